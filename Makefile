@@ -1,0 +1,50 @@
+# Everything is set up from nothing in .venv; only Python >= 3.11 is needed.
+#   make demo        the main job on real input from this machine
+#   make test        the tests
+#   make lint        format, lint, types, layers
+#   make bench       all benchmarks (bench-quick: the short ones)
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-all lint bench bench-quick clean
+
+demo: .venv/.demo
+	@$(BIN)/offload demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -n auto -q
+
+# Whatever takes longer than a few minutes is marked `slow`.
+test-all: .venv/.dev
+	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
+
+lint: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/run.py
+
+bench-quick: .venv/.dev
+	$(BIN)/python benchmarks/run.py --quick
+
+clean:
+	rm -rf .venv build dist
+
+# An old pip walks back through years of s3fs and boto3; a current one needs seconds.
+.venv/.pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offload needs Python >= 3.11, this is " + sys.version)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@touch $@
+
+.venv/.demo: .venv/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[cli]"
+	@touch $@
+
+.venv/.dev: .venv/.pip pyproject.toml
+	$(BIN)/python -m pip install --quiet -e ".[s3,cli,testing]" --group dev
+	@touch $@ .venv/.demo

@@ -1,0 +1,126 @@
+"""The error tree. Every error that the library raises is an `OffloadError`.
+
+    OffloadError                      anything below
+    ├── ConfigError                   how the library was called or set up; fix the call
+    │   ├── PolicyError               a rule or threshold that cannot be meant
+    │   ├── UnknownSchemeError        no backend for a URL
+    │   └── MissingExtraError         a backend or command needs a package; the message names the pip command
+    ├── MessageError                  a message that is not of the format it claims to be
+    ├── InvalidKeyError               a store key outside the key grammar
+    ├── NotFoundError                 no such record in this session, or no such key in this store
+    │   └── ExpiredError              there was one; it was collected
+    ├── CorruptError                  stored bytes are not those that were written
+    ├── ExistsError                   create-only: the key is taken
+    │   └── CollisionError            the key is taken by other content
+    └── StoreError                    the store could not do it; the data is where it was
+        ├── StorePermissionError      it refused: credentials, file modes, read-only medium
+        ├── StoreMissingError         the bucket, container or parent of the root is not there
+        └── StoreUnavailableError     it did not answer, or not in time; trying later may help
+
+Categories follow what a handler would do: change the call, change the input, look elsewhere, restore a
+backup, wait. `kind` is a stable code for programs; codes are only ever added.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OffloadError(Exception):
+    """Base of every error of this library."""
+
+    kind: ClassVar[str] = "offload"
+
+
+class ConfigError(OffloadError, ValueError):
+    """The library was called or configured in a way that cannot work."""
+
+    kind = "config"
+
+
+class PolicyError(ConfigError):
+    """A policy or rule holds a value that cannot be meant; the message names its path."""
+
+    kind = "policy"
+
+
+class UnknownSchemeError(ConfigError):
+    """No backend, first-party or fsspec, serves the scheme of a store URL."""
+
+    kind = "unknown_scheme"
+
+
+class MissingExtraError(ConfigError, ImportError):
+    """A part of the library needs a package that is not installed; the message names the command."""
+
+    kind = "missing_extra"
+
+
+class MessageError(OffloadError, ValueError):
+    """A message does not have the shape of its format; the message says where and what was expected."""
+
+    kind = "message"
+
+
+class InvalidKeyError(OffloadError, ValueError):
+    """A store key is outside the grammar of `offload.keys.check_key`."""
+
+    kind = "invalid_key"
+
+
+class NotFoundError(OffloadError, KeyError):
+    """No such record in this session, or no such key in this store."""
+
+    kind = "not_found"
+
+    def __str__(self) -> str:
+        """Return the plain message; `KeyError` would show its repr."""
+        return str(self.args[0]) if self.args else ""
+
+
+class ExpiredError(NotFoundError):
+    """The record existed and was collected; the message says why and when."""
+
+    kind = "expired"
+
+
+class CorruptError(OffloadError):
+    """Stored bytes are not the bytes that were written."""
+
+    kind = "corrupt"
+
+
+class ExistsError(OffloadError, FileExistsError):
+    """A create-only write met a key that is taken."""
+
+    kind = "exists"
+
+
+class CollisionError(ExistsError):
+    """A record's key is taken by a record of other content."""
+
+    kind = "collision"
+
+
+class StoreError(OffloadError, OSError):
+    """The store could not do what was asked; nothing that it held has changed."""
+
+    kind = "store"
+
+
+class StorePermissionError(StoreError, PermissionError):
+    """The store refused: credentials, file modes, a read-only medium."""
+
+    kind = "store_permission"
+
+
+class StoreMissingError(StoreError):
+    """The place that should hold the store is not there: a bucket, a container, a root that is no folder."""
+
+    kind = "store_missing"
+
+
+class StoreUnavailableError(StoreError):
+    """The store did not answer, or not within the deadline; the same call may work later."""
+
+    kind = "store_unavailable"

@@ -1,0 +1,105 @@
+"""The store contract: what a backend implements, and what a caller may rely on.
+
+A store holds bytes under keys chosen by the caller. Every sentence of the docstrings below is one test
+of `offload.testing.StoreConformance`; a backend that passes the suite is a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from offload.errors import OffloadError
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One line of a listing.
+
+    Attributes:
+        key: the key, relative to the store's root.
+        size: the object's size in bytes, as stored.
+        modified: when it was written, in seconds since the epoch by the store's own clock.
+    """
+
+    key: str
+    size: int
+    modified: float
+
+
+@runtime_checkable
+class OffloadStore(Protocol):
+    """Bytes under keys: four verbs, synchronous, safe to call from several threads.
+
+    Keys follow `offload.keys.check_key`; any other key raises `InvalidKeyError` from every verb and
+    touches nothing. A failure of the medium raises a `StoreError` and leaves the store as it was.
+    Constructing a store performs no input or output.
+    """
+
+    @property
+    def url(self) -> str:
+        """The address that opens this store again, without credentials."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another machine that opens `url` sees the same objects."""
+        ...
+
+    @property
+    def has_atomic_create(self) -> bool:
+        """Whether a create-only `put` has exactly one winner among concurrent writers."""
+        ...
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Store `data` under `key`, whole and durable when the call returns.
+
+        A reader sees the old object, the new one or none, never a part of one. Without `overwrite` a key
+        that is taken raises `ExistsError` and keeps its bytes; with it the object is replaced. A failed
+        put leaves no object under `key` that was not there before. Empty data is an object like any other.
+        """
+        ...
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` from `start` up to, not including, `end`.
+
+        `start` < 0 counts from the end: `start=-n` returns the last n bytes, the whole object if it is
+        shorter, and takes no `end`. A range that reaches past the end is cut there; one that starts past
+        it is empty. A key that is not there raises `NotFoundError`.
+        """
+        ...
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Yield the objects whose key starts with `prefix` and sorts after `after`, in key order.
+
+        `prefix` is compared as text, not by path part; the empty prefix lists the store. Keys sort by
+        code point. The listing is lazy; a `put` that returned before the listing began is in it. A
+        store that was never written to lists nothing.
+        """
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove `key`. A key that is not there is success."""
+        ...
+
+
+@runtime_checkable
+class SupportsBulk(Protocol):
+    """Many objects in one call, moved concurrently: what makes a remote store quick."""
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
+        """Create every `(key, data)` as `put` without `overwrite` would.
+
+        Returns one entry per item in the same order: None if it is stored, else the error that `put`
+        would have raised. One item's failure does not stop the others.
+        """
+        ...
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Return each object's bytes, or the error that `get` would have raised, in the same order."""
+        ...
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove every key as `delete` would."""
+        ...

@@ -1,0 +1,65 @@
+"""Token counting: any `str -> int` serves; the default is an offline estimate.
+
+The estimate weighs byte classes of the UTF-8 text: lower-case letters, capitals, digits, punctuation,
+newlines and non-ASCII bytes. The weights were fitted on 18 kinds of agent text against the mean of the
+o200k, claude-2 and deepseek vocabularies, where it stays within about -23 % and +33 % while
+characters / 4 is off by -63 % to +56 %. It is an estimate; give `token_counter=` for an exact count.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Protocol, runtime_checkable
+
+_LOWER, _UPPER, _DIGIT, _PUNCT, _NEWLINE, _WIDE = b"lUdpnw"
+_WEIGHTS = {_LOWER: 0.275, _UPPER: 1.0, _DIGIT: 0.87, _PUNCT: 0.161, _NEWLINE: 1.731, _WIDE: 0.251}
+_SAMPLED_CHARS = 128 * 1024
+_WINDOWS = 16
+
+
+def _class_of(byte: int) -> int:
+    char = chr(byte)
+    if not char.isascii():
+        return _WIDE
+    for members, kind in (
+        (string.ascii_lowercase, _LOWER),
+        (string.ascii_uppercase, _UPPER),
+        (string.digits, _DIGIT),
+        (string.punctuation, _PUNCT),
+        ("\n", _NEWLINE),
+    ):
+        if char in members:
+            return kind
+    return 0
+
+
+_CLASSES = bytes(_class_of(b) for b in range(256))
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """Counts the tokens of a text. A plain function `str -> int` is one."""
+
+    def __call__(self, text: str, /) -> int:
+        """Return the number of tokens of `text`, at least 0."""
+        ...
+
+
+def estimate_tokens(text: str) -> int:
+    """Return the estimated number of tokens of `text`.
+
+    Bounded work: of a text over 128 Ki characters sixteen evenly spaced windows (the first and the
+    last among them) are weighed and scaled to its length. The same text gives the same number always.
+    """
+    if len(text) <= _SAMPLED_CHARS:
+        return round(_weigh(text))
+    width = _SAMPLED_CHARS // _WINDOWS
+    step = (len(text) - width) / (_WINDOWS - 1)
+    starts = [round(i * step) for i in range(_WINDOWS)]
+    sampled = "".join(text[s : s + width] for s in starts)
+    return round(_weigh(sampled) * len(text) / len(sampled))
+
+
+def _weigh(text: str) -> float:
+    classes = text.encode("utf-8", "surrogatepass").translate(_CLASSES)
+    return sum(weight * classes.count(kind) for kind, weight in _WEIGHTS.items())

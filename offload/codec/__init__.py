@@ -1,0 +1,35 @@
+"""Record ⇄ bytes. A codec is chosen by name when writing and found by the key's suffix when reading."""
+
+from offload.codec._base import Codec, Encoded, Fetch, StoredRecord
+from offload.codec._content import StoredContent
+from offload.codec._document import DocumentCodec
+from offload.codec._plain import PlainCodec, parse_sidecar
+from offload.codec._seekable import SeekableCodec
+from offload.errors import ConfigError
+
+CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
+_BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
+
+__all__ = [
+    "CODECS",
+    "Codec",
+    "Encoded",
+    "Fetch",
+    "StoredContent",
+    "StoredRecord",
+    "find_codec",
+    "get_codec",
+    "parse_sidecar",
+]
+
+
+def get_codec(name: str) -> Codec:
+    """Return the codec called `name`: "zstd", "json" or "raw". Raises `ConfigError` for any other."""
+    if name not in CODECS:
+        raise ConfigError(f"no codec {name!r}; there are {', '.join(map(repr, CODECS))}")
+    return CODECS[name]
+
+
+def find_codec(key: str) -> Codec | None:
+    """Return the codec whose suffix `key` ends in, or None."""
+    return _BY_SUFFIX.get("." + key.rpartition(".")[2])

@@ -1,0 +1,129 @@
+"""The content of a stored record as text: characters, lines and bytes, found through a table of chunks.
+
+A chunk is a stretch of content that is read and checked as one. The table holds the size of each in
+bytes, characters and newlines, so any position is found without reading what lies before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from offload.record import decode_text
+
+CHUNK_BYTES = 256 * 1024
+
+# The bytes inside a UTF-8 character, all but its first.
+_CONTINUES = range(0b1000_0000, 0b1100_0000)
+
+
+class ChunkSize(NamedTuple):
+    """How much of the content one chunk holds."""
+
+    bytes: int
+    chars: int
+    newlines: int
+
+
+def split(content: bytes) -> Iterator[tuple[memoryview, ChunkSize]]:
+    """Cut `content` into chunks of at most 256 KiB that end between characters, with their sizes."""
+    view, start = memoryview(content), 0
+    while start < len(content):
+        end = min(start + CHUNK_BYTES, len(content))
+        if end < len(content):
+            end -= next((back for back in range(4) if content[end - back] not in _CONTINUES), 0)
+        chunk = view[start:end]
+        yield chunk, _measure(content[start:end])
+        start = end
+
+
+def _measure(chunk: bytes) -> ChunkSize:
+    chars = len(chunk) if chunk.isascii() else len(decode_text(chunk))
+    return ChunkSize(len(chunk), chars, chunk.count(b"\n"))
+
+
+class StoredContent:
+    """Random access to the text of one record.
+
+    Args:
+        sizes: the size of each chunk, in order.
+        read: returns the bytes of the chunks from its first argument up to its second, checked.
+    """
+
+    def __init__(self, sizes: list[ChunkSize], read: Callable[[int, int], Iterator[bytes]]) -> None:
+        self._bytes = [0, *accumulate(s.bytes for s in sizes)]
+        self._chars = [0, *accumulate(s.chars for s in sizes)]
+        self._newlines = [0, *accumulate(s.newlines for s in sizes)]
+        self._read = read
+        # Two neighbours serve a range that crosses a border and the page after it.
+        self._text = lru_cache(maxsize=2)(self._read_text)
+
+    @property
+    def chars(self) -> int:
+        """Number of characters."""
+        return self._chars[-1]
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self._bytes[-1]
+
+    @property
+    def newlines(self) -> int:
+        """Number of newline characters."""
+        return self._newlines[-1]
+
+    def chunks_from(self, byte: int) -> tuple[int, Iterator[bytes]]:
+        """Return the chunks from the one on that holds the byte before offset `byte`, each checked.
+
+        Returns:
+            The offset of the first chunk, and the chunks. One byte more than asked for lets a search
+            see what stands to the left of where it goes on.
+        """
+        first = bisect_right(self._bytes, max(0, min(byte, self.size) - 1)) - 1
+        first = min(first, max(0, len(self._bytes) - 2))
+        return self._bytes[first], self._read(first, len(self._bytes) - 1)
+
+    def text(self, start: int, end: int) -> str:
+        """Return the characters from `start` up to `end`; both are cut to what there is."""
+        start, end = max(0, start), min(end, self.chars)
+        if start >= end:
+            return ""
+        first = bisect_right(self._chars, start) - 1
+        last = bisect_right(self._chars, end - 1)
+        text = "".join(self._text(i) for i in range(first, last))
+        return text[start - self._chars[first] : end - self._chars[first]]
+
+    def line_start(self, line: int) -> int:
+        """Return the character offset at which `line`, counted from 1, starts; the end if there is none."""
+        if line <= 1:
+            return 0
+        newline = line - 1
+        if newline > self.newlines:
+            return self.chars
+        chunk = bisect_right(self._newlines, newline - 1) - 1
+        text, at = self._text(chunk), -1
+        for _ in range(newline - self._newlines[chunk]):
+            at = text.index("\n", at + 1)
+        return self._chars[chunk] + at + 1
+
+    def line_at(self, char: int) -> int:
+        """Return the number, from 1, of the line that holds the character at offset `char`."""
+        if char >= self.chars:
+            return self.newlines + 1
+        chunk = bisect_right(self._chars, char) - 1
+        return self._newlines[chunk] + self._text(chunk).count("\n", 0, char - self._chars[chunk]) + 1
+
+    def char_at(self, byte: int) -> int:
+        """Return the offset of the character that the byte at offset `byte` belongs to."""
+        if byte >= self.size:
+            return self.chars
+        chunk = bisect_right(self._bytes, byte) - 1
+        before = self._text(chunk).encode("utf-8", "surrogatepass")[: byte - self._bytes[chunk]]
+        return self._chars[chunk] + len(before.decode("utf-8", "ignore"))
+
+    def _read_text(self, chunk: int) -> str:
+        return "".join(decode_text(data) for data in self._read(chunk, chunk + 1))

@@ -1,0 +1,281 @@
+"""Codec `zstd`: a record as a valid zstd stream that can be read by range.
+
+    [skippable 0x184D2A50: head] [zstd frames] [skippable 0x184D2A51: tail] [seek table]
+
+Head and tail are msgpack maps followed by a CRC-32. The frames hold 256 KiB of content each, are
+independent and carry content size and checksum. The seek table is that of the official seekable
+format of the zstd project and lists head and tail as frames of decompressed size 0. `FORMAT.md` has
+the layout byte by byte.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
+from itertools import accumulate, pairwise
+
+import msgspec
+import zstandard
+
+from offload.codec._base import Encoded, Fetch
+from offload.codec._content import CHUNK_BYTES, ChunkSize, StoredContent, split
+from offload.errors import CorruptError
+from offload.record import Counts, Header
+
+HEAD_MAGIC, TAIL_MAGIC, TABLE_MAGIC = 0x184D2A50, 0x184D2A51, 0x184D2A5E
+FOOTER_MAGIC = 0x8F92EAB1
+# Holds the tail and the table of a record of 1 GiB, and the whole of a small record.
+SUFFIX_BYTES = 64 * 1024
+# A table of 4 Mi frames, a record of 1 TiB: larger claims are damage.
+MAX_TABLE_BYTES = 32 * 1024 * 1024
+MAX_CONTENT_BYTES_SLOW = 8 * 1024 * 1024
+WINDOW_BYTES = 8 * 1024 * 1024
+
+_FRAME_HEAD = struct.Struct("<II")
+_ENTRY = struct.Struct("<II")
+_FOOTER = struct.Struct("<IBI")
+_CRC = struct.Struct("<I")
+# Head and tail are always there.
+_MIN_ROWS = 2
+
+
+class _Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known when the content has ended, and what finds a place in it.
+
+    `chars` and `newlines` hold one little-endian 24-bit number per frame; `stored_crc32` covers every
+    byte before the tail frame.
+    """
+
+    ref: str
+    session: str
+    counts: Counts
+    chars: bytes
+    newlines: bytes
+    stored_crc32: int
+
+
+class SeekableCodec:
+    """Seekable zstd, the default on every store."""
+
+    name = "zstd"
+    suffix = ".zst"
+    has_sidecar = False
+
+    def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
+        """Return the record as one zstd stream."""
+        level = 3 if len(content) <= MAX_CONTENT_BYTES_SLOW else 1
+        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        head = _sealed(msgspec.msgpack.encode(header))
+        pieces = [_FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head]
+        sizes = []
+        for chunk, size in split(content):
+            pieces.append(compressor.compress(chunk))
+            sizes.append(size)
+        crc = 0
+        for piece in pieces:
+            crc = zlib.crc32(piece, crc)
+        tail = _Tail(
+            ref=header.ref,
+            session=header.session,
+            counts=counts,
+            chars=_pack(s.chars for s in sizes),
+            newlines=_pack(s.newlines for s in sizes),
+            stored_crc32=crc,
+        )
+        entries = [(len(p), s) for p, s in zip(pieces, [0, *(s.bytes for s in sizes)], strict=True)]
+        return Encoded(b"".join([*pieces, _footer(msgspec.msgpack.encode(tail), entries)]))
+
+    def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> SeekableRecord:
+        """Open a record from its last 64 KiB; a small one is read whole by that."""
+        del sidecar
+        return SeekableRecord(fetch)
+
+
+class SeekableRecord:
+    """A record of codec `zstd`, read by range."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        asked = SUFFIX_BYTES
+        suffix = fetch(start=-asked)
+        needed = _footer_size(suffix)
+        if needed > len(suffix):
+            asked = needed
+            suffix = fetch(start=-asked)
+        self._fetch = fetch
+        self._tail, entries = _parse_footer(suffix)
+        offsets = [0, *accumulate(stored for stored, _ in entries)]
+        self._spans = list(pairwise(offsets))
+        self._size = offsets[-1] + _table_size(len(entries))
+        if len(suffix) < min(asked, self._size) or self._size < len(suffix) < asked:
+            raise CorruptError(f"record {self._tail.ref} is not of the size in its seek table")
+        self._suffix = suffix[-self._size :]
+        self._sizes = _chunk_sizes(self._tail, entries)
+
+    @property
+    def ref(self) -> str:
+        """The ref that it was stored under."""
+        return self._tail.ref
+
+    @property
+    def session(self) -> str:
+        """The session that it was stored in."""
+        return self._tail.session
+
+    @property
+    def counts(self) -> Counts:
+        """How large the content is."""
+        return self._tail.counts
+
+    @cached_property
+    def header(self) -> Header:
+        """What the record is; fetched on its own where the record is large."""
+        return self._parse_head(self._bytes(*self._spans[0]))
+
+    @cached_property
+    def content(self) -> StoredContent:
+        """The content by range; neighbouring frames come in one request of at most 8 MiB."""
+        return StoredContent(self._sizes, self._read)
+
+    def load(self) -> bytes:
+        """Return the whole content; every stored byte and its SHA-256 are checked."""
+        stored = self._bytes(0, self._size)
+        if len(stored) != self._size or zlib.crc32(stored[: self._spans[-1][0]]) != self._tail.stored_crc32:
+            raise CorruptError(f"record {self._tail.ref}: stored bytes do not match their CRC-32")
+        self.__dict__["header"] = self._parse_head(stored[slice(*self._spans[0])])
+        content = b"".join(
+            self._decode(i, stored[slice(*self._spans[i + 1])]) for i in range(len(self._sizes))
+        )
+        if sha256(content).digest() != self.counts.sha256:
+            raise CorruptError(f"record {self._tail.ref}: content does not match its SHA-256")
+        return content
+
+    def _read(self, first: int, last: int) -> Iterator[bytes]:
+        while first < last:
+            start, end = self._spans[first + 1][0], self._spans[first + 1][1]
+            until = first + 1
+            while until < last and self._spans[until + 1][1] - start <= WINDOW_BYTES:
+                end = self._spans[until + 1][1]
+                until += 1
+            window = self._bytes(start, end)
+            for i in range(first, until):
+                a, b = self._spans[i + 1]
+                yield self._decode(i, window[a - start : b - start])
+            first = until
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        held_from = self._size - len(self._suffix)
+        if start >= held_from:
+            return self._suffix[start - held_from : end - held_from]
+        if end <= held_from:
+            return self._fetch(start=start, end=end)
+        return self._fetch(start=start, end=held_from) + self._suffix[: end - held_from]
+
+    def _decode(self, chunk: int, frame: bytes) -> bytes:
+        expected = self._sizes[chunk].bytes
+        try:
+            claim = zstandard.get_frame_parameters(frame)
+            # The claim is checked before the decompressor takes memory for it.
+            if claim.content_size == expected and claim.has_checksum:
+                return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+        except zstandard.ZstdError as error:
+            raise CorruptError(f"record {self._tail.ref}: frame {chunk}: {error}") from error
+        raise CorruptError(f"record {self._tail.ref}: frame {chunk} is not of the size in its table")
+
+    def _parse_head(self, frame: bytes) -> Header:
+        payload = _skippable(frame, HEAD_MAGIC, "head")
+        try:
+            header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"record {self._tail.ref}: head: {error}") from error
+        tail = self._tail
+        if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
+            raise CorruptError(f"record {tail.ref}: head and tail are of two records")
+        return header
+
+
+def _sealed(payload: bytes, *covered: bytes) -> bytes:
+    return payload + _CRC.pack(zlib.crc32(b"".join(covered), zlib.crc32(payload)))
+
+
+def _unsealed(sealed: bytes, what: str, *covered: bytes) -> bytes:
+    payload = sealed[: -_CRC.size]
+    if len(sealed) < _CRC.size or _sealed(payload, *covered) != sealed:
+        raise CorruptError(f"the {what} of a record does not match its CRC-32")
+    return payload
+
+
+def _skippable(frame: bytes, magic: int, what: str) -> bytes:
+    if frame[: _FRAME_HEAD.size] != _FRAME_HEAD.pack(magic, max(0, len(frame) - _FRAME_HEAD.size)):
+        raise CorruptError(f"the {what} of a record is not where its seek table says")
+    return frame[_FRAME_HEAD.size :]
+
+
+def _pack(numbers: Iterator[int]) -> bytes:
+    return b"".join(n.to_bytes(3, "little") for n in numbers)
+
+
+def _unpack(packed: bytes) -> list[int]:
+    return [int.from_bytes(packed[i : i + 3], "little") for i in range(0, len(packed), 3)]
+
+
+def _table_size(entries: int) -> int:
+    return _FRAME_HEAD.size + entries * _ENTRY.size + _FOOTER.size
+
+
+def _footer(tail: bytes, entries: list[tuple[int, int]]) -> bytes:
+    sealed_size = len(tail) + _CRC.size
+    rows = [*entries, (_FRAME_HEAD.size + sealed_size, 0)]
+    table = b"".join(
+        [
+            _FRAME_HEAD.pack(TABLE_MAGIC, _table_size(len(rows)) - _FRAME_HEAD.size),
+            *(_ENTRY.pack(stored, plain) for stored, plain in rows),
+            _FOOTER.pack(len(rows), 0, FOOTER_MAGIC),
+        ]
+    )
+    return _FRAME_HEAD.pack(TAIL_MAGIC, sealed_size) + _sealed(tail, table) + table
+
+
+def _footer_size(suffix: bytes) -> int:
+    """Return how many of the last bytes of a record hold its tail and seek table."""
+    if len(suffix) < _FOOTER.size:
+        raise CorruptError(f"a record of {len(suffix)} bytes is truncated")
+    rows, descriptor, magic = _FOOTER.unpack(suffix[-_FOOTER.size :])
+    size = _table_size(rows)
+    if magic != FOOTER_MAGIC or descriptor != 0 or rows < _MIN_ROWS or size > MAX_TABLE_BYTES:
+        raise CorruptError("a record does not end in a seek table; it is truncated or no record")
+    last_row = suffix[-_FOOTER.size - _ENTRY.size : -_FOOTER.size]
+    if len(last_row) < _ENTRY.size:
+        raise CorruptError("a record does not end in a seek table; it is truncated or no record")
+    tail_size: int = _ENTRY.unpack(last_row)[0]
+    if tail_size > MAX_TABLE_BYTES:
+        raise CorruptError(f"the seek table of a record claims a tail of {tail_size} bytes")
+    return size + tail_size
+
+
+def _parse_footer(suffix: bytes) -> tuple[_Tail, list[tuple[int, int]]]:
+    needed = _footer_size(suffix)
+    if needed > len(suffix):
+        raise CorruptError("a record is shorter than its seek table says; it is truncated")
+    rows: int = _FOOTER.unpack(suffix[-_FOOTER.size :])[0]
+    table = suffix[-_table_size(rows) :]
+    body = _skippable(table, TABLE_MAGIC, "seek table")[: -_FOOTER.size]
+    entries = list(_ENTRY.iter_unpack(body))
+    sealed = _skippable(suffix[-needed : -len(table)], TAIL_MAGIC, "tail")
+    try:
+        tail = msgspec.msgpack.decode(_unsealed(sealed, "tail", table), type=_Tail)
+    except msgspec.MsgspecError as error:
+        raise CorruptError(f"the tail of a record cannot be read: {error}") from error
+    return tail, entries
+
+
+def _chunk_sizes(tail: _Tail, entries: Sequence[tuple[int, int]]) -> list[ChunkSize]:
+    plain = [size for _, size in entries[1:-1]]
+    chars, newlines = _unpack(tail.chars), _unpack(tail.newlines)
+    if not len(plain) == len(chars) == len(newlines) or any(p > CHUNK_BYTES for p in plain):
+        raise CorruptError(f"record {tail.ref}: its tail and its seek table disagree")
+    if sum(plain) != tail.counts.bytes:
+        raise CorruptError(f"record {tail.ref}: its frames do not add up to its size")
+    return [ChunkSize(*row) for row in zip(plain, chars, newlines, strict=True)]

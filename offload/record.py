@@ -1,0 +1,167 @@
+"""What one offloaded item is: its header, its counts, and the short facts that a listing shows."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+from typing import Literal, get_args
+
+import msgspec
+
+SCHEMA_VERSION = 1
+REF_LETTERS = 10
+MAX_REF_LETTERS = 20
+
+ItemType = Literal[
+    "tool_result",
+    "user_message",
+    "assistant_message",
+    "system_prompt",
+    "skill_prompt",
+    "compaction_summary",
+]
+ITEM_TYPES: tuple[str, ...] = get_args(ItemType)
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Measures of a record's content.
+
+    Attributes:
+        bytes: length of the stored content.
+        chars: Unicode code points of its text.
+        lines: lines of its text; a last line without a newline counts.
+        tokens: tokens by the counter of the writer, an estimate by default.
+        sha256: digest of the content bytes.
+    """
+
+    bytes: int
+    chars: int
+    lines: int
+    tokens: int
+    sha256: builtins.bytes  # `bytes` is a field here
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a record is, kept inside the record itself.
+
+    Attributes:
+        schema_version: version of this structure; fields are only ever added.
+        ref: the id that the model sees, valid in `session`.
+        session: name of the session that the record belongs to.
+        item_type: what kind of part of a message was taken out.
+        tool_name: the tool that produced it, None where no tool did.
+        tool_use_id: the provider's id of the tool call.
+        created_at: when the record was made, in seconds since the epoch by the writer's clock.
+        media_type: type of the content; text is UTF-8, lone surrogates kept in their three-byte form.
+        sha256: digest of the content, also in the counts: it ties the two ends of a record together.
+        placeholder: the text that stands in the message instead of the item.
+        form: what `restore` needs to rebuild the item beside its text, as JSON; None for one string.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    ref: str
+    session: str
+    item_type: str
+    tool_name: str | None = None
+    tool_use_id: str | None = None
+    created_at: float
+    media_type: str = "text/plain"
+    sha256: bytes
+    placeholder: str
+    form: str | None = None
+
+    def is_same_item(self, other: Header) -> bool:
+        """Tell whether both headers describe one item with one content, whoever wrote them and when."""
+        return (
+            self.session == other.session
+            and self.item_type == other.item_type
+            and self.tool_use_id == other.tool_use_id
+            and self.sha256 == other.sha256
+            and self.form == other.form
+        )
+
+
+class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a session's catalog. What only a read of the record would tell is None.
+
+    Attributes:
+        ref: the id that the model sees.
+        session: the session it is valid in.
+        item_type: what kind of part of a message it was.
+        tool_name: the tool that produced it; a name too long for a key ends in an ellipsis.
+        tool_use_id: the provider's id of the tool call; None in a listing.
+        chars: characters of the content.
+        tokens: its tokens by the writer's counter.
+        lines: its lines; None in a listing.
+        bytes: its bytes; None in a listing.
+        stored_bytes: size of the stored object.
+        created_at: when it was stored, in seconds since the epoch.
+        key: the key of the stored object.
+    """
+
+    ref: str
+    session: str
+    item_type: str
+    tool_name: str | None
+    tool_use_id: str | None = None
+    chars: int
+    tokens: int
+    lines: int | None = None
+    bytes: int | None = None
+    stored_bytes: int
+    created_at: float
+    key: str
+
+
+def encode_text(text: str) -> bytes:
+    """Return the content bytes of `text`: UTF-8, lone surrogates in their three-byte form."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode_text(content: bytes | memoryview) -> str:
+    """Return the text of content bytes, the inverse of `encode_text`."""
+    return str(content, "utf-8", "surrogatepass")
+
+
+def encodable(text: str) -> str:
+    """Return `text` with lone surrogates written out as escapes: headers, APIs and terminals take that."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def measure(text: str, content: bytes, tokens: int) -> Counts:
+    """Return the measures of `text`, whose content bytes are `content`."""
+    newlines = content.count(b"\n")
+    return Counts(
+        bytes=len(content),
+        chars=len(text),
+        lines=newlines + (not text.endswith("\n") and text != ""),
+        tokens=tokens,
+        sha256=hashlib.sha256(content).digest(),
+    )
+
+
+def draw_ref(
+    session: str,
+    item_type: str,
+    tool_use_id: str | None,
+    sha256: bytes,
+    form: str | None = None,
+    *,
+    letters: int = REF_LETTERS,
+) -> str:
+    """Return the ref of an item: `letters` of a-z (4.7 bits each) drawn from a SHA-256 of what it is.
+
+    The same item gives the same ref on every machine. A longer ref begins with the shorter one. The
+    `form` takes part so that one text that stood in messages in two shapes makes two records.
+    """
+    hashed = hashlib.sha256()
+    for field in (session, item_type, tool_use_id, form):
+        data = b"" if field is None else b"=" + encode_text(field)
+        hashed.update(len(data).to_bytes(8, "little") + data)
+    hashed.update(sha256)
+    number = int.from_bytes(hashed.digest(), "little")
+    drawn = []
+    for _ in range(letters):
+        number, letter = divmod(number, 26)
+        drawn.append(chr(ord("a") + letter))
+    return "".join(drawn)

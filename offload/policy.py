@@ -1,0 +1,253 @@
+"""What is offloaded and what is kept: a pure function of facts about an item, with its reason.
+
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000)}, exclude_tools=("read_*",))
+    policy.decide(facts).reason
+
+A rule is found by tool first (first matching glob), then by item type. Globs are compared without regard
+to case, since one tool is `Read` to one agent and `read` to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from offload.errors import PolicyError
+from offload.record import ItemType
+
+READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep")
+DEFAULT_MIN_TOKENS = 2000
+
+Action = Literal["offload", "keep", "wait"]
+_Size = Annotated[int, Field(strict=True, gt=0)]
+_Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+class ItemFacts(NamedTuple):
+    """What a policy may know of an item.
+
+    Attributes:
+        message: index of the message in the list.
+        block: index of the block in the message's content, None where the content is one value.
+        item_type: what kind of part of a message it is.
+        tool_name: the tool that produced it, or None.
+        tool_use_id: the provider's id of the tool call, or None.
+        chars: its characters.
+        bytes: its bytes as UTF-8.
+        tokens: its tokens by the session's counter.
+        is_error: whether the tool reported a failure.
+        is_stored: whether it is a placeholder already.
+        answers: how many assistant messages follow it: how often the model saw it and answered.
+    """
+
+    message: int
+    block: int | None
+    item_type: str
+    tool_name: str | None
+    tool_use_id: str | None
+    chars: int
+    bytes: int
+    tokens: int
+    is_error: bool
+    is_stored: bool
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of one item, and why.
+
+    Attributes:
+        item: the facts that were decided on.
+        action: "offload"; "keep"; "wait", which becomes "offload" once the model has seen the item.
+        reason: the reason in words, for a person.
+        preview_chars: how many characters of preview the placeholder may show.
+        ref: the record that now stands for the item; None while it is in the message.
+        tokens_after: tokens of what stands in the message.
+    """
+
+    item: ItemFacts
+    action: Action
+    reason: str
+    preview_chars: int
+    ref: str | None
+    tokens_after: int
+
+
+class _Model(BaseModel):
+    """A frozen model whose faults are errors of our tree, each value named by its path."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if not TYPE_CHECKING:  # The generated signature is what users should see.
+
+        def __init__(self, **data: Any) -> None:
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                raise PolicyError(_describe(type(self).__name__, error)) from None
+
+
+class Rule(_Model):
+    """When an item is large enough to leave, and when it may.
+
+    Give one of the three thresholds; without any it is `min_tokens=2000`.
+
+    Attributes:
+        enabled: False keeps the items that the rule is for, whatever their size.
+        min_tokens: offload from this many tokens on.
+        min_chars: offload from this many characters on.
+        min_bytes: offload from this many bytes of UTF-8 on.
+        after_turns: how often the model must have answered with the item in full view; 0 offloads it
+            before the model sees it, 1 after it was seen once.
+        preview_chars: characters of preview in the placeholder; 0 for none.
+    """
+
+    enabled: Annotated[bool, Field(strict=True)] = True
+    min_tokens: _Size | None = None
+    min_chars: _Size | None = None
+    min_bytes: _Size | None = None
+    after_turns: _Count = 0
+    preview_chars: Annotated[int, Field(strict=True, ge=0, le=20_000)] = 1000
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Self:
+        given = [n for n in ("min_tokens", "min_chars", "min_bytes") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ValueError(f"give one threshold, not {' and '.join(given)}")
+        return self
+
+    def shortfall(self, item: ItemFacts) -> str | None:
+        """Return how far `item` is below the threshold, in words, or None if it reaches it."""
+        for unit, least, size in (
+            ("characters", self.min_chars, item.chars),
+            ("bytes", self.min_bytes, item.bytes),
+            ("tokens", self.min_tokens, item.tokens),
+        ):
+            if least is not None:
+                return None if size >= least else f"{size} {unit}, under {least}"
+        if item.tokens >= DEFAULT_MIN_TOKENS:
+            return None
+        return f"{item.tokens} tokens, under {DEFAULT_MIN_TOKENS}"
+
+
+_NEVER = Rule(enabled=False)
+# A seed's sizes. A user's text is seen once before it goes: it may be the task itself.
+_TYPES: dict[ItemType, Rule] = {
+    "tool_result": Rule(),
+    "user_message": Rule(after_turns=1),
+    "skill_prompt": Rule(after_turns=1),
+    "assistant_message": _NEVER,
+    "compaction_summary": _NEVER,
+    "system_prompt": _NEVER,
+}
+# What a model asked to see in full it should see in full once: hiding a file that was just opened
+# costs a read back every time, and leaving it for good costs most of the saving.
+_SEEN_ONCE = Rule(after_turns=1)
+_READERS = dict.fromkeys(
+    ("*read*", "*view*", "*open*", "cat", "*notebook*", "*browse*", "*fetch*", "*editor*"), _SEEN_ONCE
+)
+
+
+class OffloadPolicy(_Model):
+    """Which items are offloaded.
+
+    Errors, placeholders and the answers of the read-back tools are never offloaded, whatever the rules.
+
+    Attributes:
+        types: rules by item type; types that are not named keep their default.
+        tools: rules by tool name, as globs, compared without regard to case; the first that matches
+            wins, and a rule by tool wins over one by type. By default file readers and browsers are
+            offloaded once the model has seen the result in full; a policy that names its own `types`
+            or `tools` is taken at its word and has no such default.
+        exclude_tools: globs of tools whose results always stay.
+        min_saving: tokens that an offload must free, the placeholder counted.
+    """
+
+    types: dict[ItemType, Rule] = Field(default_factory=dict)
+    tools: dict[str, Rule] = Field(default_factory=dict)
+    exclude_tools: tuple[str, ...] = ()
+    min_saving: _Count = 100
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        tools = {} if "types" in data else _READERS
+        types = data.get("types", {})
+        if not isinstance(types, dict):
+            return data
+        return {"tools": tools, **data, "types": {**_TYPES, **types}}
+
+    def decide(self, item: ItemFacts) -> Decision:
+        """Return what becomes of `item`. Pure: the same facts give the same decision always."""
+        rule = self._rule(item)
+        action, reason = self._judge(rule, item)
+        return Decision(item, action, reason, rule.preview_chars, None, item.tokens)
+
+    def _judge(self, rule: Rule, item: ItemFacts) -> tuple[Action, str]:
+        for kept, reason in (
+            (item.is_stored, "a placeholder already"),
+            (item.is_error, "errors stay in view"),
+            (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
+            (self._is_excluded(item.tool_name), f"{item.tool_name} is in exclude_tools"),
+            (not rule.enabled, f"{item.item_type} is not offloaded by this policy"),
+        ):
+            if kept:
+                return "keep", reason
+        shortfall = rule.shortfall(item)
+        if shortfall is not None:
+            return "keep", shortfall
+        if item.answers < rule.after_turns:
+            return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
+        return "offload", f"{item.tokens} tokens"
+
+    def _rule(self, item: ItemFacts) -> Rule:
+        if item.tool_name is not None and item.item_type == "tool_result":
+            for glob, rule in self.tools.items():
+                if _matches(item.tool_name, glob):
+                    return rule
+        return self.types.get(cast("ItemType", item.item_type), _NEVER)
+
+    def _is_excluded(self, tool_name: str | None) -> bool:
+        return tool_name is not None and any(_matches(tool_name, g) for g in self.exclude_tools)
+
+
+def explain(decisions: Iterable[Decision]) -> str:
+    """Return the decisions as a table of plain text, one item a line."""
+    head = f"{'item':>8}  {'type':18} {'tool':20} {'tokens':>8} {'after':>8}  decision"
+    lines = [
+        f"{_place(d.item):>8}  {d.item.item_type:18} {(d.item.tool_name or '-')[:20]:20} "
+        f"{d.item.tokens:8} {d.tokens_after:8}  {d.action}: {d.reason}"
+        for d in decisions
+    ]
+    return "\n".join([head, *lines])
+
+
+def _place(item: ItemFacts) -> str:
+    return str(item.message) if item.block is None else f"{item.message}.{item.block}"
+
+
+def _matches(name: str, glob: str) -> bool:
+    return fnmatchcase(name.lower(), glob.lower())
+
+
+def _describe(model: str, error: ValidationError) -> str:
+    faults = []
+    for fault in error.errors(include_url=False):
+        path = ".".join(str(p) for p in fault["loc"] if p != "[key]")
+        said = fault["msg"].removeprefix("Value error, ")
+        got = "" if fault["type"] == "value_error" else f", got {fault['input']!r:.60}"
+        faults.append(f"{path}: {said}{got}" if path else said)
+    return f"{model}: {'; '.join(faults)}"

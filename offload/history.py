@@ -1,0 +1,152 @@
+"""What the messages of earlier turns held, so that a turn's work grows with what is new in it.
+
+An agent hands over its whole list of messages each turn. The history keeps what was found in each one
+and compares: the common beginning costs one comparison of two lists, only the rest is looked at again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from offload.messages import Item
+from offload.policy import Decision
+from offload.record import RecordInfo
+
+
+@dataclass(slots=True)
+class Slot:
+    """One item in the history, and what stands for it now.
+
+    Attributes:
+        item: the item as it was found.
+        decision: what became of it.
+        text: what stands in the message for it: its own text, a placeholder, a truncation.
+        info: its record, once the text is a placeholder.
+        is_settled: whether it is decided for good: replaced, or found not to pay.
+    """
+
+    item: Item
+    decision: Decision
+    text: str
+    info: RecordInfo | None = None
+    is_settled: bool = False
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message of the history.
+
+    Attributes:
+        message: the message as it was handed over.
+        slots: its items.
+        fixed_tokens: tokens of its texts that are no items.
+        answers: assistant messages up to and with this one.
+        output: the message with its items replaced; None while nothing in it is.
+    """
+
+    message: Any
+    slots: list[Slot]
+    fixed_tokens: int
+    answers: int
+    output: Any = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its texts as they were handed over."""
+        return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
+
+
+@dataclass(slots=True)
+class History:
+    """The messages of the last turn, entry by entry.
+
+    Attributes:
+        entries: one per message.
+        tool_names: the tool calls that were seen, id → tool name.
+        open_slots: items that may still be replaced, with the index of their message.
+        tokens: tokens of all texts as they were handed over.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    tool_names: dict[str, str] = field(default_factory=dict)
+    open_slots: list[tuple[int, Slot]] = field(default_factory=list)
+    tokens: int = 0
+    _messages: list[Any] = field(default_factory=list)
+    _replaced: list[int] = field(default_factory=list)
+    _snapshots: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> int:
+        """Assistant messages in the history."""
+        return self.entries[-1].answers if self.entries else 0
+
+    def keep_common(self, messages: Sequence[Any]) -> int:
+        """Forget what does not stand at the beginning of `messages`; return how many entries are kept.
+
+        A message that was edited in place counts as another message if one of its items is replaced, or
+        if it was the last one: that is where callers add blocks.
+        """
+        kept = self._common(messages)
+        if kept < len(self.entries):
+            self._truncate(kept)
+        return kept
+
+    def add(self, entry: Entry) -> None:
+        """Append an entry, which becomes the last message."""
+        last = len(self.entries) - 1
+        if last >= 0 and self.entries[last].output is None:
+            self._snapshots.pop(last, None)
+        self.entries.append(entry)
+        self.tokens += entry.tokens
+        self._messages.append(entry.message)
+        self._snapshots[last + 1] = _snapshot(entry.message)
+
+    def mark_replaced(self, index: int) -> None:
+        """Note that the entry at `index` has an output of its own."""
+        if index not in self._replaced:
+            insort(self._replaced, index)
+            self._snapshots[index] = _snapshot(self.entries[index].message)
+
+    def output(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` with the replaced ones in place; all others are the same objects."""
+        out = list(messages)
+        for i in self._replaced:
+            out[i] = self.entries[i].output
+        return out
+
+    def slots(self) -> Iterator[Slot]:
+        """Yield every item in order."""
+        return (slot for entry in self.entries for slot in entry.slots)
+
+    def replaced_slots(self) -> Iterator[Slot]:
+        """Yield the items of the messages that have an output of their own."""
+        return (slot for i in self._replaced for slot in self.entries[i].slots)
+
+    def _common(self, messages: Sequence[Any]) -> int:
+        length = min(len(messages), len(self._messages))
+        if list(messages[:length]) != self._messages[:length]:
+            pairs = zip(messages, self._messages, strict=False)
+            length = next(i for i, (a, b) in enumerate(pairs) if a is not b and a != b)
+        edited = (i for i, s in self._snapshots.items() if i < length and self._messages[i] != s)
+        return min(edited, default=length)
+
+    def _truncate(self, length: int) -> None:
+        self.tokens -= sum(entry.tokens for entry in self.entries[length:])
+        del self.entries[length:], self._messages[length:]
+        self._replaced = [i for i in self._replaced if i < length]
+        self._snapshots = {i: s for i, s in self._snapshots.items() if i < length}
+        self.open_slots = [(i, s) for i, s in self.open_slots if i < length]
+        if self.entries:
+            self._snapshots[length - 1] = _snapshot(self._messages[-1])
+
+
+def _snapshot(thing: Any) -> Any:
+    """Copy the containers of a message, so that an edit in place shows; texts and objects are shared."""
+    if isinstance(thing, dict):
+        return {key: _snapshot(value) for key, value in thing.items()}
+    if isinstance(thing, list):
+        return [_snapshot(value) for value in thing]
+    return thing

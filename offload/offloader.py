@@ -1,0 +1,392 @@
+"""Offloader: decide, store, verify, replace; and restore."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import string
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from offload.codec import get_codec
+from offload.errors import ConfigError, MessageError, OffloadError, StoreError
+from offload.history import Entry, History, Slot
+from offload.messages import Item, Scan, adapter_for, role_of
+from offload.placeholder import DefaultRenderer, PlaceholderRenderer
+from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.preview import head_tail
+from offload.record import ITEM_TYPES, ItemType, RecordInfo
+from offload.registry import open_store
+from offload.restorer import Restorer
+from offload.session import Placed, Session
+from offload.store import OffloadStore
+from offload.tokens import TokenCounter, estimate_tokens
+from offload.tools import Tools, system_prompt
+from offload.writer import ItemWriter, Outcome, Spared, Wanted
+
+OnError = Literal["keep", "raise", "truncate"]
+
+_MAX_NAME_CHARS = 1000
+
+_log = logging.getLogger("offload")
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadResult:
+    """What `Offloader.offload` did.
+
+    Attributes:
+        messages: the list to send: placeholders where items were offloaded, all else the same objects.
+        records: the record behind each placeholder that replaced an item, in order of the messages.
+        decisions: what became of every item and why, in order.
+        tokens_before: tokens of the texts of the messages as they came; images are not counted.
+        tokens_after: tokens of the texts of `messages`.
+        chars_freed: characters that left.
+        errors: what failed in this call; the items concerned are unchanged and are tried again on the
+            next call.
+    """
+
+    messages: list[Any]
+    records: list[RecordInfo]
+    decisions: list[Decision]
+    tokens_before: int
+    tokens_after: int
+    chars_freed: int
+    errors: list[OffloadError]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a session holds.
+
+    Attributes:
+        session: its name.
+        records: number of records.
+        chars: characters of all contents.
+        tokens: their tokens by the writers' counters.
+        stored_bytes: bytes in the store.
+        by_type: number of records per item type.
+        by_tool: number of records per tool.
+    """
+
+    session: str
+    records: int
+    chars: int
+    tokens: int
+    stored_bytes: int
+    by_type: dict[str, int]
+    by_tool: dict[str, int]
+
+
+class Offloader:
+    """Takes the large parts of one session's messages out to a store, and brings them back.
+
+    Safe to call from several threads; calls on one offloader run one after the other.
+
+    Args:
+        store: a path, a URL (`file://`, `memory://`, `s3://bucket/prefix`, any fsspec URL) or a store;
+            without one, a folder under the user's data directory.
+        session: name of the session; without one, `session_{YYYYMMDD_HHMMSS}_{6 random}`. Give the same
+            name to go on with a session, from any process or machine that reaches the store.
+        policy: what is offloaded; the default is `OffloadPolicy()`.
+        storage_options: passed to the backend: credentials, endpoint, durability.
+        placeholder: renders the text left in a message.
+        codec: how records are written: "zstd", "json" or "raw".
+        token_counter: counts tokens of a text; the default is an offline estimate.
+        on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
+            message and reports, "raise" raises, "truncate" leaves its preview alone.
+
+    Raises:
+        ConfigError: an argument that cannot work: an unknown scheme, codec or option, a package that is
+            not installed. Nothing is read or written before the first call that needs it.
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | OffloadStore | None = None,
+        *,
+        session: str | None = None,
+        policy: OffloadPolicy | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        placeholder: PlaceholderRenderer | None = None,
+        codec: str = "zstd",
+        token_counter: TokenCounter | None = None,
+        on_error: OnError = "keep",
+    ) -> None:
+        if on_error not in get_args(OnError):
+            raise ConfigError(f"on_error is one of {get_args(OnError)}, not {on_error!r}")
+        if policy is not None and not isinstance(policy, OffloadPolicy):
+            raise ConfigError(f"policy is an OffloadPolicy, not {type(policy).__name__}")
+        self.policy = OffloadPolicy() if policy is None else policy
+        self.store = open_store(store, storage_options=storage_options)
+        self.session = new_session_name() if session is None else _checked_name(session)
+        self._on_error = on_error
+        self._renderer = DefaultRenderer() if placeholder is None else placeholder
+        self._count_tokens = estimate_tokens if token_counter is None else token_counter
+        self._session = Session(self.store, self.session, get_codec(codec))
+        self._writer = ItemWriter(self._session, self._renderer, self._count_tokens, self.policy.min_saving)
+        self._restorer = Restorer(self._session, self._renderer)
+        self._history = History()
+        self._lock = threading.Lock()
+        self.tools = Tools(self._session)
+
+    def __repr__(self) -> str:
+        return f"Offloader({self.store.url!r}, session={self.session!r})"
+
+    def offload(self, messages: Sequence[Any]) -> OffloadResult:
+        """Replace the large items of `messages` by placeholders, each after its record is durable.
+
+        Call it with the whole conversation before each request to the model. What was replaced once
+        is replaced by the same text again; work grows with what is new since the last call.
+
+        Args:
+            messages: the conversation, in Anthropic Messages or OpenAI chat format, as dicts or SDK
+                objects. Never changed.
+
+        Raises:
+            MessageError: `messages` is no list; or, with `on_error="raise"`, one of them is malformed.
+            OffloadError: with `on_error="raise"`, what the store raised.
+        """
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+        with self._lock:
+            errors: list[OffloadError] = []
+            for index in range(self._history.keep_common(messages), len(messages)):
+                self._take_in(index, messages[index], errors)
+            self._decide()
+            self._replace(errors)
+            return self._result(messages, errors)
+
+    def offload_text(
+        self,
+        text: str,
+        *,
+        tool_name: str | None = None,
+        tool_use_id: str | None = None,
+        item_type: ItemType = "tool_result",
+    ) -> str:
+        """Offload one text, as a tool returns it; return its placeholder, or the text unchanged.
+
+        The text stays if the policy keeps it, or wants it seen first, or if storing fails under
+        `on_error="keep"`.
+
+        Args:
+            text: the text.
+            tool_name: the tool that made it, for the policy and the placeholder.
+            tool_use_id: the provider's id of the call. `restore` finds the text again only in a result
+                of the same call.
+            item_type: what kind of part of a message it will be.
+
+        Raises:
+            ConfigError: an unknown item type or a text that is none.
+            OffloadError: with `on_error="raise"`, what the store raised.
+        """
+        if not isinstance(text, str):
+            raise ConfigError(f"text is a str, not {type(text).__name__}")
+        if item_type not in ITEM_TYPES:
+            raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
+        item = Item(None, item_type, text, tool_name, tool_use_id)
+        with self._lock:
+            slot = self._new_slot(0, item)
+            self._judge(slot, answers=0)
+            errors: list[OffloadError] = []
+            self._store([slot] if slot.decision.action == "offload" else [], errors)
+            return slot.text
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` with every placeholder of this session replaced by what it stands for.
+
+        `restore(offload(messages).messages) == messages`, also in another process or on another machine
+        that has the store's URL and the session's name. A text that only looks like a placeholder is
+        left as it is.
+
+        Raises:
+            NotFoundError: a record vanished while it was read.
+            CorruptError: a record is damaged.
+            StoreError: the store could not be read.
+        """
+        with self._lock:
+            return self._restorer.restore(messages)
+
+    async def aoffload(self, messages: Sequence[Any]) -> OffloadResult:
+        """Do what `offload` does, in a thread."""
+        return await asyncio.to_thread(self.offload, messages)
+
+    async def arestore(self, messages: Sequence[Any]) -> list[Any]:
+        """Do what `restore` does, in a thread."""
+        return await asyncio.to_thread(self.restore, messages)
+
+    def records(self) -> list[RecordInfo]:
+        """Return every record of the session, oldest first, from a fresh listing of the store."""
+        return self._session.infos()
+
+    def stats(self) -> Stats:
+        """Return what the session holds, from a fresh listing of the store."""
+        infos = self.records()
+        return Stats(
+            session=self.session,
+            records=len(infos),
+            chars=sum(i.chars for i in infos),
+            tokens=sum(i.tokens for i in infos),
+            stored_bytes=sum(i.stored_bytes for i in infos),
+            by_type=dict(Counter(i.item_type for i in infos)),
+            by_tool=dict(Counter(i.tool_name for i in infos if i.tool_name is not None)),
+        )
+
+    def prompt(self) -> str:
+        """Return up to 15 lines for the system prompt that tell the model how to read items back."""
+        return system_prompt()
+
+    def _take_in(self, index: int, message: Any, errors: list[OffloadError]) -> None:
+        """Add a message to the history; one that is malformed has no items and is reported once."""
+        history = self._history
+        try:
+            is_answer = role_of(message, f"messages[{index}]") == "assistant"
+            scan = adapter_for(message).scan(message, f"messages[{index}]", history.tool_names)
+        except MessageError as error:
+            self._report(error, errors)
+            is_answer, scan = False, Scan()
+        history.tool_names.update(scan.calls)
+        slots = [self._new_slot(index, item) for item in scan.items]
+        fixed = sum(self._count_tokens(text) for text in scan.texts)
+        history.add(Entry(message, slots, fixed, history.answers + is_answer))
+        history.open_slots.extend((index, slot) for slot in slots)
+
+    def _new_slot(self, index: int, item: Item) -> Slot:
+        text = item.text
+        facts = ItemFacts(
+            message=index,
+            block=item.block,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
+            chars=len(text),
+            bytes=len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")),
+            tokens=self._count_tokens(text),
+            is_error=item.is_error,
+            is_stored=self._writer.knows(text),
+            answers=0,
+        )
+        return Slot(item, self.policy.decide(facts), text)
+
+    def _decide(self) -> None:
+        """Judge every open item; what is kept is closed, what waits stays open."""
+        history = self._history
+        still_open = []
+        for index, slot in history.open_slots:
+            self._judge(slot, history.answers - history.entries[index].answers)
+            if slot.decision.action != "keep":
+                still_open.append((index, slot))
+        history.open_slots = still_open
+
+    def _judge(self, slot: Slot, answers: int) -> None:
+        facts = slot.decision.item._replace(answers=answers)
+        decision = self.policy.decide(facts)
+        if decision.action == "keep":
+            slot.decision = decision
+            return
+        if self._writer.is_placeholder(slot.item):
+            decision = self.policy.decide(facts._replace(is_stored=True))
+        elif decision.action == "wait" and self._writer.has_placed(slot.item):
+            decision = replace(decision, action="offload", reason="replaced before")
+        slot.decision = decision
+
+    def _replace(self, errors: list[OffloadError]) -> None:
+        """Store what is to be offloaded, then give its messages their outputs."""
+        history = self._history
+        due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
+        try:
+            self._store([slot for _, slot in due], errors)
+        finally:
+            for index in dict.fromkeys(i for i, slot in due if slot.text is not slot.item.text):
+                self._render_output(index)
+            history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
+
+    def _store(self, slots: Sequence[Slot], errors: list[OffloadError]) -> None:
+        wanted = [Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars) for s in slots]
+        for slot, outcome in zip(slots, self._writer.write(wanted), strict=True):
+            self._apply(slot, outcome)
+            if isinstance(outcome, OffloadError):
+                self._report(outcome, errors)
+
+    def _apply(self, slot: Slot, outcome: Outcome) -> None:
+        if isinstance(outcome, Placed):
+            slot.text, slot.info, slot.is_settled = outcome.placeholder, outcome.info, True
+            slot.decision = replace(
+                slot.decision, ref=outcome.info.ref, tokens_after=self._count_tokens(outcome.placeholder)
+            )
+        elif isinstance(outcome, Spared):
+            slot.is_settled = True
+            slot.decision = replace(slot.decision, action="keep", reason=outcome.reason)
+        else:
+            if self._on_error == "truncate":
+                slot.text = _truncated(slot)
+            slot.decision = replace(
+                slot.decision,
+                action="keep",
+                reason=f"not stored: {outcome}",
+                tokens_after=self._count_tokens(slot.text),
+            )
+
+    def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
+        """Make one event of a failure: of a store that fails for many items, the first alone."""
+        if isinstance(error, StoreError) and any(isinstance(e, StoreError) for e in errors):
+            return
+        errors.append(error)
+        _log.warning("session %s: left in the message: %s", self.session, error)
+        if self._on_error == "raise":
+            raise error
+
+    def _render_output(self, index: int) -> None:
+        entry = self._history.entries[index]
+        adapter = adapter_for(entry.message)
+        entry.output = entry.message
+        for slot in entry.slots:
+            if slot.text is not slot.item.text:
+                entry.output = adapter.replace(entry.output, slot.item.block, slot.text)
+        self._history.mark_replaced(index)
+
+    def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
+        history = self._history
+        replaced = [s for s in history.replaced_slots() if s.text is not s.item.text]
+        freed = sum(s.decision.item.tokens - s.decision.tokens_after for s in replaced)
+        return OffloadResult(
+            messages=history.output(messages),
+            records=[s.info for s in replaced if s.info is not None],
+            decisions=[s.decision for s in history.slots()],
+            tokens_before=history.tokens,
+            tokens_after=history.tokens - freed,
+            chars_freed=sum(len(s.item.text) - len(s.text) for s in replaced),
+            errors=errors,
+        )
+
+
+def new_session_name() -> str:
+    """Return a name that no other session has: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
+    letters = string.ascii_lowercase + string.digits
+    random = "".join(secrets.choice(letters) for _ in range(6))
+    return f"session_{time.strftime('%Y%m%d_%H%M%S')}_{random}"
+
+
+def _checked_name(session: object) -> str:
+    if not isinstance(session, str) or not 1 <= len(session) <= _MAX_NAME_CHARS:
+        raise ConfigError(
+            f"a session's name is a text of 1 to {_MAX_NAME_CHARS} characters, not {session!r:.60}"
+        )
+    try:
+        session.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
+    return session
+
+
+def _truncated(slot: Slot) -> str:
+    preview = head_tail(slot.item.text, slot.decision.preview_chars)
+    text = f"{preview.text}\n[Cut: the rest of {len(slot.item.text)} characters could not be stored.]"
+    return text if len(text) < len(slot.item.text) else slot.item.text

@@ -1,0 +1,166 @@
+"""From an item to its record and placeholder: measure, render, check that it pays, store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+from offload.errors import OffloadError, StoreUnavailableError
+from offload.messages import Item
+from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+from offload.preview import head_tail
+from offload.record import REF_LETTERS, encode_text, measure
+from offload.restorer import stands_for
+from offload.session import Draft, Placed, Session
+from offload.tokens import TokenCounter
+
+# Contents that are encoded and in flight at once.
+_BATCH_CHARS = 16 * 1024 * 1024
+_BATCH_ITEMS = 64
+_SOME_REF = "x" * REF_LETTERS
+
+
+class Wanted(NamedTuple):
+    """An item that the policy wants offloaded.
+
+    Attributes:
+        item: the item.
+        tokens: its tokens.
+        preview_chars: how much of it the placeholder may show.
+    """
+
+    item: Item
+    tokens: int
+    preview_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """An item that stays because its placeholder would not be enough shorter; `reason` in words."""
+
+    reason: str
+
+
+class _Identity(NamedTuple):
+    item_type: str
+    tool_use_id: str | None
+    form: str | None
+    sha256: bytes
+
+
+Outcome = Placed | Spared | OffloadError
+
+
+class ItemWriter:
+    """Stores the items of one session.
+
+    Remembers what it placed: an item that comes again, in whatever turn, costs no request and gets the
+    same placeholder.
+    """
+
+    def __init__(
+        self, session: Session, renderer: PlaceholderRenderer, counter: TokenCounter, min_saving: int
+    ) -> None:
+        self._session = session
+        self._renderer = renderer
+        self._counter = counter
+        self._min_saving = min_saving
+        self._placed: dict[_Identity, Placed] = {}
+        self._sizes: set[tuple[str | None, int]] = set()
+        self._placeholders: set[str] = set()
+
+    def has_placed(self, item: Item) -> bool:
+        """Tell whether `item` was stored here before."""
+        if (item.tool_use_id, len(item.text)) not in self._sizes:
+            return False
+        return _identify(item, sha256(encode_text(item.text)).digest()) in self._placed
+
+    def knows(self, text: str) -> bool:
+        """Tell whether `text` is a placeholder that was made or proven here."""
+        return text in self._placeholders
+
+    def is_placeholder(self, item: Item) -> bool:
+        """Tell whether the text of `item` is a placeholder: its record says so (rule R6).
+
+        Costs nothing for one that was made here and for a text that does not look like one; else a
+        listing and a read, once. A store that fails leaves it unproven: False.
+        """
+        if self.knows(item.text):
+            return True
+        ref = self._renderer.find_ref(item.text)
+        if ref is None:
+            return False
+        try:
+            header = self._session.open(self._session.find(ref)).header
+        except OffloadError:
+            return False
+        if not stands_for(header, item):
+            return False
+        self._placeholders.add(item.text)
+        return True
+
+    def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
+        """Yield the outcome for each wanted item, in order.
+
+        Once the store is found unavailable the rest is not tried: one deadline is waited for, not many.
+        """
+        failure: StoreUnavailableError | None = None
+        for batch in _batches(wanted):
+            for outcome in [failure] * len(batch) if failure else self._write_batch(batch):
+                if isinstance(outcome, StoreUnavailableError):
+                    failure = outcome
+                yield outcome
+
+    def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
+        prepared = [self._prepare(want) for want in batch]
+        drafts = {identity: ready for identity, ready in prepared if isinstance(ready, Draft)}
+        written = dict(zip(drafts, self._session.write(list(drafts.values())), strict=True))
+        for identity, outcome in written.items():
+            if isinstance(outcome, Placed):
+                self._remember(identity, outcome)
+        return [written[identity] if isinstance(ready, Draft) else ready for identity, ready in prepared]
+
+    def _remember(self, identity: _Identity, placed: Placed) -> None:
+        self._placed[identity] = placed
+        self._sizes.add((identity.tool_use_id, placed.info.chars))
+        self._placeholders.add(placed.placeholder)
+
+    def _prepare(self, want: Wanted) -> tuple[_Identity, Draft | Placed | Spared]:
+        item = want.item
+        content = encode_text(item.text)
+        counts = measure(item.text, content, want.tokens)
+        identity = _identify(item, counts.sha256)
+        if identity in self._placed:
+            return identity, self._placed[identity]
+        preview = head_tail(item.text, want.preview_chars)
+
+        def render(ref: str) -> str:
+            facts = PlaceholderFacts(ref, item.item_type, item.tool_name, counts.chars, counts.lines, preview)
+            return self._renderer.render(facts)
+
+        placeholder = render(_SOME_REF)
+        saving = counts.tokens - self._counter(placeholder)
+        if saving < self._min_saving or len(placeholder) >= counts.chars:
+            return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+        return identity, Draft(
+            item.item_type, item.tool_name, item.tool_use_id, content, counts, item.form, render
+        )
+
+
+def _identify(item: Item, digest: bytes) -> _Identity:
+    return _Identity(item.item_type, item.tool_use_id, item.form, digest)
+
+
+def _batches(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
+    batch: list[Wanted] = []
+    chars = 0
+    for want in wanted:
+        if batch and (len(batch) == _BATCH_ITEMS or chars + len(want.item.text) > _BATCH_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(want)
+        chars += len(want.item.text)
+    if batch:
+        yield batch

@@ -1,0 +1,625 @@
+"""What `Offloader` promises, on the embedded stores; the store's files are read past the library."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from offload import (
+    ConfigError,
+    MessageError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    OffloadResult,
+    Rule,
+    StoreError,
+    StoreMissingError,
+)
+
+LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
+OTHER = "".join(f"{n},{n * n},row of a table\n" for n in range(800))
+EVERYTHING = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, min_saving=0)
+
+
+def call(name="Bash", call_id="call_0"):
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": call_id, "name": name, "input": {"command": "x"}}],
+    }
+
+
+def result(content=LOG, call_id="call_0", **fields):
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": content, **fields}
+    return {"role": "user", "content": [block]}
+
+
+def conversation(content=LOG, name="Bash", **fields):
+    return [{"role": "user", "content": "Why does it fail?"}, call(name), result(content, **fields)]
+
+
+def shown(out: OffloadResult, index=-1):
+    return out.messages[index]["content"][0]["content"]
+
+
+def stored_files(root: Path):
+    return sorted(p for p in root.rglob("*") if p.is_file() and p.name != "offload.json")
+
+
+def stored_text(path: Path):
+    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as r:
+        return r.read().decode()
+
+
+def test_a_large_result_is_replaced_and_all_else_is_the_same_object(tmp_path):
+    messages = conversation()
+
+    out = Offloader(tmp_path).offload(messages)
+
+    assert out.messages[0] is messages[0]
+    assert out.messages[1] is messages[1]
+    assert len(shown(out)) < len(LOG) / 10
+    assert out.errors == []
+
+
+def test_the_store_holds_the_text_before_the_placeholder_is_shown(tmp_path):
+    Offloader(tmp_path, session="s").offload(conversation())
+
+    [path] = stored_files(tmp_path)
+    assert stored_text(path) == LOG
+
+
+def test_the_input_is_never_changed(tmp_path):
+    messages = conversation([{"type": "text", "text": LOG}, {"type": "text", "text": OTHER}])
+    before = copy.deepcopy(messages)
+
+    Offloader(tmp_path).offload(messages)
+
+    assert messages == before
+
+
+def test_another_offloader_restores_from_the_folder_and_the_session_alone(tmp_path):
+    messages = conversation()
+    out = Offloader(tmp_path, session="s").offload(messages)
+
+    assert Offloader(str(tmp_path), session="s").restore(out.messages) == messages
+
+
+def test_another_process_makes_the_same_bytes_in_another_folder(tmp_path):
+    program = (
+        "import json, sys; from offload import Offloader; "
+        "print(json.dumps(Offloader(sys.argv[1], session='s').offload(json.load(sys.stdin)).messages))"
+    )
+    messages = conversation()
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "b")],
+        input=json.dumps(messages),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert json.loads(done.stdout) == Offloader(tmp_path / "a", session="s").offload(messages).messages
+
+
+def test_the_figures_add_up(tmp_path):
+    out = Offloader(tmp_path).offload(conversation())
+
+    [record] = out.records
+    [_, decision] = out.decisions
+    assert (record.chars, record.lines, record.bytes) == (len(LOG), 400, len(LOG.encode()))
+    assert out.chars_freed == len(LOG) - len(shown(out))
+    assert out.tokens_before - out.tokens_after == decision.item.tokens - decision.tokens_after
+    assert decision.ref == record.ref
+
+
+def test_nothing_new_means_the_same_answer_and_no_new_file(tmp_path):
+    off = Offloader(tmp_path)
+    messages = conversation()
+    first = off.offload(messages)
+    files = stored_files(tmp_path)
+
+    again = off.offload(messages)
+
+    assert again == first
+    assert stored_files(tmp_path) == files
+
+
+def test_an_answer_that_is_handed_back_is_left_alone(tmp_path):
+    off = Offloader(tmp_path, policy=EVERYTHING)
+    history = off.offload(conversation()).messages
+
+    out = off.offload([*history, call(call_id="call_1"), result(OTHER, "call_1")])
+
+    assert out.messages[2] == history[2]
+    assert [r.chars for r in out.records] == [len(OTHER)]
+    assert len(stored_files(tmp_path)) == 2
+
+
+def test_a_placeholder_is_never_offloaded_also_after_a_restart(tmp_path):
+    history = Offloader(tmp_path, session="s", policy=EVERYTHING).offload(conversation()).messages
+
+    out = Offloader(tmp_path, session="s", policy=EVERYTHING).offload(history)
+
+    assert out.messages[2] is history[2]
+    assert out.decisions[-1].reason == "a placeholder already"
+
+
+def test_what_was_replaced_keeps_its_text_when_the_policy_changes_and_the_process_restarts(tmp_path):
+    messages = conversation()
+    first = Offloader(tmp_path, session="s").offload(messages)
+    other = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=300)})
+
+    again = Offloader(tmp_path, session="s", policy=other).offload(messages)
+
+    assert again.messages == first.messages
+
+
+def test_a_call_id_that_two_sessions_share_gives_each_its_own_content(tmp_path):
+    a, b = Offloader(tmp_path, session="a"), Offloader(tmp_path, session="b")
+    out_a, out_b = a.offload(conversation(LOG)), b.offload(conversation(OTHER))
+
+    assert a.restore(out_a.messages) == conversation(LOG)
+    assert b.restore(out_b.messages) == conversation(OTHER)
+
+
+def test_a_call_id_that_comes_twice_in_one_session_gives_two_records(tmp_path):
+    messages = [call(), result(LOG), call(), result(OTHER)]
+    off = Offloader(tmp_path)
+
+    out = off.offload(messages)
+
+    assert len({r.ref for r in out.records}) == 2
+    assert off.restore(out.messages) == messages
+
+
+def test_a_ref_of_another_session_is_answered_like_one_that_never_was(tmp_path):
+    [record] = Offloader(tmp_path, session="a").offload(conversation()).records
+    b = Offloader(tmp_path, session="b")
+
+    with pytest.raises(NotFoundError) as foreign:
+        b.tools.read(record.ref)
+    with pytest.raises(NotFoundError) as unknown:
+        b.tools.read("abcdefghij")
+
+    assert str(foreign.value).replace(record.ref, "abcdefghij") == str(unknown.value)
+
+
+def test_a_copy_of_a_placeholder_in_another_result_is_not_restored(tmp_path):
+    off = Offloader(tmp_path)
+    out = off.offload(conversation())
+    forged = [*out.messages, call("WebFetch", "call_9"), result(shown(out), "call_9")]
+
+    restored = off.restore(forged)
+
+    assert restored[2] == result(LOG)
+    assert restored[4] is forged[4]
+
+
+def test_a_text_that_only_looks_like_a_placeholder_is_left_as_it_is(tmp_path):
+    off = Offloader(tmp_path)
+    out = off.offload(conversation())
+    altered = shown(out).replace("ERROR", "error")
+    messages = [call(), result(altered), call(), result(shown(out).replace(out.records[0].ref, "a" * 10))]
+
+    assert off.restore(messages) == messages
+
+
+def test_a_key_that_is_taken_by_another_item_makes_the_ref_longer(tmp_path):
+    Offloader(tmp_path / "a", session="s").offload(conversation())
+    Offloader(tmp_path / "b", session="t").offload(conversation(OTHER))
+    [wanted], [other] = stored_files(tmp_path / "a"), stored_files(tmp_path / "b")
+    planted = other.read_bytes()
+    wanted.write_bytes(planted)
+
+    off = Offloader(tmp_path / "a", session="s")
+    out = off.offload(conversation())
+
+    assert wanted.read_bytes() == planted
+    assert len(out.records[0].ref) == 11
+    assert out.records[0].ref.startswith(wanted.name[:10])
+    assert off.restore(out.messages) == conversation()
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Return a root that is a file, so no record can be stored, and a way to mend it."""
+    root = tmp_path / "root"
+    root.write_text("in the way")
+    return root
+
+
+def test_a_store_that_fails_leaves_the_messages_and_one_error(broken, caplog):
+    messages = [call(), result(LOG), call(), result(OTHER)]
+    with caplog.at_level(logging.WARNING, "offload"):
+        out = Offloader(broken).offload(messages)
+
+    assert all(a is b for a, b in zip(out.messages, messages, strict=True))
+    assert [type(e) for e in out.errors] == [StoreMissingError]
+    assert str(broken) in str(out.errors[0])
+    assert len(caplog.records) == 1
+    assert "ERROR worker" not in caplog.text
+
+
+def test_an_item_that_could_not_be_stored_is_tried_again_on_the_next_call(broken):
+    off = Offloader(broken)
+    off.offload(conversation())
+    broken.unlink()
+
+    out = off.offload(conversation())
+
+    assert out.errors == []
+    assert off.restore(out.messages) == conversation()
+
+
+def test_on_error_raise_raises_what_the_store_raised(broken):
+    with pytest.raises(StoreMissingError):
+        Offloader(broken, on_error="raise").offload(conversation())
+
+
+def test_on_error_truncate_leaves_a_preview_that_says_it_was_cut(broken):
+    out = Offloader(broken, on_error="truncate").offload(conversation())
+
+    assert shown(out).startswith(LOG[:100])
+    assert "could not be stored" in shown(out)
+    assert len(shown(out)) < 1500
+    assert [isinstance(e, StoreError) for e in out.errors] == [True]
+
+
+def test_the_text_of_a_tool_stays_if_it_cannot_be_stored(broken):
+    assert Offloader(broken).offload_text(LOG, tool_name="Bash") is LOG
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"content": "x"}, 'messages[1]: expected a message with a string "role"'),
+        ("text", 'messages[1]: expected a message with a string "role", got str'),
+        ({"role": "user", "content": 7}, "messages[1].content: expected a string or a list of blocks, got int"),
+        (
+            {"role": "user", "content": [{"text": "x"}]},
+            'messages[1].content[0]: expected a content block with a string "type"',
+        ),
+        (
+            {"role": "user", "content": [{"type": "text", "text": None}]},
+            'messages[1].content[0]: a text block needs a string "text", got NoneType',
+        ),
+        (
+            {"role": "user", "content": [{"type": "tool_result", "content": "x"}]},
+            'messages[1].content[0]: a tool_result block needs a string "tool_use_id", got None',
+        ),
+        ({"role": "tool", "content": "x"}, 'messages[1]: a message of role tool needs a string "tool_call_id"'),
+    ],
+)
+def test_a_malformed_message_stays_and_the_error_says_where_and_what(message, said, tmp_path):
+    off = Offloader(tmp_path)
+    messages = [{"role": "user", "content": "hi"}, message, *conversation()]
+
+    out = off.offload(messages)
+
+    [error] = out.errors
+    assert isinstance(error, MessageError)
+    assert said in str(error)
+    assert out.messages[1] is message
+    assert len(out.records) == 1
+    assert off.restore(out.messages) == messages
+
+
+def test_a_malformed_message_is_raised_where_the_caller_wants_it(tmp_path):
+    with pytest.raises(MessageError, match=r"messages\[0\]"):
+        Offloader(tmp_path, on_error="raise").offload([{"role": None}])
+
+
+@pytest.mark.parametrize("messages", ["text", b"bytes", None, {"role": "user"}])
+def test_what_is_no_list_of_messages_is_refused(messages, tmp_path):
+    with pytest.raises(MessageError, match="expected a list of messages"):
+        Offloader(tmp_path).offload(messages)
+
+
+def test_errors_of_tools_stay_in_view(tmp_path):
+    out = Offloader(tmp_path).offload(conversation(is_error=True))
+
+    assert out.decisions[-1].reason == "errors stay in view"
+    assert out.records == []
+
+
+def test_a_file_that_was_read_is_seen_once_in_full_and_then_goes(tmp_path):
+    off = Offloader(tmp_path)
+    messages = conversation(name="Read")
+
+    first = off.offload(messages)
+    then = off.offload([*messages, {"role": "assistant", "content": "I see."}])
+
+    assert first.messages[2] is messages[2]
+    assert first.decisions[-1].action == "wait"
+    assert [r.tool_name for r in then.records] == ["Read"]
+
+
+def test_a_text_of_the_user_is_seen_once_in_full_and_then_goes(tmp_path):
+    off = Offloader(tmp_path)
+    messages = [{"role": "user", "content": LOG}]
+
+    first = off.offload(messages)
+    answered = [*messages, {"role": "assistant", "content": "I see."}]
+    then = off.offload(answered)
+
+    assert first.records == []
+    assert [r.item_type for r in then.records] == ["user_message"]
+    assert off.restore(then.messages) == answered
+
+
+def test_what_was_read_back_is_not_offloaded_again(tmp_path):
+    out = Offloader(tmp_path).offload(conversation(name="context_read"))
+
+    assert out.decisions[-1].reason == "an answer that was read back"
+
+
+def test_a_placeholder_is_never_longer_than_what_it_replaces(tmp_path):
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1)}, min_saving=0)
+    texts = ["x" * n for n in (1, 50, 120, 200, 260, 400, 1200)]
+    messages = [m for i, t in enumerate(texts) for m in (call(call_id=f"c{i}"), result(t, f"c{i}"))]
+
+    out = Offloader(tmp_path, policy=policy).offload(messages)
+
+    sizes = [len(m["content"][0]["content"]) for m in out.messages if m["role"] == "user"]
+    assert all(after <= len(t) for after, t in zip(sizes, texts, strict=True))
+    assert sizes[-1] < 1200
+    assert "a placeholder would save" in out.decisions[0].reason
+
+
+def test_the_texts_of_one_result_become_one_placeholder_and_its_image_stays(tmp_path):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    texts = [{"type": "text", "text": LOG}, {"type": "text", "text": OTHER, "cache_control": {"type": "x"}}]
+    messages = conversation([texts[0], image, texts[1]])
+    off = Offloader(tmp_path, session="s")
+
+    out = off.offload(messages)
+
+    [placeholder, kept] = shown(out)
+    assert placeholder["type"] == "text"
+    assert kept is image
+    assert out.records[0].chars == len(LOG) + 1 + len(OTHER)
+    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+
+
+def test_one_text_that_came_in_two_shapes_is_restored_in_both(tmp_path):
+    split = [{"type": "text", "text": LOG}, {"type": "text", "text": OTHER}]
+    messages = [call(), result(split), call(), result(f"{LOG}\n{OTHER}")]
+    off = Offloader(tmp_path)
+
+    assert off.restore(off.offload(messages).messages) == messages
+
+
+def test_blocks_of_unknown_kinds_pass_untouched(tmp_path):
+    messages = [{"role": "user", "content": [{"type": "hologram", "data": LOG}]}]
+
+    out = Offloader(tmp_path).offload(messages)
+
+    assert out.messages[0] is messages[0]
+    assert out.errors == []
+
+
+def test_a_block_that_is_added_to_the_last_message_in_place_is_found(tmp_path):
+    off = Offloader(tmp_path)
+    messages = conversation("short")
+    off.offload(messages)
+    messages[-1]["content"].append(result(LOG, "call_1")["content"][0])
+
+    out = off.offload(messages)
+
+    assert [r.tool_use_id for r in out.records] == ["call_1"]
+
+
+def test_a_mark_that_the_caller_moves_in_place_is_carried_to_the_placeholder(tmp_path):
+    off = Offloader(tmp_path)
+    messages = conversation()
+    first = off.offload(messages)
+    messages[-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
+
+    out = off.offload(messages)
+
+    assert out.messages[-1]["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert shown(out) == shown(first)
+    assert off.restore(out.messages) == messages
+
+
+def test_a_conversation_that_is_rolled_back_and_goes_on_differently_is_followed(tmp_path):
+    off = Offloader(tmp_path)
+    start = conversation()
+    off.offload([*start, call(call_id="c1"), result(OTHER, "c1")])
+    other_way = [*start, call(call_id="c2"), result(OTHER + "!", "c2")]
+
+    out = off.offload(other_way)
+
+    assert [r.tool_use_id for r in out.records] == ["call_0", "c2"]
+    assert out.tokens_before == Offloader("memory://").offload(other_way).tokens_before
+    assert off.restore(out.messages) == other_way
+
+
+def test_openai_messages_come_back_equal(tmp_path):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "call_0", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "call_0", "content": LOG},
+        {"role": "tool", "tool_call_id": "call_0", "content": [{"type": "text", "text": OTHER}]},
+    ]
+    off = Offloader(tmp_path, session="s")
+
+    out = off.offload(messages)
+
+    assert [r.tool_name for r in out.records] == ["bash", "bash"]
+    assert out.messages[3]["content"][0]["text"].startswith("[Offloaded: result of bash")
+    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+def test_every_codec_restores_in_another_offloader_of_any_codec(codec, tmp_path):
+    messages = [call(), result(LOG + "\ud800 \x00 é 漢字 🙂"), call(), result(OTHER)]
+    out = Offloader(tmp_path, session="s", codec=codec).offload(messages)
+
+    assert len(out.records) == 2
+    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+
+
+def test_a_raw_record_is_a_file_with_the_content_alone(tmp_path):
+    Offloader(tmp_path, codec="raw").offload(conversation())
+
+    [path] = tmp_path.rglob("*.txt")
+    assert path.relative_to(tmp_path).parts[0] == "r"
+    assert path.read_text() == LOG
+
+
+def test_a_raw_header_whose_body_was_never_written_is_taken_over(tmp_path):
+    first = Offloader(tmp_path, session="s", codec="raw").offload(conversation())
+    [body] = [p for p in tmp_path.rglob("*.txt") if p.relative_to(tmp_path).parts[0] == "r"]
+    body.unlink()
+    other = OffloadPolicy(types={"tool_result": Rule(preview_chars=200)})
+    off = Offloader(tmp_path, session="s", codec="raw", policy=other)
+
+    out = off.offload(conversation())
+
+    assert out.messages == first.messages
+    assert off.restore(out.messages) == conversation()
+
+
+def test_a_json_record_is_a_document_of_schema_one(tmp_path):
+    [record] = Offloader(tmp_path, codec="json").offload(conversation()).records
+
+    [path] = stored_files(tmp_path)
+    document = json.loads(path.read_text())
+    assert document["schema_version"] == "1.0"
+    assert document["item_id"] == record.ref
+    assert document["item_type"] == "tool_result"
+    assert document["metadata"] == {"tool_name": "Bash"}
+    assert document["content"] == LOG
+
+
+def test_a_text_goes_out_as_the_tool_returns_it_and_comes_back_in_its_result(tmp_path):
+    off = Offloader(tmp_path)
+    placeholder = off.offload_text(LOG, tool_name="Bash", tool_use_id="call_0")
+
+    assert off.restore(conversation(placeholder)) == conversation(LOG)
+    assert off.offload_text("short", tool_name="Bash") == "short"
+    assert off.offload(conversation(placeholder)).decisions[-1].reason == "a placeholder already"
+
+
+def test_threads_share_an_offloader(tmp_path):
+    off = Offloader(tmp_path)
+    texts = [f"{n}\n{LOG}" for n in range(40)]
+    placed = {}
+
+    def work(part):
+        for text in part:
+            placed[text] = off.offload_text(text, tool_use_id=text[:2].strip())
+
+    threads = [threading.Thread(target=work, args=(texts[i::4],)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(stored_files(tmp_path)) == 40
+    assert off.restore([result(placed[t], t[:2].strip()) for t in texts]) == [
+        result(t, t[:2].strip()) for t in texts
+    ]
+
+
+def test_the_async_twins_do_the_same(tmp_path):
+    off = Offloader(tmp_path, session="s")
+
+    async def run():
+        out = await off.aoffload(conversation())
+        return out, await off.arestore(out.messages)
+
+    out, restored = asyncio.run(run())
+
+    assert out.messages == Offloader(tmp_path, session="s").offload(conversation()).messages
+    assert restored == conversation()
+
+
+def test_records_and_stats_list_what_any_process_stored(tmp_path):
+    out = Offloader(tmp_path, session="s").offload([call(), result(LOG), call(), result(OTHER)])
+
+    other = Offloader(tmp_path, session="s")
+    assert {r.ref for r in other.records()} == {r.ref for r in out.records}
+    stats = other.stats()
+    assert (stats.records, stats.chars) == (2, len(LOG) + len(OTHER))
+    assert stats.by_tool == {"Bash": 2}
+    assert stats.stored_bytes == sum(p.stat().st_size for p in stored_files(tmp_path))
+
+
+def test_a_damaged_record_is_refused_and_the_others_are_read(tmp_path):
+    off = Offloader(tmp_path, session="s")
+    out = off.offload([call(), result(LOG), call(), result(OTHER)])
+    path = tmp_path / out.records[0].key
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 1
+    path.write_bytes(data)
+
+    answer = Offloader(tmp_path, session="s").tools.call("context_read", {"id": out.records[0].ref})
+    other = Offloader(tmp_path, session="s").tools.call("context_read", {"id": out.records[1].ref})
+
+    assert answer.startswith("Error:")
+    assert OTHER[:500] in other
+
+
+def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):
+    name = Offloader(tmp_path).session
+
+    assert re.fullmatch(r"session_\d{8}_\d{6}_[a-z0-9]{6}", name)
+    assert name != Offloader(tmp_path).session
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"store": "nope://x"}, "nope"),
+        ({"session": ""}, "a session's name"),
+        ({"session": "\ud800"}, "UTF-8"),
+        ({"codec": "gzip"}, "'zstd', 'json', 'raw'"),
+        ({"on_error": "ignore"}, "on_error is one of"),
+        ({"policy": {"min_saving": 1}}, "policy is an OffloadPolicy, not dict"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused_by_name(arguments, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Offloader(**{"store": "memory://", **arguments})
+
+
+def test_any_function_counts_tokens(tmp_path):
+    out = Offloader(tmp_path, token_counter=len).offload(conversation("x" * 2500))
+
+    assert out.decisions[-1].item.tokens == 2500
+    assert len(out.records) == 1
+
+
+def test_a_renderer_of_ones_own_is_used_and_understood(tmp_path):
+    class Terse:
+        def render(self, facts):
+            return f"<gone {facts.ref}>"
+
+        def find_ref(self, text):
+            return text[6:-1] if text.startswith("<gone ") else None
+
+    off = Offloader(tmp_path, placeholder=Terse())
+    out = off.offload(conversation())
+
+    assert shown(out) == f"<gone {out.records[0].ref}>"
+    assert off.restore(out.messages) == conversation()

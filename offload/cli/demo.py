@@ -1,0 +1,106 @@
+"""`offload demo`: a conversation made on this machine, offloaded, read back and restored."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+import typer
+from rich.padding import Padding
+from rich.text import Text
+
+from offload import Decision, Offloader
+from offload.cli.sample import conversation
+from offload.cli.terminal import StoreOption, out, print_table, visible
+from offload.index import session_prefix
+
+_SOUGHT = "_split_lines"
+_LISTING_TOOL = "list_files"
+_READ_FROM, _READ_CHARS = 2_000_000, 240
+
+
+def demo(
+    *,
+    store: StoreOption = None,
+    session: Annotated[str, typer.Option("--session", metavar="NAME")] = "demo",
+) -> None:
+    """Offload a real conversation of this machine, read parts of it back, and restore it."""
+    messages = conversation()
+    off = Offloader(store, session=session)
+    done = off.offload(messages)
+    for error in done.errors:
+        raise error
+    results = [d for d in done.decisions if d.item.tool_name is not None]
+    out.print(
+        f"An agent surveyed the Python on this machine: {len(messages)} messages with "
+        f"{len(results)} tool results, every one of them real."
+    )
+    _print_decisions(results, done.tokens_before, done.tokens_after)
+    _print_placeholder(done.messages, results)
+    _print_reading(off, max(results, key=lambda d: d.item.tokens))
+    is_same = off.restore(done.messages) == messages
+    _title("Back to the original")
+    out.print(f"All {len(messages)} messages restored: {'identical' if is_same else 'NOT identical'}.")
+    _print_place(off, store)
+    if not is_same:
+        raise typer.Exit(1)
+
+
+def _print_decisions(results: list[Decision], before: int, after: int) -> None:
+    _title("What leaves the context")
+    print_table([_row(d) for d in results])
+    saved = 1 - after / before
+    out.print(f"\nThe whole conversation: {before:,} tokens before, {after:,} after ({saved:.1%} less).")
+
+
+def _row(decision: Decision) -> dict[str, Any]:
+    item = decision.item
+    return {
+        "item": f"{item.message}.{item.block}",
+        "tool": item.tool_name,
+        "chars": item.chars,
+        "tokens": item.tokens,
+        "after": decision.tokens_after,
+        "ref_or_reason": decision.ref or f"stays: {decision.reason}",
+    }
+
+
+def _print_placeholder(messages: list[Any], results: list[Decision]) -> None:
+    item = next(d.item for d in results if d.item.tool_name == _LISTING_TOOL)
+    _title(f"What the model sees in place of the {item.tokens:,} tokens of {_LISTING_TOOL}")
+    lines = messages[item.message]["content"][item.block]["content"].splitlines()
+    _quote("\n".join([*lines[:5], f"... ({len(lines) - 10} more lines of preview)", *lines[-5:]]))
+
+
+def _print_reading(off: Offloader, largest: Decision) -> None:
+    ref, chars = largest.ref or "", largest.item.chars
+    _title(f"What it reads back, out of {chars:,} characters on one line")
+    out.print(f'context_grep(id="{ref}", pattern="{_SOUGHT}", max_matches=1)')
+    _quote(off.tools.grep(_SOUGHT, ref, max_matches=1))
+    out.print(f'\ncontext_read(id="{ref}", offset={_READ_FROM}, limit={_READ_CHARS})')
+    _quote(off.tools.read(ref, offset=_READ_FROM, limit=_READ_CHARS))
+
+
+def _print_place(off: Offloader, store: str | None) -> None:
+    options = f"--session {shlex.quote(off.session)}"
+    if store is not None:
+        options += f" --store {shlex.quote(store)}"
+    url, prefix = off.store.url, session_prefix(off.session)
+    _title("Where it lies")
+    out.print(f"{url}/{prefix}", soft_wrap=True)
+    out.print(f"  look    offload ls {options}", soft_wrap=True)
+    out.print(f"          offload show REF {options}", soft_wrap=True)
+    if url.startswith("file:"):
+        folder = shlex.quote(f"{unquote(urlsplit(url).path)}/{prefix}")
+        out.print(f"  remove  rm -r {folder}", soft_wrap=True)
+    else:
+        out.print("  remove  delete the keys under that address", soft_wrap=True)
+
+
+def _title(text: str) -> None:
+    out.print(f"\n{text}\n", style="bold")
+
+
+def _quote(text: str) -> None:
+    out.print(Padding(Text(visible(text)), (0, 0, 0, 4)))

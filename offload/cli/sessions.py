@@ -1,0 +1,109 @@
+"""`offload ls`, `show`, `grep` and `stats`: a look at what a store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+import typer
+from msgspec import to_builtins
+
+from offload import ConfigError, NotFoundError, Offloader, open_store
+from offload.cli.terminal import (
+    JsonOption,
+    SessionOption,
+    StoreOption,
+    out,
+    print_json,
+    print_table,
+    visible,
+)
+from offload.index import sessions
+
+
+def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """List the sessions of a store, or with --session the records of one."""
+    rows = list(_sessions(store) if session is None else _records(store, session))
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(rows, whole="ref")
+    else:
+        out.print("nothing is stored here")
+
+
+def show(
+    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
+    *,
+    offset: Annotated[int, typer.Option(min=0, help="First character, from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, help="Characters at most.")] = 8192,
+    store: StoreOption = None,
+    session: SessionOption = None,
+) -> None:
+    """Show a part of a record, as a model reads it."""
+    answer = _open(store, session).tools.read(ref, offset=offset, limit=limit)
+    out.print(visible(answer), soft_wrap=True)
+
+
+def grep(
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
+    *,
+    ref: Annotated[str | None, typer.Option(metavar="REF", help="Search this record only.")] = None,
+    is_regex: Annotated[bool, typer.Option("--regex", help="RE2 syntax, not plain text.")] = False,
+    store: StoreOption = None,
+    session: SessionOption = None,
+) -> None:
+    """Search the records of a session, as a model does."""
+    mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
+    answer = _open(store, session).tools.grep(pattern, ref, mode=mode)
+    out.print(visible(answer), soft_wrap=True)
+
+
+def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Count what a session holds, by type and by tool."""
+    counted = to_builtins(_open(store, session).stats())
+    if as_json:
+        print_json(counted)
+    else:
+        print_table([{"fact": name.replace("_", " "), "value": v} for name, v in counted.items()])
+
+
+def _open(store: str | None, session: str | None) -> Offloader:
+    """Open the session that is named, or else the only one that the store holds."""
+    opened = open_store(store)
+    if session is not None:
+        return Offloader(opened, session=session)
+    names = list(islice(sessions(opened), 2))
+    if not names:
+        raise NotFoundError(f"{opened.url} holds no session yet")
+    if len(names) > 1:
+        raise ConfigError("the store holds several sessions (offload ls): name one with --session")
+    return Offloader(opened, session=names[0])
+
+
+def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
+    opened = open_store(store)
+    for name in sessions(opened):
+        counted = Offloader(opened, session=name).stats()
+        yield {
+            "session": name,
+            "records": counted.records,
+            "chars": counted.chars,
+            "tokens": counted.tokens,
+            "stored_bytes": counted.stored_bytes,
+        }
+
+
+def _records(store: str | None, session: str) -> Iterator[dict[str, Any]]:
+    for info in Offloader(store, session=session).records():
+        yield {
+            "ref": info.ref,
+            "type": info.item_type,
+            "tool": info.tool_name,
+            "chars": info.chars,
+            "tokens": info.tokens,
+            "stored_bytes": info.stored_bytes,
+            "stored_at": datetime.fromtimestamp(info.created_at, UTC),
+        }

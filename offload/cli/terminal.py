@@ -1,0 +1,93 @@
+"""What the commands share: consoles, options, tables, and text that cannot act on a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Texts of records are data: no markup, no emoji codes, no colours guessed from their words.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+_pipe = Console(width=10_000)
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="A path or URL; the default is a local folder."),
+]
+SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+# Controls but tab and newline; marks without width or that turn the direction; lone surrogates; tags.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_CONTROL_PICTURES = 0x2400
+_DELETE = 0x7F
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with every control made visible: ESC as `␛`, a bidi override as `\u{202e}`."""
+    return _INVISIBLE.sub(_picture, text)
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < ord(" "):
+        return chr(_CONTROL_PICTURES + code)
+    return "␡" if code == _DELETE else f"\\u{{{code:x}}}"
+
+
+def one_line(text: object) -> str:
+    """Return `text` as one visible line."""
+    return " ".join(visible(str(text)).split())
+
+
+def print_json(value: Any) -> None:
+    """Print `value` as ASCII JSON, which no terminal acts on; a time in its ISO form."""
+    out.print(json.dumps(value, indent=2, default=str), soft_wrap=True)
+
+
+def print_table(rows: Sequence[Mapping[str, object]], whole: str = "") -> None:
+    """Print `rows` under the names of the first row's fields.
+
+    A float is a share and shown in per cent, a time is shown as here, a dict is counts by name; any other
+    value is one visible line. Nothing is cut, and a pipe gets each row on one line; on a narrow terminal
+    texts are folded, but those of the field `whole` never.
+    """
+    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name, value in rows[0].items():
+        is_number = isinstance(value, int | float)
+        shown.add_column(
+            name.replace("_", " "),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or name == whole,
+            overflow="fold",
+        )
+    for row in rows:
+        shown.add_row(*(Text(_cell(value)) for value in row.values()))
+    (out if out.is_terminal else _pipe).print(shown)
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case float():
+            return f"{value:.1%}"
+        case int():
+            return f"{value:,}"
+        case datetime():
+            return f"{value.astimezone():%Y-%m-%d %H:%M}"
+        case dict():
+            return ", ".join(f"{_cell(v)} {_cell(k)}" for k, v in value.items())
+        case _:
+            return one_line(value)

@@ -1,0 +1,210 @@
+"""Recorded conversations of agents, read from files as lists of messages.
+
+Known are Claude Code sessions (`.jsonl`), chat requests in the Anthropic or OpenAI form (`.json`:
+a list of messages, or an object that holds one and may name its `format` and `id`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from offload.errors import MessageError
+
+ANTHROPIC = "anthropic"
+OPENAI_CHAT = "openai-chat"
+_SUFFIXES = {".json", ".jsonl"}
+_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking"}
+_SYNTHETIC = "<synthetic>"
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation as a model saw it.
+
+    Attributes:
+        name: where it came from: an id in the file, or the file's stem and the part of it.
+        format: "anthropic", "openai-chat", or "openai-chat-text" where tool results are user texts.
+        system: the system prompt where the file keeps it apart from the messages, else None.
+        messages: the messages as the file has them, oldest first.
+    """
+
+    name: str
+    format: str
+    system: str | list[dict[str, Any]] | None
+    messages: list[dict[str, Any]]
+
+
+def find(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield each file once: the paths, and for a folder its `*.json` and `*.jsonl`, sorted."""
+    seen: set[Path] = set()
+    for path in paths:
+        for file in _walk(path) if path.is_dir() else (path,):
+            real = file.resolve()
+            if real not in seen:
+                seen.add(real)
+                yield file
+
+
+def load(path: Path) -> Iterator[Transcript]:
+    """Yield the conversations of one file.
+
+    A Claude Code session holds several: its main thread, one per subagent, and a new one from each
+    compaction on, because what came before had left the context.
+
+    Raises:
+        MessageError: the file cannot be read or holds no conversation; the message says why.
+    """
+    try:
+        found = _from_session(path) if path.suffix == ".jsonl" else _from_document(path)
+    except OSError as error:
+        raise MessageError(f"cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise MessageError("not a transcript: JSON nested too deeply") from error
+    yield from found
+
+
+def _walk(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES and p.is_file())
+
+
+# One JSON document
+
+
+def _from_document(path: Path) -> list[Transcript]:
+    with path.open(encoding="utf-8-sig") as file:
+        try:
+            document = json.load(file)
+        except ValueError as error:
+            raise MessageError(f"not JSON: {error}") from error
+    envelope = document if isinstance(document, dict) else {"messages": document}
+    messages = envelope.get("messages")
+    if not _are_messages(messages):
+        raise MessageError("not a transcript: no list of messages with roles")
+    name, kind = envelope.get("id"), envelope.get("format")
+    return [
+        Transcript(
+            name=name if isinstance(name, str) and name else path.stem,
+            format=kind if isinstance(kind, str) else _format_of(messages, envelope),
+            system=envelope.get("system"),
+            messages=messages,
+        )
+    ]
+
+
+def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
+    )
+
+
+def _format_of(messages: list[dict[str, Any]], envelope: dict[str, Any]) -> str:
+    if any(m["role"] in {"tool", "system", "developer"} or "tool_calls" in m for m in messages):
+        return OPENAI_CHAT
+    if "system" in envelope or any(_has_anthropic_block(m) for m in messages):
+        return ANTHROPIC
+    return OPENAI_CHAT
+
+
+def _has_anthropic_block(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(block, dict) and block.get("type") in _ANTHROPIC_BLOCKS for block in content
+    )
+
+
+# A Claude Code session: one row per block or event, threads interleaved
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What one context window held, growing row by row."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, message: dict[str, Any]) -> None:
+        blocks = _blocks(message["content"])
+        last = self._unfinished(message)
+        if last is not None:
+            last["content"] += blocks
+            return
+        self.messages.append({"role": message["role"], "content": blocks})
+        if message["role"] == "assistant" and "id" in message:
+            self.answers[message["id"]] = self.messages[-1]
+
+    def _unfinished(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        # One answer is logged in several rows, with results of parallel calls between them.
+        if message["role"] == "assistant":
+            return self.answers.get(message.get("id", ""))
+        last = self.messages[-1] if self.messages else None
+        return last if last and last["role"] == "user" else None
+
+
+def _from_session(path: Path) -> list[Transcript]:
+    threads: dict[str, list[_Thread]] = {}
+    for root, row in _threaded(_rows(path)):
+        parts = threads.setdefault(root, [_Thread()])
+        if row.get("isCompactSummary") and parts[-1].messages:
+            parts.append(_Thread())
+        parts[-1].add(row["message"])
+    if not threads:
+        raise MessageError("not a transcript: no row of a Claude Code session in it")
+    names = {root: f"{path.stem}-side-{root[:6]}" if root else path.stem for root in threads}
+    if len(threads) == 1:
+        names = dict.fromkeys(threads, path.stem)
+    return [
+        Transcript(f"{names[root]}-part-{n}" if n > 1 else names[root], ANTHROPIC, None, t.messages)
+        for root, parts in threads.items()
+        for n, t in enumerate(parts, 1)
+    ]
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    return  # the session is still being written
+                raise MessageError(f"line {number} is not JSON: {error}") from error
+            if isinstance(row, dict):
+                yield row
+
+
+def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each row that a model saw, once, with the root of its thread ("" for the main one)."""
+    roots: dict[str, str] = {}
+    for row in rows:
+        uuid = row.get("uuid")
+        if not isinstance(uuid, str) or uuid in roots:
+            continue
+        # Rows that no model saw are links too, and a subagent's first may hang on the main thread.
+        parent = roots.get(str(row.get("parentUuid")))
+        roots[uuid] = (parent or uuid) if row.get("isSidechain") else ""
+        if _was_seen(row):
+            yield roots[uuid], row
+
+
+def _was_seen(row: dict[str, Any]) -> bool:
+    message = row.get("message")
+    return (
+        row.get("type") in {"user", "assistant"}
+        and isinstance(message, dict)
+        and message.get("role") == row["type"]
+        and isinstance(message.get("content"), str | list)
+        and isinstance(message.get("id", ""), str)
+        and message.get("model") != _SYNTHETIC
+        and not row.get("isMeta")
+        and not row.get("isApiErrorMessage")
+    )
+
+
+def _blocks(content: str | list[Any]) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

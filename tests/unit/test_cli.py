@@ -1,0 +1,300 @@
+"""The command line, run as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import Offloader
+from offload.cli.sample import conversation
+from offload.cli.terminal import visible
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J"
+LONG = "".join(f"{n} {'needle' if n == 700 else 'hay'} [red]{ESCAPES}[/red]\n" for n in range(1000))
+
+
+def chat(output: str) -> list[dict[str, Any]]:
+    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    return [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": output},
+        {"role": "assistant", "content": "done"},
+    ]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where a program without --store would write."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def offload(home: Path) -> Run:
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "offload", *map(str, arguments)],
+            env=os.environ | {"HOME": str(home), "XDG_DATA_HOME": str(home), "PYTHONUTF8": "1"},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with one record of LONG in session `s`."""
+    folder = tmp_path / "store"
+    done = Offloader(str(folder), session="s").offload(chat(LONG))
+    assert len(done.records) == 1
+    return folder
+
+
+def stored_refs(folder: Path, session: str) -> set[str]:
+    return {p.name.partition("~")[0] for p in (folder / "r" / session).iterdir()}
+
+
+def is_one_line_from_us(said: str) -> bool:
+    return said.startswith("offload: ") and said.count("\n") == 1
+
+
+# How it starts and fails
+
+
+def test_help_names_every_command(offload: Run) -> None:
+    done = offload("--help")
+    assert done.returncode == 0
+    for name in ("demo", "savings", "ls", "show", "grep", "stats"):
+        assert re.search(rf"\b{name}\b", done.stdout)
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(package: str) -> None:
+    program = f"import sys; sys.modules['{package}'] = None\nfrom offload.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "the command line needs the extra `cli`: pip install 'offload[cli]'\n"
+
+
+def test_an_unknown_ref_is_one_line_and_code_1(offload: Run, store: Path) -> None:
+    done = offload("show", "abcdefghij", "--store", store, "--session", "s")
+    assert done.returncode == 1
+    assert is_one_line_from_us(done.stderr)
+    assert "abcdefghij" in done.stderr
+
+
+def test_a_wrong_call_is_code_2(offload: Run, store: Path) -> None:
+    assert offload("show", "--no-such-option").returncode == 2
+    done = offload("ls", "--store", "nosuchscheme://x")
+    assert done.returncode == 2
+    assert is_one_line_from_us(done.stderr)
+
+
+def test_a_store_without_sessions_says_so(offload: Run, tmp_path: Path) -> None:
+    done = offload("stats", "--store", tmp_path / "empty")
+    assert done.returncode == 1
+    assert "no session" in done.stderr
+
+
+# What a terminal is shown
+
+
+def test_nothing_that_a_terminal_acts_on_is_left() -> None:
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        is_plain = unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} or char in "\n\t"
+        is_turning = unicodedata.bidirectional(char) in {
+            "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI",
+        }  # fmt: skip
+        assert (visible(char) != char) or (is_plain and not is_turning), hex(code)
+
+
+def test_text_that_is_plain_is_left_as_it_is() -> None:
+    plain = "tab\t, line\n, é, 漢字, 🙂, [bold]"
+    assert visible(plain) == plain
+    assert visible("\x1b[2J\x7f") == "␛[2J␡"
+
+
+def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, store: Path) -> None:
+    shown = offload("show", *stored_refs(store, "s"), "--store", store).stdout
+    assert "\x1b" not in shown
+    assert "0 hay [red]␛]52;c;aGk=␇␛[2J[/red]\n1 hay" in shown
+
+
+# Looking at a store
+
+
+def test_ls_lists_sessions_and_the_records_of_one(offload: Run, store: Path) -> None:
+    [session] = json.loads(offload("ls", "--store", store, "--json").stdout)
+    assert (session["session"], session["records"], session["chars"]) == ("s", 1, len(LONG))
+    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)
+    assert {record["ref"]} == stored_refs(store, "s")
+    assert (record["tool"], record["chars"]) == ("bash", len(LONG))
+    table = offload("ls", "--store", store, "--session", "s").stdout
+    assert record["ref"] in table
+    assert f"{len(LONG):,}" in table
+
+
+def test_show_starts_where_it_is_told(offload: Run, store: Path) -> None:
+    start = LONG.index("500 hay")
+    [ref] = stored_refs(store, "s")
+    shown = offload("show", ref, "--offset", start, "--limit", 7, "--store", store).stdout
+    assert "500 hay" in shown
+    assert "501 hay" not in shown
+
+
+def test_grep_finds_a_line_by_text_and_by_pattern(offload: Run, store: Path) -> None:
+    assert "700 needle" in offload("grep", "needle", "--store", store).stdout
+    assert "700 needle" in offload("grep", r"^7\d0 n", "--regex", "--store", store).stdout
+    assert "700 needle" not in offload("grep", r"^7\d0 n", "--store", store).stdout
+
+
+def test_stats_counts_the_only_session_and_asks_which_of_several(offload: Run, store: Path) -> None:
+    counted = json.loads(offload("stats", "--store", store, "--json").stdout)
+    assert (counted["session"], counted["records"], counted["chars"]) == ("s", 1, len(LONG))
+    Offloader(str(store), session="other").offload(chat(LONG))
+    done = offload("stats", "--store", store)
+    assert done.returncode == 2
+    assert "--session" in done.stderr
+
+
+# Savings
+
+
+def test_savings_tells_what_would_leave_and_stores_nothing(offload: Run, tmp_path: Path, home: Path) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps(chat(LONG)))
+    done = offload("savings", file, "--json")
+    report = json.loads(done.stdout)
+    [found] = report["transcripts"]
+    assert (found["transcript"], found["format"], found["offloaded"]) == ("chat", "openai-chat", 1)
+    assert 0 < found["tokens_after"] < found["tokens_before"] / 10
+    assert found["saved"] == pytest.approx(1 - found["tokens_after"] / found["tokens_before"], abs=1e-4)
+    assert list(home.iterdir()) == []
+
+
+def test_savings_writes_records_only_to_a_store_that_is_named(offload: Run, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps(chat(LONG)))
+    assert offload("savings", file, "--store", tmp_path / "kept").returncode == 0
+    assert len(stored_refs(tmp_path / "kept", "chat")) == 1
+
+
+def test_savings_groups_what_was_kept_by_its_reason(offload: Run, tmp_path: Path) -> None:
+    said = {"role": "assistant", "content": "word " * 20_000}
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(json.dumps([*chat(LONG), said]))
+    report = json.loads(offload("savings", tmp_path, "--json").stdout)
+    [reason] = report["kept_large"]
+    assert reason["items"] == 2
+    assert "assistant_message" in reason["reason"]
+    assert report["total"]["offloaded"] == 2
+    text = offload("savings", tmp_path, "--verbose").stdout
+    assert "total of 2" in text
+    assert reason["reason"] in text
+
+
+def test_savings_passes_over_other_files_and_fails_if_none_is_a_transcript(
+    offload: Run, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    done = offload("savings", other)
+    assert done.returncode == 1
+    assert f"skipped {other}: not a transcript" in done.stderr
+    (tmp_path / "chat.json").write_text(json.dumps(chat(LONG)))
+    done = offload("savings", tmp_path)
+    assert done.returncode == 0
+    assert f"skipped {other}" in done.stderr
+    assert "chat" in done.stdout
+
+
+# The demo and its conversation
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[dict[str, Any]]:
+    return conversation()
+
+
+def results_of(messages: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    blocks = [b for m in messages if isinstance(m["content"], list) for b in m["content"]]
+    tools = {b["id"]: b["name"] for b in blocks if b["type"] == "tool_use"}
+    return ((tools[b["tool_use_id"]], b) for b in blocks if b["type"] == "tool_result")
+
+
+def test_the_sample_is_a_conversation_that_a_provider_would_take(sample: list[dict[str, Any]]) -> None:
+    assert [m["role"] for m in sample] == ["user", "assistant"] * (len(sample) // 2)
+    for asked, answered in zip(sample[1:-1:2], sample[2:-1:2], strict=True):
+        called = [b["id"] for b in asked["content"] if b["type"] == "tool_use"]
+        assert called == [b["tool_use_id"] for b in answered["content"]] != []
+
+
+def test_the_samples_results_are_real(sample: list[dict[str, Any]]) -> None:
+    library = Path(sysconfig.get_path("stdlib"))
+    found = dict(results_of(sample))
+    assert found["Read"]["content"] == (library / "argparse.py").read_text(encoding="utf-8")
+    size, name = found["list_files"]["content"].splitlines()[-1].split(maxsplit=1)
+    assert (library / name).stat().st_size == int(size)
+    assert json.loads(found["tokenize"]["content"])["argparse.py"][0][0] == "ENCODING"
+    assert json.loads(found["index_symbols"]["content"])["message.py"]
+
+
+def test_the_sample_has_large_results_a_small_one_and_an_error(sample: list[dict[str, Any]]) -> None:
+    results = [block for _, block in results_of(sample)]
+    one_line = max((b["content"] for b in results), key=len)
+    assert len(one_line) > 1_000_000
+    assert "\n" not in one_line
+    assert [b["content"] for b in results if len(b["content"]) < 100] == [
+        f"Python {sys.version.split()[0]}\n"
+    ]
+    [error] = [b["content"] for b in results if b.get("is_error")]
+    assert "RecursionError" in error
+
+
+def test_the_sample_is_the_same_each_time_and_tells_nothing_of_its_user(
+    sample: list[dict[str, Any]],
+) -> None:
+    assert conversation() == sample
+    text = json.dumps(sample)
+    places = {str(Path.home()), str(Path.cwd()), sysconfig.get_path("stdlib")} - {"/"}
+    settings = {value for value in os.environ.values() if len(value) > 20}
+    assert [private for private in places | settings if private in text] == []
+
+
+def test_the_demo_stores_shows_and_restores(offload: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "demo store"
+    done = offload("demo", "--store", folder)
+    assert done.returncode == 0, done.stderr
+    refs = stored_refs(folder, "demo")
+    assert len(refs) == 5
+    assert all(ref in done.stdout for ref in refs)
+    assert "identical" in done.stdout
+    assert "NOT" not in done.stdout
+    assert str(folder) in done.stdout
+    assert offload("demo", "--store", folder).returncode == 0
+    assert stored_refs(folder, "demo") == refs
+
+
+def test_the_demo_says_so_and_fails_where_it_cannot_store(offload: Run, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    done = offload("demo", "--store", blocked)
+    assert done.returncode == 1
+    assert is_one_line_from_us(done.stderr)

@@ -1,0 +1,268 @@
+"""Recorded conversations: which files are read, and what is made of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload.cli.transcripts import Transcript, find, load
+from offload.errors import MessageError
+
+SHARED = Path(
+    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
+)
+needs_transcripts = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=f"no recorded transcripts at {SHARED}; set OFFLOAD_TRANSCRIPTS"
+)
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def row(role: str, content: object, uuid: object, **more: Any) -> dict[str, Any]:
+    message = {"role": role, "content": content, **more.pop("message", {})}
+    return {"type": role, "uuid": uuid, "isSidechain": False, "message": message, **more}
+
+
+def write_session(folder: Path, *rows: object) -> Path:
+    path = folder / "session.jsonl"
+    path.write_text("\n".join(json.dumps(r) for r in rows) + "\n")
+    return path
+
+
+def write_json(folder: Path, value: object, name: str = "chat.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps(value))
+    return path
+
+
+def the_one(path: Path) -> Transcript:
+    [transcript] = load(path)
+    return transcript
+
+
+# Chat requests
+
+
+def test_a_bare_list_of_openai_messages_is_a_transcript_named_by_its_file(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": "s"}, {"role": "tool", "content": "r", "tool_call_id": "1"}]
+    transcript = the_one(write_json(tmp_path, messages, "talk.json"))
+    assert (transcript.name, transcript.format) == ("talk", "openai-chat")
+    assert transcript.messages == messages
+    assert transcript.system is None
+
+
+def test_an_anthropic_request_keeps_its_system_prompt_apart(tmp_path: Path) -> None:
+    request = {"system": "be kind", "messages": [{"role": "user", "content": "hello"}]}
+    transcript = the_one(write_json(tmp_path, request))
+    assert (transcript.format, transcript.system) == ("anthropic", "be kind")
+    assert transcript.messages == request["messages"]
+
+
+def test_tool_blocks_tell_anthropic_messages_from_openai_ones(tmp_path: Path) -> None:
+    block = {"type": "tool_result", "tool_use_id": "t", "content": "r"}
+    messages = [{"role": "user", "content": [block]}]
+    assert the_one(write_json(tmp_path, {"messages": messages})).format == "anthropic"
+    messages = [{"role": "user", "content": [text("t")]}]
+    assert the_one(write_json(tmp_path, {"messages": messages})).format == "openai-chat"
+
+
+def test_a_format_and_an_id_in_the_file_are_taken_at_their_word(tmp_path: Path) -> None:
+    envelope = {"id": "a/b", "format": "openai-chat-text", "messages": [{"role": "user", "content": "x"}]}
+    transcript = the_one(write_json(tmp_path, envelope))
+    assert (transcript.name, transcript.format) == ("a/b", "openai-chat-text")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "not JSON"),
+        ("[1, 2]", "no list of messages"),
+        ("[]", "no list of messages"),
+        ('{"messages": "none"}', "no list of messages"),
+        ('"text"', "no list of messages"),
+        ('[{"content": "no role"}]', "no list of messages"),
+        ("[" * 100_000, "nested too deeply"),
+        ("1" * 5000, "not JSON"),
+    ],
+)
+def test_a_json_file_without_messages_is_refused_with_the_reason(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(content)
+    with pytest.raises(MessageError, match=said):
+        list(load(path))
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(MessageError, match="No such file"):
+        list(load(tmp_path / "absent.json"))
+    (tmp_path / "image.json").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(MessageError, match="not JSON"):
+        list(load(tmp_path / "image.json"))
+
+
+# Claude Code sessions
+
+
+def test_the_rows_of_one_answer_become_one_message_even_with_a_result_between(tmp_path: Path) -> None:
+    path = write_session(
+        tmp_path,
+        row("user", "go", "1"),
+        row("assistant", [{"type": "tool_use", "id": "a"}], "2", message={"id": "m"}),
+        row("user", [{"type": "tool_result", "tool_use_id": "a"}], "3"),
+        row("assistant", [{"type": "tool_use", "id": "b"}], "4", message={"id": "m"}),
+        row("user", [{"type": "tool_result", "tool_use_id": "b"}], "5"),
+    )
+    assert the_one(path).messages == [
+        {"role": "user", "content": [text("go")]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a"}, {"type": "tool_use", "id": "b"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a"},
+                {"type": "tool_result", "tool_use_id": "b"},
+            ],
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    [
+        {"type": "summary", "summary": "x"},
+        {"type": "progress", "uuid": "2"},
+        row("user", "meta", "2", isMeta=True),
+        row("assistant", [text("API Error")], "2", isApiErrorMessage=True),
+        row("assistant", [text("No response")], "2", message={"model": "<synthetic>"}),
+        row("user", "said twice", "1"),
+        row("user", None, "2"),
+        row("assistant", "odd", ["2"]),
+        ["no", "row"],
+    ],
+)
+def test_rows_that_no_model_saw_are_left_out(tmp_path: Path, unseen: object) -> None:
+    path = write_session(tmp_path, row("user", "go", "1"), unseen)
+    assert the_one(path).messages == [{"role": "user", "content": [text("go")]}]
+
+
+def test_each_subagent_is_a_transcript_of_its_own(tmp_path: Path) -> None:
+    path = write_session(
+        tmp_path,
+        row("user", "main", "1"),
+        row("user", "of the main thread", "aaaaaaaa", isSidechain=True, parentUuid="1"),
+        {"type": "progress", "uuid": "p", "isSidechain": True, "parentUuid": "aaaaaaaa"},
+        row("user", "on its own", "bbbbbbbb", isSidechain=True, parentUuid=None),
+        row("assistant", [text("a")], "4", isSidechain=True, parentUuid="p"),
+        row("assistant", [text("b")], "5", isSidechain=True, parentUuid="bbbbbbbb"),
+    )
+    found = {t.name: [m["content"][0]["text"] for m in t.messages] for t in load(path)}
+    assert found == {
+        "session": ["main"],
+        "session-side-aaaaaa": ["of the main thread", "a"],
+        "session-side-bbbbbb": ["on its own", "b"],
+    }
+
+
+def test_what_follows_a_compaction_is_a_transcript_of_its_own(tmp_path: Path) -> None:
+    path = write_session(
+        tmp_path,
+        row("user", "before", "1"),
+        row("user", "what happened so far", "2", isCompactSummary=True),
+        row("assistant", [text("after")], "3"),
+    )
+    found = {t.name: [m["content"][0]["text"] for m in t.messages] for t in load(path)}
+    assert found == {"session": ["before"], "session-part-2": ["what happened so far", "after"]}
+
+
+def test_a_session_that_is_still_being_written_is_read_up_to_its_last_whole_row(tmp_path: Path) -> None:
+    path = write_session(tmp_path, row("user", "go", "1"))
+    with path.open("ab") as file:
+        file.write('{"type": "user", "message": "é'.encode()[:-1])
+    assert the_one(path).messages == [{"role": "user", "content": [text("go")]}]
+
+
+def test_a_broken_row_in_the_middle_is_refused_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text(json.dumps(row("user", "go", "1")) + "\n{oops\n")
+    with pytest.raises(MessageError, match="line 2"):
+        list(load(path))
+
+
+def test_rows_of_another_program_are_no_transcript(tmp_path: Path) -> None:
+    path = write_session(tmp_path, {"type": "session"}, {"type": "message", "id": "1"})
+    with pytest.raises(MessageError, match="Claude Code"):
+        list(load(path))
+
+
+def test_reading_a_session_needs_little_more_memory_than_its_messages(tmp_path: Path) -> None:
+    size, rows = 200_000, 50
+    path = tmp_path / "session.jsonl"
+    with path.open("w") as file:
+        for n in range(rows):
+            # Claude Code logs each result a second time, outside the message.
+            one = row("user" if n % 2 else "assistant", "x" * size, str(n), toolUseResult="y" * size)
+            file.write(json.dumps(one) + "\n")
+    tracemalloc.start()
+    transcript = the_one(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(transcript.messages) == rows
+    assert peak < 1.25 * size * rows
+
+
+# Folders
+
+
+def test_a_folder_is_walked_in_sorted_order_and_no_file_comes_twice(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name in ("c.jsonl", "b/a.json", "a.json", "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "z.json").symlink_to(tmp_path / "a.json")
+    found = list(find([tmp_path, tmp_path / "a.json"]))
+    assert found == [tmp_path / "a.json", tmp_path / "b" / "a.json", tmp_path / "c.jsonl"]
+
+
+# Recordings, and the same conversations as another program read them
+
+
+def twins() -> Iterator[tuple[Path, Path]]:
+    for path in sorted(SHARED.glob("originals/*/*.jsonl")):
+        recorded = SHARED / "trajectories" / path.parent.name
+        for twin in sorted(recorded.glob("*.json")):
+            if json.loads(twin.read_text())["origin_format"] == "claude-code-jsonl":
+                yield path, twin
+
+
+@needs_transcripts
+def test_claude_code_sessions_equal_their_independent_readings() -> None:
+    compared = 0
+    for path, twin in twins():
+        expected = json.loads(twin.read_text())
+        found = {t.name: t.messages for t in load(path)}
+        side = f"{path.stem}-side-{expected['source'].get('sidechain_root', '')[:6]}"
+        name = side if side in found else twin.stem
+        if name in found:
+            assert found[name] == expected["messages"], twin
+            compared += 1
+    assert compared >= 5
+
+
+@needs_transcripts
+def test_every_recorded_trajectory_loads_as_it_is() -> None:
+    paths = list(find([SHARED / "trajectories"]))
+    assert len(paths) >= 40
+    for path in paths:
+        recorded = json.loads(path.read_text())
+        transcript = the_one(path)
+        assert transcript.messages == recorded["messages"]
+        assert (transcript.name, transcript.format) == (recorded["id"], recorded["format"])
+        assert transcript.system == recorded["system"]

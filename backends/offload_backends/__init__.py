@@ -1,0 +1,1 @@
+"""First-party stores, found by their entry points in the group `offload.backends`."""

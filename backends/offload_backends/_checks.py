@@ -1,0 +1,41 @@
+"""Questions about keys and arguments that every store answers the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from offload.errors import ConfigError, InvalidKeyError
+from offload.keys import check_key
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
+    if end is not None and (start < 0 or end < 0):
+        raise ConfigError(
+            f"range start={start}, end={end}: a suffix takes no end, and an end counts from the "
+            "beginning; give start=-n alone, or 0 <= start <= end"
+        )
+
+
+def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
+    """Raise `ConfigError` if a storage option of the store at `url` is not one of `known`."""
+    unknown = sorted(set(given or ()) - set(known))
+    if unknown:
+        listed = ", ".join(sorted(known)) or "none"
+        raise ConfigError(f"{url}: unknown storage options {unknown}; known here: {listed}")
+
+
+def is_key(text: str) -> bool:
+    """Return whether `text` is a store key, so that foreign objects stay out of listings."""
+    try:
+        check_key(text)
+    except InvalidKeyError:
+        return False
+    return True
+
+
+def may_hold(folder: str, prefix: str, after: str) -> bool:
+    """Return whether keys below `folder`, which ends in a slash, can match a listing."""
+    in_prefix = folder.startswith(prefix) or prefix.startswith(folder)
+    return in_prefix and (folder > after or after.startswith(folder))

@@ -1,0 +1,209 @@
+"""A store on any fsspec file system: what serves a URL that no backend claims.
+
+It promises what fsspec promises, no more: whether a put is atomic and durable is up to the file
+system, and a create-only put that no server checks has a moment between looking and writing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import (
+    ExistsError,
+    MissingExtraError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    StoreMissingError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnknownSchemeError,
+)
+from offload.keys import check_key
+from offload.store import StoredObject
+from offload_backends._checks import check_range, is_key, may_hold
+
+_USER = re.compile(r"(?<=://)[^/@]*@")
+_OF_ONE_MACHINE = {"file", "local", "memory"}
+_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# Each file system has its own word for the time of the last write.
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+
+
+class FsspecStore:
+    """Objects as files of an fsspec file system.
+
+    Args:
+        url: any URL that fsspec opens, chained ones (`simplecache::ftp://host/folder`) included.
+            The URL is the folder that holds the objects; the first put makes it.
+        storage_options: arguments of the file system, as `fsspec.core.url_to_fs` takes them;
+            fsspec's configuration files and `FSSPEC_…` variables apply too.
+
+    Raises:
+        UnknownSchemeError: fsspec knows no file system for the scheme.
+    """
+
+    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._full_url = url
+        self._url = _USER.sub("", url)
+        self._options = dict(storage_options or {})
+        self._opened: dict[int, tuple[Any, str]] = {}
+        for link in url.split("::"):
+            _check_scheme(link.split("://")[0].lower(), self._url)
+
+    def __repr__(self) -> str:
+        return f"FsspecStore({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """The address, without user and password."""
+        return self._url
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the file system at the end of the chain lies outside this machine."""
+        return self._url.rsplit("::", 1)[-1].split("://")[0] not in _OF_ONE_MACHINE
+
+    @property
+    def has_atomic_create(self) -> bool:
+        """False: fsspec asks no file system for it."""
+        return False
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Store `data` under `key`, as whole and durable as the file system makes it.
+
+        See `OffloadStore.put` for the rest.
+        """
+        check_key(key)
+        mode = "overwrite" if overwrite else "create"
+        with self._mapped_errors(key, absent=StoreMissingError):
+            system, path = self._locate(key)
+            # A listing kept from before may still say that the key is free.
+            system.invalidate_cache()
+            try:
+                system.pipe_file(path, data, mode=mode)
+            except FileNotFoundError:
+                system.makedirs(path.rpartition("/")[0], exist_ok=True)
+                system.pipe_file(path, data, mode=mode)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
+        check_key(key)
+        check_range(start, end)
+        with self._mapped_errors(key):
+            system, path = self._locate(key)
+            try:
+                # By keyword: file systems differ in the order of these arguments. Not every one
+                # can read nothing, so one byte is read for an empty range.
+                stop = end if end is None else max(end, start + 1)
+                data = bytes(system.cat_file(path, start=start, end=stop))
+                return data if end is None else data[: max(0, end - start)]
+            except _ABSENT:
+                raise
+            except Exception:
+                # Some refuse a suffix, or a range that starts past the end.
+                # A listing kept from before may not know the object.
+                system.invalidate_cache()
+                first, last, _ = slice(start, end).indices(system.info(path)["size"])
+                if first >= last:
+                    return b""
+                if (first, last) == (start, end):
+                    raise
+                return bytes(system.cat_file(path, start=first, end=last))
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Yield objects in key order, listing one folder at a time; see `OffloadStore.keys`."""
+        folder = prefix.rpartition("/")[0]
+        if folder == "" or is_key(folder):
+            with self._mapped_errors(prefix):
+                self._locate("")[0].invalidate_cache()
+                yield from self._walk(folder, prefix, after)
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; see `OffloadStore.delete`."""
+        check_key(key)
+        with suppress(NotFoundError), self._mapped_errors(key):
+            system, path = self._locate(key)
+            system.rm_file(path)
+
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[StoredObject]:
+        """Yield what matches below `folder`, listing no folder that cannot match."""
+        system, path = self._locate(folder)
+        try:
+            entries = system.ls(path, detail=True)
+        except _ABSENT:
+            return
+        base = f"{folder}/" if folder else ""
+        # Listing a file lists that file.
+        inside = [e for e in entries if e["name"].strip("/") != path.strip("/")]
+        for key, entry in sorted(((base + _name(e), e) for e in inside), key=itemgetter(0)):
+            if key.endswith("/"):
+                if is_key(key[:-1]) and may_hold(key, prefix, after):
+                    yield from self._walk(key[:-1], prefix, after)
+            elif key.startswith(prefix) and key > after and is_key(key):
+                yield StoredObject(key, entry["size"], _modified(entry))
+
+    def _locate(self, key: str) -> tuple[Any, str]:
+        """Return the file system and the path of `key` in it; the empty key is the root."""
+        # A connection does not survive a fork, so each process opens its own.
+        opened = self._opened.get(os.getpid())
+        if opened is None:
+            import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+
+            system, root = fsspec.core.url_to_fs(self._full_url, **self._options)
+            opened = self._opened[os.getpid()] = (system, root.rstrip("/"))
+        system, root = opened
+        return system, f"{root}/{key}" if key else root
+
+    @contextmanager
+    def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
+        """Turn the file system's errors into ours; `absent` is what a missing file means."""
+        where = f"{self._url}: {key!r}"
+        try:
+            yield
+        except OffloadError:
+            raise
+        except ImportError as error:
+            raise MissingExtraError(f"{self._url}: {error}") from error
+        except FileExistsError as error:
+            raise ExistsError(f"{where} is taken") from error
+        except _ABSENT as error:
+            raise absent(f"{where} is not there") from error
+        except (PermissionError, NotImplementedError) as error:
+            raise StorePermissionError(f"{where}: the file system refused: {error}") from error
+        except (TimeoutError, ConnectionError) as error:
+            raise StoreUnavailableError(f"{where}: no answer, try later: {error}") from error
+        except Exception as error:
+            # Each file system has errors of its own, and their classes share no base.
+            raise StoreError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _check_scheme(scheme: str, url: str) -> None:
+    import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+
+    known = fsspec.available_protocols()
+    if scheme not in known:
+        raise UnknownSchemeError(f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}")
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    """Return the last part of an entry's path, with a slash if it is a folder."""
+    name: str = entry["name"].rstrip("/").rpartition("/")[2]
+    return name + "/" if entry["type"] == "directory" else name
+
+
+def _modified(entry: Mapping[str, Any]) -> float:
+    moment = next((entry[word] for word in _TIMES if entry.get(word)), 0.0)
+    return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+
+
+if TYPE_CHECKING:
+    from offload.store import OffloadStore
+
+    _conforms: type[OffloadStore] = FsspecStore

@@ -1,0 +1,262 @@
+"""Requests to one S3 bucket: connection, the one layer of retries, and what errors mean.
+
+s3fs supplies the connection pool, the credentials and their configuration; its own retries and
+botocore's are turned off, because layers of retries multiply. Importing this module is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import aiohttp
+import fsspec.asyn
+import fsspec.config
+import s3fs
+from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]  # ships no types
+from botocore import exceptions as boto
+from botocore.handlers import add_expect_header
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
+
+from offload.errors import (
+    ConfigError,
+    ExistsError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    StoreMissingError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+
+# A call ends within DEADLINE seconds, plus what its bytes take at SLOWEST bytes a second; no try starts
+# after LAST_START, so that the last one can end and say what is wrong. An endpoint that does not take the
+# connection is given up earlier: it is most likely the wrong one.
+DEADLINE = 30.0
+LAST_START = 25.0
+UNREACHABLE_DEADLINE = 3.0
+SLOWEST = 1024 * 1024
+CONNECTIONS = 64
+
+# Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
+_OLD_CHECKSUMS = {
+    "request_checksum_calculation": "when_required",
+    "response_checksum_validation": "when_required",
+}
+_TIMEOUTS = {"connect_timeout": 3, "read_timeout": 10}
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+
+# AWS asks to repeat a 409 (another write to the key is under way); 501 will not get better.
+_TRANSIENT_STATUSES = {408, 409, 429, 500, *range(502, 600)}
+_TRANSIENT_CODES = {"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"}
+_REFUSED_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+_UNREACHABLE = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.SSLError)
+_TRANSIENT_ERRORS = (
+    boto.HTTPClientError,
+    boto.ConnectionError,
+    boto.FlexibleChecksumError,
+    boto.IncompleteReadError,
+    aiohttp.ClientError,
+    ConnectionError,
+    TimeoutError,
+)
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.ProfileNotFound,
+    boto.TokenRetrievalError,
+)
+_HELP: dict[type[OffloadError], str] = {
+    ExistsError: "; the key is taken",
+    StoreMissingError: "; the bucket must exist before the store is used",
+    StorePermissionError: (
+        "; check what the credentials may do in the bucket, and where they come from: key= and "
+        "secret= in storage_options, AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    ),
+    StoreUnavailableError: "; check endpoint_url and the network, or try later",
+}
+
+T = TypeVar("T")
+
+
+class _SingleTrySession(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
+    """A connection pool without aiohttp's own silent repetition of a request.
+
+    That one would meet an object that the first sending had stored, and call it somebody else's.
+    """
+
+    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
+        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+        session._retry_connection = False  # noqa: SLF001  # there is no argument for it
+        return session
+
+
+class S3Client:
+    """One process's connections to one bucket.
+
+    Args:
+        url: the store's URL, for messages.
+        bucket: name of the bucket.
+        options: arguments of `s3fs.S3FileSystem`.
+
+    Raises:
+        ConfigError: s3fs refuses the options.
+    """
+
+    def __init__(self, url: str, bucket: str, options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._bucket = bucket
+        try:
+            self._system = s3fs.S3FileSystem(**_arguments(options))
+        except (TypeError, KeyError, ValueError) as error:
+            raise ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
+        self._system.retries = 1
+        self._connection: object = None
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Return the result of `function(*args)`, run on fsspec's own loop."""
+        result: T = fsspec.asyn.sync(self._system.loop, function, *args)
+        return result
+
+    def retrying(self) -> AsyncRetrying:
+        """Return the retries of one call: full jitter, errors that may pass, until the deadline."""
+        return AsyncRetrying(
+            retry=retry_if_exception(_is_transient),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            stop=_is_over,
+            reraise=True,
+        )
+
+    async def call(
+        self,
+        method: str,
+        subject: str,
+        *,
+        size: int = 0,
+        retrying: AsyncRetrying | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Call a method of the bucket until it succeeds, fails for good or the deadline is over.
+
+        Args:
+            method: a method of botocore's S3 client.
+            subject: the key or prefix, for messages.
+            size: how many bytes the call moves at most.
+            retrying: the retries to use, for a caller that asks afterwards how many there were.
+            **arguments: the method's arguments beside the bucket.
+
+        Returns:
+            The answer, with the body's bytes as its `Body`.
+
+        Raises:
+            OffloadError: the error of the tree that the failure means.
+        """
+
+        async def attempt() -> dict[str, Any]:
+            await self._connect()
+            try:
+                # Its public twin blocks.
+                answer: dict[str, Any] = await self._system._call_s3(  # noqa: SLF001
+                    method, Bucket=self._bucket, **arguments
+                )
+            except OSError as error:
+                if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    raise
+                # The range starts past the end, or the object is empty.
+                return {"Body": b""}
+            if "Body" in answer:
+                async with answer["Body"] as stream:
+                    answer["Body"] = await stream.read()
+            return answer
+
+        with self._mapped_errors(subject):
+            async with asyncio.timeout(DEADLINE + size / SLOWEST):
+                return await (retrying or self.retrying())(attempt)
+
+    async def _connect(self) -> None:
+        try:
+            await self._system.set_session()
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
+        connection = await self._system.get_s3(self._bucket)
+        if connection is not self._connection:
+            # Waiting for "100 Continue" would make two round trips of every put.
+            connection.meta.events.unregister("before-call.s3", add_expect_header)
+            self._connection = connection
+
+    @contextmanager
+    def _mapped_errors(self, subject: str) -> Iterator[None]:
+        try:
+            yield
+        except OffloadError:
+            raise
+        except Exception as error:
+            meaning = _meaning(error)
+            _, code, reason = _answer(error)
+            message = f"{self._url}: {subject!r}: {code}: {reason}{_HELP.get(meaning, '')}"
+            raise meaning(message) from error
+
+
+def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return s3fs's arguments: fsspec's configuration, the caller's options, then what we need."""
+    configured = fsspec.config.conf
+    given = {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
+    config = {
+        "max_pool_connections": CONNECTIONS,
+        **_TIMEOUTS,
+        **({} if _is_aws(given) else _OLD_CHECKSUMS),
+        **(given.get("config_kwargs") or {}),
+        "retries": {"mode": "standard", "total_max_attempts": 1},
+        "http_session_cls": _SingleTrySession,
+    }
+    # A listing cache would hide what other machines write.
+    ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
+    return {**given, **ours, "config_kwargs": config}
+
+
+def _is_aws(given: Mapping[str, Any]) -> bool:
+    in_client = (given.get("client_kwargs") or {}).get("endpoint_url")
+    from_environment = any(os.environ.get(name) for name in _ENDPOINT_VARIABLES)
+    return not (given.get("endpoint_url") or in_client or from_environment)
+
+
+def _is_over(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome else None
+    limit = UNREACHABLE_DEADLINE if isinstance(error, _UNREACHABLE) else LAST_START
+    return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
+
+
+def _is_transient(error: BaseException) -> bool:
+    status, code, _ = _answer(error)
+    if status:
+        return status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES
+    return isinstance(error, _TRANSIENT_ERRORS)
+
+
+def _answer(error: BaseException) -> tuple[int, str, str]:
+    """Return HTTP status, error code and text of the server's answer; status 0 if there was none."""
+    # s3fs turns botocore's error into one of Python's, and keeps it as the cause.
+    for candidate in (error, error.__cause__):
+        response = getattr(candidate, "response", None)
+        if isinstance(response, dict):
+            said = response.get("Error", {})
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return status, said.get("Code", ""), said.get("Message", "")
+    return 0, type(error).__name__, str(error) or "no answer in time"
+
+
+def _meaning(error: Exception) -> type[OffloadError]:
+    """Return the error of our tree that `error` means."""
+    status, code, _ = _answer(error)
+    if status == HTTPStatus.PRECONDITION_FAILED:
+        return ExistsError
+    if status == HTTPStatus.NOT_FOUND:
+        return StoreMissingError if code == "NoSuchBucket" else NotFoundError
+    if status in {401, 403} or code in _REFUSED_CODES or isinstance(error, _NO_CREDENTIALS):
+        return StorePermissionError
+    return StoreUnavailableError if _is_transient(error) else StoreError

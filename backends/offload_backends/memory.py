@@ -1,0 +1,109 @@
+"""A store in this process's memory, for tests and for sessions that need not outlive it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.keys import check_key
+from offload.store import StoredObject
+from offload_backends._checks import check_options, check_range
+
+_SCHEME = "memory://"
+
+
+class _Space:
+    """Objects and the lock that orders changes to them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, float]] = {}
+
+
+_shared_spaces: dict[str, _Space] = {}
+
+
+class MemoryStore:
+    """Objects in a dict of this process.
+
+    Args:
+        url: `memory://` for a store of its own, which no other store sees; `memory://name` for the
+            store of that name, shared by all who name it in this process; `memory://name/path` for
+            the part of it whose keys start with `path/`.
+        storage_options: none are known.
+
+    Raises:
+        ConfigError: the URL has a path but no name, or storage options were given.
+    """
+
+    def __init__(self, url: str = _SCHEME, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        check_options(storage_options, (), url)
+        name, _, path = url.removeprefix(_SCHEME).partition("/")
+        if path and not name:
+            raise ConfigError(f"{url}: a path needs a named store; write memory://name/{path}")
+        path = path.strip("/")
+        self._prefix = f"{path}/" if path else ""
+        self._url = f"{_SCHEME}{name}/{path}".rstrip("/") if name else _SCHEME
+        # setdefault is atomic, so two threads that name one store get one space.
+        self._space = _shared_spaces.setdefault(name, _Space()) if name else _Space()
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self._url!r})"
+
+    @property
+    def url(self) -> str:
+        """The address; of a store of its own it opens another, empty one."""
+        return self._url
+
+    @property
+    def is_shared(self) -> bool:
+        """False: no other machine sees this memory."""
+        return False
+
+    @property
+    def has_atomic_create(self) -> bool:
+        """True: one lock orders all writers."""
+        return True
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Store `data` under `key`; see `OffloadStore.put`."""
+        full_key = self._prefix + check_key(key)
+        entry = (bytes(data), time.time())
+        with self._space.lock:
+            if not overwrite and full_key in self._space.objects:
+                raise ExistsError(f"{self._url}: key {key!r} is taken")
+            self._space.objects[full_key] = entry
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
+        full_key = self._prefix + check_key(key)
+        check_range(start, end)
+        entry = self._space.objects.get(full_key)
+        if entry is None:
+            raise NotFoundError(f"{self._url}: no key {key!r}")
+        return entry[0][start:end]
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Yield objects in key order; see `OffloadStore.keys`."""
+        with self._space.lock:
+            found = [
+                StoredObject(full_key[len(self._prefix) :], len(data), modified)
+                for full_key, (data, modified) in self._space.objects.items()
+                if full_key.startswith(self._prefix + prefix)
+            ]
+        yield from sorted((o for o in found if o.key > after), key=lambda o: o.key)
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; see `OffloadStore.delete`."""
+        full_key = self._prefix + check_key(key)
+        with self._space.lock:
+            self._space.objects.pop(full_key, None)
+
+
+if TYPE_CHECKING:
+    from offload.store import OffloadStore
+
+    _conforms: type[OffloadStore] = MemoryStore

@@ -1,0 +1,109 @@
+"""From a URL to a store: the one place where the core finds a backend.
+
+A backend is a class under an entry point of the group `offload.backends`, whose name is the URL
+scheme that it serves. The entry point `fsspec` serves every scheme that nobody claims.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
+from offload.store import OffloadStore
+
+GROUP = "offload.backends"
+
+_FALLBACK = "fsspec"
+# One letter is a Windows drive, not a scheme; `a::b://c` is fsspec's chain of file systems.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
+
+
+def default_path() -> Path:
+    """Return the local folder that holds offloaded context when no store is named."""
+    from platformdirs import user_data_path  # noqa: PLC0415  # only the default store needs it
+
+    return user_data_path("offload", appauthor=False) / "context"
+
+
+def open_store(
+    url: str | os.PathLike[str] | OffloadStore | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OffloadStore:
+    """Return the store at `url`, without touching it.
+
+    Args:
+        url: a URL (`s3://bucket/prefix`, `file:///data`, `memory://name`, any fsspec URL), a local
+            path (`~` is the home folder), a store, which is returned as it is, or None for the
+            folder `default_path()`.
+        storage_options: what the backend needs beside the URL, such as credentials.
+
+    Returns:
+        A store. Its first use, not this call, meets a missing bucket or a refused credential.
+
+    Raises:
+        UnknownSchemeError: no backend serves the scheme; the message names those that are known.
+        MissingExtraError: the backend needs a package that is not installed.
+        ConfigError: the URL or a storage option cannot be meant.
+    """
+    if url is None:
+        url = default_path()
+    if isinstance(url, (str, os.PathLike)):
+        return _open_url(os.fspath(url), storage_options)
+    if not isinstance(url, OffloadStore):
+        raise ConfigError(f"a store is a URL, a path or an OffloadStore, not {type(url).__name__}")
+    if storage_options:
+        raise ConfigError("storage_options belong to a URL; this store is open already")
+    return url
+
+
+def _open_url(url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:
+    if not url:
+        raise ConfigError("the URL of a store is empty; give a URL, a path, or None for the default")
+    scheme, url = _split(url)
+    entry_point = _entry_point(scheme) or _entry_point(_FALLBACK)
+    if entry_point is None:
+        raise UnknownSchemeError(f"no backend serves {scheme!r}; known schemes: {_known()}")
+    try:
+        store: OffloadStore = entry_point.load()(url, storage_options=storage_options)
+    except UnknownSchemeError as error:
+        raise UnknownSchemeError(f"{error}; installed backends: {_known()}") from error
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        raise MissingExtraError(
+            f"the backend for {scheme!r} ({entry_point.value}) could not be imported: {error}; "
+            f"install the package that it names{_distribution(entry_point)}"
+        ) from error
+    return store
+
+
+def _split(url: str) -> tuple[str, str]:
+    match = _SCHEME.match(url)
+    if not match:
+        return "file", url
+    if match[2] == "::":
+        return _FALLBACK, url
+    scheme = match[1].lower()
+    return scheme, scheme + url[len(scheme) :]
+
+
+def _entry_point(name: str) -> EntryPoint | None:
+    # A checkout beside its installed wheel lists the same entry point twice.
+    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(found) > 1:
+        raise ConfigError(f"several installed backends claim {name!r}: {', '.join(sorted(found))}")
+    return next(iter(found.values()), None)
+
+
+def _known() -> str:
+    return ", ".join(sorted({point.name for point in entry_points(group=GROUP)})) or "none"
+
+
+def _distribution(entry_point: EntryPoint) -> str:
+    return f" (an extra of {entry_point.dist.name!r}?)" if entry_point.dist else ""

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from offload.store import OffloadStore
+from offload.testing import StoreConformance
+from offload_backends.memory import MemoryStore
+
+
+class TestMemoryStoreOfItsOwn(StoreConformance):
+    @pytest.fixture
+    def store(self) -> OffloadStore:
+        return MemoryStore()
+
+
+class TestNamedMemoryStore(StoreConformance):
+    @pytest.fixture
+    def store(self) -> OffloadStore:
+        return MemoryStore(f"memory://{uuid.uuid4()}/a/part")
+
+    # Another store of that name.
+    def raw_get(self, store: OffloadStore, key: str) -> bytes:
+        return MemoryStore(store.url).get(key)
+
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
+        MemoryStore(store.url).put(key, data)

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from offload.errors import (
+    ConfigError,
+    ExistsError,
+    NotFoundError,
+    StoreError,
+    StoreMissingError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from offload_backends import _s3_client, s3
+from offload_backends.s3 import S3Store
+
+if TYPE_CHECKING:
+    from conftest import Bucket
+    from relay import Fault, Proxy, Relay
+
+
+def lose_the_request(relay: Relay) -> None:
+    relay.close_connection = True
+
+
+def lose_the_answer(relay: Relay) -> None:
+    relay.passed_on()
+    relay.close_connection = True
+
+
+def cut_the_body(relay: Relay) -> None:
+    relay.answer(*relay.passed_on(), cut=5)
+
+
+def ignore_the_range(relay: Relay) -> None:
+    del relay.headers["Range"]
+    relay.answer(*relay.passed_on())
+
+
+@pytest.fixture
+def bucket(s3_bucket: Bucket) -> Bucket:
+    return s3_bucket
+
+
+@pytest.fixture
+def store(bucket: Bucket, proxy: Proxy) -> S3Store:
+    return S3Store(bucket.url, storage_options={**bucket.storage_options, "endpoint_url": proxy.url})
+
+
+# Requests
+
+
+def test_a_put_is_one_request_that_carries_condition_and_checksum(store: S3Store, proxy: Proxy) -> None:
+    data = bytes(range(256)) * 8000
+    store.put("a/k", data)
+
+    ((method, path, headers),) = proxy.requests
+    assert (method, path.rpartition("/prefix/")[2]) == ("PUT", "a/k")
+    assert headers["If-None-Match"] == "*"
+    assert headers["Content-MD5"] == base64.b64encode(hashlib.md5(data).digest()).decode()  # noqa: S324  # S3's own
+    assert "Expect" not in headers
+
+
+def test_an_overwriting_put_is_one_request_without_condition(store: S3Store, proxy: Proxy) -> None:
+    store.put("k", b"x", overwrite=True)
+
+    ((method, _, headers),) = proxy.requests
+    assert method == "PUT"
+    assert "If-None-Match" not in headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "header"),
+    [((0, None), None), ((3, None), "bytes=3-"), ((2, 5), "bytes=2-4"), ((-4, None), "bytes=-4")],
+)
+def test_a_get_is_one_request_for_the_range(
+    store: S3Store, bucket: Bucket, proxy: Proxy, asked: tuple[int, int | None], header: str | None
+) -> None:
+    start, end = asked
+    bucket.write("k", b"0123456789")
+
+    assert store.get("k", start=start, end=end) == b"0123456789"[start:end]
+    ((method, _, headers),) = proxy.requests
+    assert (method, headers.get("Range")) == ("GET", header)
+
+
+def test_a_missing_key_and_a_delete_are_one_request(store: S3Store, proxy: Proxy) -> None:
+    with pytest.raises(NotFoundError):
+        store.get("k")
+    store.delete("k")
+
+    assert proxy.methods == ["GET", "DELETE"]
+
+
+def test_a_refused_create_is_one_request(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
+    bucket.write("k", b"x")
+
+    with pytest.raises(ExistsError):
+        store.put("k", b"x")
+    assert proxy.methods == ["PUT"]
+
+
+def test_pages_are_asked_for_when_they_are_needed(
+    store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "_PAGE", 10)
+    keys = [f"k{n:02}" for n in range(25)]
+    for key in keys:
+        bucket.write(key, b"x")
+
+    listing = store.keys(after="k02")
+    assert proxy.requests == []
+    assert next(listing).key == "k03"
+    assert len(proxy.requests) == 1
+    assert [found.key for found in listing] == keys[4:]
+    assert len(proxy.requests) == 3
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (503, "SlowDown"),
+        (500, "InternalError"),
+        (409, "ConditionalRequestConflict"),
+        (429, "TooManyRequests"),
+        (400, "RequestTimeout"),
+        lose_the_request,
+    ],
+    ids=lambda fault: fault[1] if isinstance(fault, tuple) else fault.__name__,
+)
+def test_a_passing_fault_costs_a_retry_and_nothing_else(
+    store: S3Store, bucket: Bucket, proxy: Proxy, fault: Fault
+) -> None:
+    proxy.faults = [fault, fault]
+    store.put("k", b"x")
+    assert bucket.read("k") == b"x"
+    assert proxy.methods == ["PUT"] * 3
+
+    proxy.faults = [fault]
+    assert store.get("k") == b"x"
+    proxy.faults = [fault]
+    assert [found.key for found in store.keys()] == ["k"]
+    proxy.faults = [fault]
+    store.delete("k")
+    assert proxy.methods[3:] == ["GET"] * 4 + ["DELETE"] * 2
+
+
+def test_a_create_whose_answer_was_lost_is_success(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
+    proxy.faults = [lose_the_answer]
+
+    store.put("k", b"mine")
+
+    assert bucket.read("k") == b"mine"
+    assert proxy.methods == ["PUT", "PUT", "GET"]
+
+
+def test_a_retried_create_that_meets_another_object_is_refused(
+    store: S3Store, bucket: Bucket, proxy: Proxy
+) -> None:
+    def let_another_writer_win(relay: Relay) -> None:
+        bucket.write("k", b"theirs")
+        lose_the_request(relay)
+
+    proxy.faults = [let_another_writer_win]
+
+    with pytest.raises(ExistsError):
+        store.put("k", b"mine")
+    assert bucket.read("k") == b"theirs"
+
+
+def test_a_body_cut_short_is_read_again(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
+    bucket.write("k", b"0123456789" * 100)
+    proxy.faults = [cut_the_body]
+
+    assert store.get("k") == b"0123456789" * 100
+    assert proxy.methods == ["GET", "GET"]
+
+
+@pytest.mark.parametrize(("start", "end"), [(2, 5), (3, None), (-4, None), (20, None)])
+def test_a_server_without_ranges_gives_the_same_bytes(
+    store: S3Store, bucket: Bucket, proxy: Proxy, start: int, end: int | None
+) -> None:
+    bucket.write("k", b"0123456789")
+    proxy.faults = [ignore_the_range]
+
+    assert store.get("k", start=start, end=end) == b"0123456789"[start:end]
+
+
+def test_a_fault_that_stays_ends_at_the_deadline(
+    store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_s3_client, "LAST_START", 1.0)
+    proxy.faults = [(503, "SlowDown")]
+    proxy.last_fault_stays = True
+
+    with pytest.raises(StoreUnavailableError, match="SlowDown"):
+        store.put("k", b"x")
+    assert 1 < len(proxy.requests) < 100
+
+
+def test_a_server_that_does_not_answer_ends_at_the_deadline(
+    store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(_s3_client, "DEADLINE", 0.5)
+    monkeypatch.setattr(s3, "_ASSUMED_SIZE", 0)
+
+    def say_nothing(relay: Relay) -> None:
+        released.wait()
+        relay.close_connection = True
+
+    proxy.faults = [say_nothing]
+
+    with pytest.raises(StoreUnavailableError, match="no answer in time"):
+        store.get("k")
+    released.set()
+    assert proxy.methods == ["GET"]
+
+
+@pytest.mark.timeout(20)
+def test_an_endpoint_that_nobody_serves_is_given_up_soon(bucket: Bucket) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        store = S3Store(bucket.url, storage_options={**bucket.storage_options, "endpoint_url": endpoint})
+
+        with pytest.raises(StoreUnavailableError, match="endpoint_url"):
+            store.put("k", b"x")
+
+
+def test_a_missing_bucket_is_named(s3_endpoint: str) -> None:
+    options = {"key": "key", "secret": "secret", "endpoint_url": s3_endpoint}
+    store = S3Store("s3://not-there/prefix", storage_options=options)
+
+    for verb in (lambda: store.put("k", b"x"), lambda: store.get("k"), lambda: list(store.keys())):
+        with pytest.raises(StoreMissingError, match=r"not-there.*must exist"):
+            verb()
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, "AccessDenied"), (403, "SignatureDoesNotMatch"), (400, "ExpiredToken")]
+)
+def test_refused_credentials_are_told_at_once(store: S3Store, proxy: Proxy, answer: Fault) -> None:
+    proxy.faults = [answer]
+
+    with pytest.raises(StorePermissionError, match="credentials"):
+        store.put("k", b"x")
+    assert proxy.methods == ["PUT"]
+
+
+def test_missing_credentials_are_told_with_where_they_go(s3_endpoint: str) -> None:
+    store = S3Store("s3://bucket", storage_options={"endpoint_url": s3_endpoint})
+
+    with pytest.raises(StorePermissionError, match="AWS_ACCESS_KEY_ID"):
+        store.get("k")
+
+
+def test_an_error_shows_no_credentials(bucket: Bucket, proxy: Proxy) -> None:
+    options = {"key": "canary-key", "secret": "canary-secret", "endpoint_url": proxy.url}
+    store = S3Store(bucket.url, storage_options=options)
+    proxy.faults = [(403, "AccessDenied"), (400, "Odd")]
+
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            store.get("k")
+        assert "canary" not in str(caught.value)
+
+
+def test_an_option_that_s3fs_does_not_know_is_a_configuration_error(bucket: Bucket) -> None:
+    store = S3Store(bucket.url, storage_options={**bucket.storage_options, "zork": 1})
+
+    with pytest.raises(ConfigError, match="zork"):
+        store.get("k")
+
+
+# Configuration and processes
+
+
+def test_another_machine_with_the_url_sees_the_same_objects(bucket: Bucket) -> None:
+    first, second = (S3Store(bucket.url, storage_options=bucket.storage_options) for _ in range(2))
+    assert list(second.keys()) == []
+
+    first.put("a/k", b"x")
+
+    assert [found.key for found in second.keys()] == ["a/k"]
+    assert second.get("a/k") == b"x"
+
+
+def test_two_threads_may_meet_at_the_first_use(bucket: Bucket) -> None:
+    store = S3Store(bucket.url, storage_options=bucket.storage_options)
+    start = threading.Barrier(2)
+
+    def put(number: int) -> None:
+        start.wait()
+        store.put(f"k{number}", b"%d" % number)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(put, range(2)))
+    assert [bucket.read("k0"), bucket.read("k1")] == [b"0", b"1"]
+
+
+def test_the_verbs_work_beside_a_running_loop(store: S3Store) -> None:
+    async def use() -> bytes:
+        store.put("k", b"x")
+        return await asyncio.to_thread(store.get, "k")
+
+    assert asyncio.run(use()) == b"x"
+    assert asyncio.run(use_get(store)) == b"x"
+
+
+async def use_get(store: S3Store) -> bytes:
+    return store.get("k")
+
+
+def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: str) -> None:
+    preamble = (
+        "import json, os, sys; from offload_backends.s3 import S3Store; "
+        "store = S3Store(sys.argv[1], storage_options=json.loads(sys.argv[2]))\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", preamble + code, bucket.url, json.dumps(options)],
+        check=True,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+
+
+def test_a_forked_child_uses_the_store_and_so_does_its_parent(bucket: Bucket) -> None:
+    forking = """
+store.put("before", b"1")
+child = os.fork()
+if child == 0:
+    store.put("child", store.get("before"))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+store.put("parent", store.get("child"))
+"""
+    in_child(forking, bucket, bucket.storage_options)
+
+    assert [bucket.read(key) for key in ("child", "parent")] == [b"1", b"1"]
+
+
+def test_configuration_may_come_from_fsspec_variables(bucket: Bucket, s3_endpoint: str) -> None:
+    variables = {
+        "FSSPEC_S3_KEY": "key",
+        "FSSPEC_S3_SECRET": "secret",
+        "FSSPEC_S3_ENDPOINT_URL": s3_endpoint,
+    }
+    in_child("store.put('k', b'x')", bucket, {}, **variables)
+
+    assert bucket.read("k") == b"x"

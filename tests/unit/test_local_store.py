@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload.errors import (
+    ConfigError,
+    ExistsError,
+    NotFoundError,
+    StoreError,
+    StoreMissingError,
+    StorePermissionError,
+)
+from offload_backends.local import LocalStore
+
+IN_CHILD = "import sys; from offload_backends.local import LocalStore; store = LocalStore(sys.argv[1]); "
+
+
+def child(code: str, root: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", IN_CHILD + code, str(root)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def failing(call: Callable[..., Any], number: int, when: Callable[..., bool]) -> Callable[..., Any]:
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        if when(*args, **kwargs):
+            raise OSError(number, os.strerror(number))
+        return call(*args, **kwargs)
+
+    return fail
+
+
+def everything_below(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+# Address and options
+
+
+def test_constructing_touches_nothing_and_the_first_put_makes_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "a" / "b"
+    store = LocalStore(str(root))
+    list(store.keys())
+    store.delete("k")
+    assert everything_below(tmp_path) == []
+
+    store.put("k", b"x")
+
+    assert everything_below(tmp_path) == ["a", "a/b", "a/b/k"]
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "per%cent", "q?and#", "übung"])
+def test_the_url_opens_the_same_folder_again(tmp_path: Path, name: str) -> None:
+    first = LocalStore(str(tmp_path / name))
+    first.put("k", b"x")
+
+    assert LocalStore(first.url).get("k") == b"x"
+    assert (tmp_path / name / "k").read_bytes() == b"x"
+
+
+def test_home_and_relative_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert LocalStore("~/x").url == LocalStore("x").url == (tmp_path / "x").as_uri()
+
+
+@pytest.mark.parametrize("url", ["file://host/x", "file://relative", "file:///a?b", "file:///a#b", "a\0b"])
+def test_a_url_that_names_no_local_folder_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        LocalStore(url)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"durable": "fsync"}, "durability"), ({"durability": "max"}, "fsync")]
+)
+def test_an_unknown_option_or_value_is_refused_with_the_known_ones(
+    options: dict[str, str], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        LocalStore("x", storage_options=options)
+
+
+# Privacy
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_files_and_folders_are_private_whatever_the_umask(
+    tmp_path: Path, umask: int, overwrite: bool
+) -> None:
+    before = os.umask(umask)
+    try:
+        LocalStore(str(tmp_path / "new" / "root")).put("a/b", b"x", overwrite=overwrite)
+    finally:
+        os.umask(before)
+
+    modes = [mode(tmp_path / path) for path in ("new", "new/root", "new/root/a", "new/root/a/b")]
+    assert modes == [0o700, 0o700, 0o700, 0o600]
+
+
+def test_no_link_below_the_root_is_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"secret")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "folder").symlink_to(outside)
+    (root / "file").symlink_to(outside / "secret")
+    store = LocalStore(str(root))
+
+    for key in ("folder/secret", "file"):
+        with pytest.raises(NotFoundError):
+            store.get(key)
+        store.delete(key)
+    for key in ("folder/new", "file"):
+        with pytest.raises(StoreError):
+            store.put(key, b"x")
+    with pytest.raises(StoreError):
+        store.put("folder/secret", b"x", overwrite=True)
+
+    assert list(store.keys()) == []
+    assert everything_below(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_overwriting_a_planted_link_replaces_the_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"kept")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "k").symlink_to(target)
+
+    LocalStore(str(root)).put("k", b"new", overwrite=True)
+
+    assert target.read_bytes() == b"kept"
+    assert not (root / "k").is_symlink()
+
+
+def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    LocalStore(str(tmp_path / "link")).put("k", b"x")
+
+    assert (tmp_path / "real" / "k").read_bytes() == b"x"
+
+
+def test_a_planted_pipe_is_no_object_and_stops_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    store = LocalStore(str(tmp_path))
+
+    assert list(store.keys()) == []
+    with pytest.raises(NotFoundError):
+        store.get("pipe")
+
+
+def test_foreign_files_are_not_listed(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/k", b"x")
+    for name in (".hidden", ".tmp-0123", "README.TXT", "a b", "a/.tmp-1", "B/k", ".git/k"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+
+    assert [found.key for found in store.keys()] == ["a/k"]
+
+
+def test_a_listing_enters_no_folder_that_cannot_match(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(str(tmp_path))
+    for key in ("a/k", "b/a/k", "b/c/k", "c/k"):
+        store.put(key, b"x")
+    opened = []
+    real_open = os.open
+
+    def watched(path: Any, *args: Any, **kwargs: Any) -> int:
+        opened.append(str(path))
+        return real_open(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", watched)
+
+    assert [found.key for found in store.keys("b/", after="b/b")] == ["b/c/k"]
+    assert opened == [str(tmp_path), "b", str(tmp_path), "b", "c"]
+
+
+# Faults
+
+
+@pytest.fixture(params=["unnamed file", "temporary file", "temporary file, no hard links"])
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Take away what the file system offers, so that each way to create a file is used."""
+    if request.param != "unnamed file":
+        no_unnamed = failing(os.open, errno.EOPNOTSUPP, lambda path, *_, **__: path == ".")
+        monkeypatch.setattr(os, "open", no_unnamed)
+    if request.param.endswith("no hard links"):
+        monkeypatch.setattr(os, "link", failing(os.link, errno.EPERM, lambda *_, **__: True))
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("road")
+def test_every_road_creates_once_and_leaves_no_litter(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/k", b"first")
+    with pytest.raises(ExistsError):
+        store.put("a/k", b"second")
+
+    assert everything_below(tmp_path) == ["a", "a/k"]
+    assert (tmp_path / "a/k").read_bytes() == b"first"
+    assert mode(tmp_path / "a/k") == 0o600
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_failed_fsync_drops_the_file_and_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    store = LocalStore(str(tmp_path))
+    calls = iter(range(100))
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: next(calls) == nth))
+
+    with pytest.raises(StoreError):
+        store.put("k", b"x")
+
+    assert everything_below(tmp_path) == []
+
+
+def test_a_failed_fsync_of_new_bytes_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("k", b"old")
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: True))
+
+    with pytest.raises(StoreError):
+        store.put("k", b"new", overwrite=True)
+
+    assert everything_below(tmp_path) == ["k"]
+    assert (tmp_path / "k").read_bytes() == b"old"
+
+
+def test_file_and_folder_are_synced_before_a_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    real_fsync = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        real_fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    LocalStore(str(tmp_path)).put("k", b"x")
+    assert synced == [False, True]
+
+    synced.clear()
+    LocalStore(str(tmp_path / "new")).put("a/k", b"x")
+    assert synced == [True, True, False, True]
+
+    synced.clear()
+    LocalStore(str(tmp_path), storage_options={"durability": "none"}).put("k2", b"x")
+    assert synced == []
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: real_write(handle, data[:7]))
+
+    LocalStore(str(tmp_path)).put("k", bytes(range(100)))
+
+    assert (tmp_path / "k").read_bytes() == bytes(range(100))
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_full_medium_leaves_nothing_and_says_so(tmp_path: Path, overwrite: bool) -> None:
+    limited = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
+        f"store.put('a/k', b'x' * 10_000, overwrite={overwrite})"
+    )
+
+    died = child(limited, tmp_path)
+
+    assert "offload.errors.StoreError" in died.stderr
+    assert "File too large" in died.stderr
+    assert everything_below(tmp_path) == ["a"]
+
+
+def test_a_killed_writer_leaves_no_part(tmp_path: Path) -> None:
+    dying = (
+        "import os, signal; real = os.fsync; "
+        "os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL); "
+        "store.put('a', b'x' * 3_000_000)"
+    )
+    LocalStore(str(tmp_path)).put("before", b"kept")
+
+    died = child(dying, tmp_path)
+
+    assert died.returncode == -signal.SIGKILL
+    assert everything_below(tmp_path) == ["before"]
+
+
+def test_a_finished_put_survives_the_death_of_its_process(tmp_path: Path) -> None:
+    died = child("import os, signal; store.put('a/k', b'x'); os.kill(os.getpid(), 9)", tmp_path)
+
+    assert died.returncode == -signal.SIGKILL
+    assert LocalStore(str(tmp_path)).get("a/k") == b"x"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_medium_that_refuses_is_a_permission_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(os, "open", failing(os.open, number, lambda *_, **__: True))
+
+    for verb in (lambda: store.put("k", b"x"), lambda: store.get("k"), lambda: list(store.keys())):
+        with pytest.raises(StorePermissionError, match="writable"):
+            verb()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    LocalStore(str(tmp_path / "root")).put("k", b"x")
+    tmp_path.chmod(0o755)
+
+    died = child("import os; os.setuid(65534); store.put('b', b'x')", tmp_path / "root")
+
+    assert "offload.errors.StorePermissionError" in died.stderr
+    assert everything_below(tmp_path / "root") == ["k"]
+
+
+def test_a_root_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    store = LocalStore(str(tmp_path / "file"))
+
+    with pytest.raises(StoreMissingError, match="not a folder"):
+        store.put("k", b"x")
+    with pytest.raises(StoreMissingError, match="not a folder"):
+        list(store.keys())
+
+
+def test_what_is_in_the_way_of_a_key_is_told(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("a/k", b"x")
+
+    for key in ("a", "a/k/deeper"):
+        for overwrite in (False, True):
+            with pytest.raises(StoreError, match="in its way"):
+                store.put(key, b"y", overwrite=overwrite)
+    assert everything_below(tmp_path) == ["a", "a/k"]
+
+
+def test_no_handle_stays_open(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208  # counted, not used
+    store.put("a/b/c", b"x")
+    store.put("a/b/c", b"y", overwrite=True)
+    for key in ("a/b", "a/b/c/d"):
+        with pytest.raises(StoreError):
+            store.put(key, b"x")
+        with pytest.raises(NotFoundError):
+            store.get(key)
+    next(store.keys())
+
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # the same

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import registry
+from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
+from offload.registry import default_path, open_store
+from offload_backends._fsspec import FsspecStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+from offload_backends.s3 import S3Store
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
+    """Let entry points be found as if a package that has them were installed."""
+    planted = [EntryPoint(name, value, registry.GROUP) for name, value in points.items()]
+    everything = EntryPoints([*entry_points(group=registry.GROUP), *planted])
+    monkeypatch.setattr(registry, "entry_points", everything.select)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("some/folder", LocalStore),
+        ("~/folder", LocalStore),
+        ("C:\\folder", LocalStore),
+        ("c:/folder", LocalStore),
+        ("file:///folder", LocalStore),
+        (Path("folder"), LocalStore),
+        ("memory://", MemoryStore),
+        ("MEMORY://name", MemoryStore),
+        ("s3://bucket/prefix", S3Store),
+        ("S3://bucket/prefix", S3Store),
+        ("local:///folder", FsspecStore),
+        ("simplecache::s3://bucket/prefix", FsspecStore),
+    ],
+)
+def test_the_scheme_chooses_the_store(url: str | Path, kind: type) -> None:
+    assert type(open_store(url)) is kind
+
+
+def test_a_store_is_returned_as_it_is() -> None:
+    store = MemoryStore()
+
+    assert open_store(store) is store
+    with pytest.raises(ConfigError):
+        open_store(store, storage_options={"key": "x"})
+
+
+def test_without_a_url_the_store_is_a_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    assert open_store().url == default_path().as_uri()
+    assert default_path().is_relative_to(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_options_reach_the_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path, storage_options={"durability": "none"})
+
+    assert isinstance(store, LocalStore)
+    assert store.durability == "none"
+
+
+def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
+    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, memory, s3"):
+        open_store("zork://host/path")
+
+
+@pytest.mark.parametrize("wrong", ["", 7, b"folder", object()])
+def test_what_names_no_store_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError):
+        open_store(wrong)
+
+
+def test_a_third_party_adds_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, zork="offload_backends.memory:MemoryStore")
+
+    assert isinstance(open_store("zork://"), MemoryStore)
+
+
+def test_two_packages_that_claim_one_scheme_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, s3="somewhere.else:S3Store")
+
+    with pytest.raises(ConfigError, match=r"offload_backends\.s3:S3Store, somewhere\.else:S3Store"):
+        open_store("s3://bucket")
+
+
+def test_a_backend_that_lacks_a_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch, zork="no_such_package.store:Store")
+
+    with pytest.raises(MissingExtraError, match="no_such_package"):
+        open_store("zork://")
+
+
+def test_a_file_system_that_lacks_its_package_names_it() -> None:
+    with pytest.raises(MissingExtraError, match="gcsfs"):
+        open_store("gcs://bucket").get("k")
+
+
+def test_s3_without_its_packages_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offload_backends.s3.find_spec", lambda _: None)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'offload\[s3\]'"):
+        open_store("s3://bucket")
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://key:canary@bucket", "s3://bucket/a?versionId=canary", "s3://bucket/a#canary", "s3://"]
+)
+def test_an_s3_url_is_bucket_and_prefix_and_nothing_else(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(url)
+
+    assert "canary" not in str(caught.value)
+
+
+def test_no_store_shows_its_storage_options_or_password() -> None:
+    options = {"key": "canary", "secret": "canary"}
+    stores = [
+        open_store("s3://bucket", storage_options=options),
+        open_store("ftp://user:canary@host/folder", storage_options=options),
+    ]
+
+    assert "canary" not in repr(stores) + "".join(store.url for store in stores)
+
+
+def test_opening_local_memory_and_s3_loads_no_file_system_library() -> None:
+    code = (
+        "import sys; from offload.registry import open_store; "
+        "[open_store(url) for url in ('folder', 'memory://', 's3://bucket')]; "
+        "print(sorted({'fsspec', 's3fs', 'botocore', 'aiohttp'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from offload.record import decode_text
 
 CHUNK_BYTES = 256 * 1024
+_HELD_CHUNKS = 8
 
 # The bytes inside a UTF-8 character, all but its first.
 _CONTINUES = range(0b1000_0000, 0b1100_0000)
@@ -58,8 +59,8 @@ class StoredContent:
         self._chars = [0, *accumulate(s.chars for s in sizes)]
         self._newlines = [0, *accumulate(s.newlines for s in sizes)]
         self._read = read
-        # Two neighbours serve a range that crosses a border and the page after it.
-        self._text = lru_cache(maxsize=2)(self._read_text)
+        self._held: dict[int, bytes] = {}
+        self._text = lru_cache(maxsize=2)(self._decode)
 
     @property
     def chars(self) -> int:
@@ -85,7 +86,7 @@ class StoredContent:
         """
         first = bisect_right(self._bytes, max(0, min(byte, self.size) - 1)) - 1
         first = min(first, max(0, len(self._bytes) - 2))
-        return self._bytes[first], self._read(first, len(self._bytes) - 1)
+        return self._bytes[first], self._fetch(first, len(self._bytes) - 1)
 
     def text(self, start: int, end: int) -> str:
         """Return the characters from `start` up to `end`; both are cut to what there is."""
@@ -94,7 +95,11 @@ class StoredContent:
             return ""
         first = bisect_right(self._chars, start) - 1
         last = bisect_right(self._chars, end - 1)
-        text = "".join(self._text(i) for i in range(first, last))
+        if last - first > _HELD_CHUNKS:
+            text = "".join(decode_text(data) for data in self._fetch(first, last))
+        else:
+            self._hold(first, last)
+            text = "".join(self._text(i) for i in range(first, last))
         return text[start - self._chars[first] : end - self._chars[first]]
 
     def line_start(self, line: int) -> int:
@@ -105,6 +110,8 @@ class StoredContent:
         if newline > self.newlines:
             return self.chars
         chunk = bisect_right(self._newlines, newline - 1) - 1
+        # Whoever asks where a line starts reads on from there: the next chunk comes along.
+        self._hold(chunk, min(chunk + 2, len(self._bytes) - 1))
         text, at = self._text(chunk), -1
         for _ in range(newline - self._newlines[chunk]):
             at = text.index("\n", at + 1)
@@ -125,5 +132,22 @@ class StoredContent:
         before = self._text(chunk).encode("utf-8", "surrogatepass")[: byte - self._bytes[chunk]]
         return self._chars[chunk] + len(before.decode("utf-8", "ignore"))
 
-    def _read_text(self, chunk: int) -> str:
-        return "".join(decode_text(data) for data in self._read(chunk, chunk + 1))
+    def _decode(self, chunk: int) -> str:
+        self._hold(chunk, chunk + 1)
+        return decode_text(self._held[chunk])
+
+    def _hold(self, first: int, last: int) -> None:
+        """Have the chunks from `first` up to `last` at hand, the missing ones by one read."""
+        missing = [i for i in range(first, last) if i not in self._held]
+        if missing:
+            for _ in self._fetch(missing[0], missing[-1] + 1):
+                pass
+
+    def _fetch(self, first: int, last: int) -> Iterator[bytes]:
+        """Read chunks in order; the last few stay at hand for whoever looks around a place in them."""
+        for i, data in enumerate(self._read(first, last), first):
+            self._held.pop(i, None)
+            self._held[i] = data
+            if len(self._held) > _HELD_CHUNKS:
+                del self._held[next(iter(self._held))]
+            yield data

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offload.codec import StoredContent
+from offload.codec import StoredRecord
 from offload.errors import ConfigError, OffloadError
 from offload.placeholder import defuse
 from offload.record import RecordInfo, encodable
@@ -105,8 +105,8 @@ class Tools:
         by_line = start_line is not None or end_line is not None
         if by_line and (offset is not None or limit is not None):
             raise ConfigError("give offset and limit, or start_line and end_line, not both")
-        info = self._session.find(id)
-        content = self._session.open(info).content
+        record = self._open(id)
+        content = record.content
         if not by_line:
             start = offset or 0
             end = start + (MAX_ANSWER_CHARS if limit is None else limit)
@@ -116,8 +116,12 @@ class Tools:
                 raise ConfigError(f"end_line {end_line} lies before start_line {first}")
             start = content.line_start(first)
             end = content.chars if end_line is None else content.line_start(end_line + 1)
-        _check_range(start, content)
-        return _page(info, content, start, end)
+        if start >= content.chars > 0:
+            raise ConfigError(
+                f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
+                f"and {record.counts.lines} lines"
+            )
+        return _page(record, start, end)
 
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
         """Return the last `lines` lines of a record; of lines that are too long for an answer, their end.
@@ -129,11 +133,11 @@ class Tools:
         """
         if lines < 1:
             raise ConfigError(f"lines is at least 1, not {lines}")
-        info = self._session.find(id)
-        content = self._session.open(info).content
-        first = max(1, _lines(content) - lines + 1)
+        record = self._open(id)
+        content = record.content
+        first = max(1, record.counts.lines - lines + 1)
         start = max(content.line_start(first), content.chars - (MAX_ANSWER_CHARS - _FRAME_CHARS))
-        return _page(info, content, start, content.chars)
+        return _page(record, start, content.chars)
 
     def grep(
         self,
@@ -177,8 +181,12 @@ class Tools:
         )
         return grep.run(infos, lambda info: self._session.open(info).content, start)
 
+    def _open(self, ref: str) -> StoredRecord:
+        return self._session.open(self._session.find(ref))
 
-def _page(info: RecordInfo, content: StoredContent, start: int, end: int) -> str:
+
+def _page(record: StoredRecord, start: int, end: int) -> str:
+    content, counts = record.content, record.counts
     room = MAX_ANSWER_CHARS - _FRAME_CHARS
     raw = content.text(start, min(end, start + room))
     shown = defuse(encodable(raw))
@@ -186,25 +194,12 @@ def _page(info: RecordInfo, content: StoredContent, start: int, end: int) -> str
         raw = raw[: len(raw) * room // len(shown) - 1]
         shown = defuse(encodable(raw))
     stop = start + len(raw)
-    lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {_lines(content)}"
-    first = f"[{info.ref}: characters {start}-{stop} of {content.chars}, {lines}]"
+    lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
+    first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
     last = (
-        f'[more: context_read(id="{info.ref}", offset={stop})]' if stop < content.chars else "[end of item]"
+        f'[more: context_read(id="{record.ref}", offset={stop})]' if stop < counts.chars else "[end of item]"
     )
     return f"{first}\n{shown}\n{last}"
-
-
-def _check_range(start: int, content: StoredContent) -> None:
-    if start >= content.chars > 0:
-        raise ConfigError(
-            f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
-            f"and {_lines(content)} lines"
-        )
-
-
-def _lines(content: StoredContent) -> int:
-    ends_open = content.chars > 0 and content.text(content.chars - 1, content.chars) != "\n"
-    return content.newlines + ends_open
 
 
 def _row(info: RecordInfo) -> str:

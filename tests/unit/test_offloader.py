@@ -57,7 +57,10 @@ def stored_files(root: Path):
 
 
 def stored_text(path: Path):
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as r:
+    with (
+        path.open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as r,
+    ):
         return r.read().decode()
 
 
@@ -286,7 +289,10 @@ def test_the_text_of_a_tool_stays_if_it_cannot_be_stored(broken):
     [
         ({"content": "x"}, 'messages[1]: expected a message with a string "role"'),
         ("text", 'messages[1]: expected a message with a string "role", got str'),
-        ({"role": "user", "content": 7}, "messages[1].content: expected a string or a list of blocks, got int"),
+        (
+            {"role": "user", "content": 7},
+            "messages[1].content: expected a string or a list of blocks, got int",
+        ),
         (
             {"role": "user", "content": [{"text": "x"}]},
             'messages[1].content[0]: expected a content block with a string "type"',
@@ -299,7 +305,10 @@ def test_the_text_of_a_tool_stays_if_it_cannot_be_stored(broken):
             {"role": "user", "content": [{"type": "tool_result", "content": "x"}]},
             'messages[1].content[0]: a tool_result block needs a string "tool_use_id", got None',
         ),
-        ({"role": "tool", "content": "x"}, 'messages[1]: a message of role tool needs a string "tool_call_id"'),
+        (
+            {"role": "tool", "content": "x"},
+            'messages[1]: a message of role tool needs a string "tool_call_id"',
+        ),
     ],
 )
 def test_a_malformed_message_stays_and_the_error_says_where_and_what(message, said, tmp_path):

@@ -1,0 +1,104 @@
+"""The public face: names, docstrings, the error tree, the README's code."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import offload
+from offload import errors
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [p for folder in ("offload", "backends") for p in sorted((ROOT / folder).rglob("*.py"))]
+ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.OffloadError)]
+
+
+def test_all_names_what_is_public_in_order():
+    public = {
+        name
+        for name, value in vars(offload).items()
+        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
+    }
+
+    assert sorted(public, key=str.lower) == sorted(offload.__all__, key=str.lower)
+    assert sorted(offload.__all__) == offload.__all__
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_public_function_and_class_has_a_docstring(path):
+    tree = ast.parse(path.read_text())
+    bare = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and node in tree.body
+    ]
+
+    assert bare == []
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_file_has_at_most_four_hundred_lines(path):
+    if path.name == "conformance.py":
+        pytest.skip("a suite is as long as the contract that it tests")
+
+    assert len(path.read_text().splitlines()) <= 400
+
+
+def test_every_error_is_exported_with_a_code_of_its_own():
+    assert {e.__name__ for e in ERRORS} <= set(offload.__all__)
+    assert len({e.kind for e in ERRORS}) == len(ERRORS)
+
+
+def test_the_tree_in_the_docstring_is_the_tree():
+    drawn = re.findall(r"^[ │├└─]*(\w+Error)\b", errors.__doc__ or "", re.MULTILINE)
+
+    assert sorted(drawn) == sorted(e.__name__ for e in ERRORS)
+
+
+@pytest.mark.parametrize(
+    ("ours", "builtin"),
+    [
+        (errors.ConfigError, ValueError),
+        (errors.MissingExtraError, ImportError),
+        (errors.MessageError, ValueError),
+        (errors.NotFoundError, KeyError),
+        (errors.ExistsError, FileExistsError),
+        (errors.StoreError, OSError),
+        (errors.StorePermissionError, PermissionError),
+    ],
+)
+def test_an_error_is_also_what_python_would_raise(ours, builtin):
+    assert issubclass(ours, builtin)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: e.__name__)
+def test_an_error_shows_its_message_and_survives_a_pickle(error):
+    original = error("what was wrong; what would be right")
+
+    copy = pickle.loads(pickle.dumps(original))  # noqa: S301 # our own bytes
+
+    assert str(copy) == "what was wrong; what would be right"
+    assert type(copy) is error
+
+
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    local = [b for b in blocks if "s3://" not in b]
+    names = {"output": "a line of output\n" * 2000}
+
+    for block in local:
+        exec(builtins.compile(block, "README.md", "exec"), names)  # noqa: S102 # the README is ours
+
+    assert len(local) == 3
+    assert names["text"].startswith("[Offloaded: result of Bash, 2000 lines")
+    assert (tmp_path / "context" / "r").is_dir()

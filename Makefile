@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+comma := ,
 
 .PHONY: demo test test-all lint bench bench-quick clean
 
@@ -34,17 +35,21 @@ bench-quick: .venv/.dev
 clean:
 	rm -rf .venv build dist
 
-# An old pip walks back through years of s3fs and boto3; a current one needs seconds.
-.venv/.pip:
+# pip walks back through years of boto3 to find one that s3fs and moto agree on; uv needs seconds.
+# Where uv cannot be had or finds no index, pip does it in minutes.
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(BIN)/python -m pip install --quiet $(1)
+
+.venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "offload needs Python >= 3.11, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" uv || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	@touch $@
 
-.venv/.demo: .venv/.pip pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[cli]"
+.venv/.demo: .venv/.made pyproject.toml
+	$(call INSTALL,-e ".[cli]")
 	@touch $@
 
-.venv/.dev: .venv/.pip pyproject.toml
-	$(BIN)/python -m pip install --quiet -e ".[s3,cli,testing]" --group dev
+.venv/.dev: .venv/.made pyproject.toml
+	$(call INSTALL,-e ".[s3$(comma)cli$(comma)testing]" --group dev)
 	@touch $@ .venv/.demo

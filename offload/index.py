@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import msgspec
 
 from offload.codec import find_codec
-from offload.errors import OffloadError
+from offload.errors import InvalidKeyError, OffloadError
 from offload.keys import decode_part, encode_part, is_hashed
 from offload.record import Counts, Header, RecordInfo
 from offload.store import OffloadStore, StoredObject
@@ -51,11 +52,15 @@ def parse_key(stored: StoredObject) -> RecordInfo | None:
     match = _KEY.fullmatch(stored.key)
     if match is None or find_codec(stored.key) is None:
         return None
+    try:
+        session, tool = decode_part(match["session"]), decode_part(match["tool"])
+    except InvalidKeyError:
+        return None
     return RecordInfo(
         ref=match["ref"],
-        session=decode_part(match["session"]),
+        session=session,
         item_type=match["item_type"],
-        tool_name=decode_part(match["tool"]) if match["tool"] else None,
+        tool_name=tool if match["tool"] else None,
         chars=int(match["chars"]),
         tokens=int(match["tokens"]),
         stored_bytes=stored.size,
@@ -71,8 +76,12 @@ def sessions(store: OffloadStore) -> Iterator[str]:
         first = next(store.keys(f"{RECORDS}/", after=after), None)
         if first is None:
             return
+        if first.key.count("/") == 1:
+            after = first.key  # No record: they lie one level deeper.
+            continue
         part = first.key.split("/")[1]
-        yield _name_in(store, first.key) if is_hashed(part) else decode_part(part)
+        with suppress(InvalidKeyError):
+            yield _name_in(store, first.key) if is_hashed(part) else decode_part(part)
         # "0" follows "/": the next key past everything below this session.
         after = f"{RECORDS}/{part}0"
 

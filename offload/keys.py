@@ -20,6 +20,7 @@ _PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
 _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
 _UNSAFE_NAME = re.compile(r"[^a-z0-9._-]")
 _ESCAPE = re.compile(rb"=([0-9a-f]{2})")
+_CUT_ESCAPE = re.compile(r"=[0-9a-f]?$", re.ASCII)
 _EMPTY = "=="
 _HASH_MARK = "=="
 _HEAD_OF_HASHED = 40
@@ -68,15 +69,22 @@ def is_hashed(part: str) -> bool:
 
 
 def decode_part(part: str) -> str:
-    """Return the name that `encode_part` made `part` from; a hashed one ends in an ellipsis."""
+    """Return the name that `encode_part` made `part` from; a hashed one ends in an ellipsis.
+
+    Raises:
+        InvalidKeyError: no name has this part.
+    """
     if part == _EMPTY:
         return ""
     readable, hashed, _ = part.partition(_HASH_MARK)
     raw = _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]), readable.encode())
     if hashed:
         # The cut may fall inside an escape or a character.
-        return raw.decode("utf-8", "ignore").rstrip("=") + "…"
-    return raw.decode("utf-8", "surrogatepass")
+        return _CUT_ESCAPE.sub("", raw.decode("utf-8", "ignore")) + "…"
+    try:
+        return raw.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise InvalidKeyError(f"part {part[:80]!r} stands for no name") from None
 
 
 def _escape(name: str) -> str:

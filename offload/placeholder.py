@@ -17,6 +17,7 @@ _MARK = "[Offloaded: "
 _FIRST_LINE = re.compile(r"\[Offloaded: [^\n]{1,200} id ([a-z]{10,20})\]\n")
 _LOOK_ALIKE = re.compile(r"\[(?=Offloaded: )")
 _PLAIN_NAME = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
+_LABEL_CHARS = 80
 _WORDS = {
     "user_message": "user text",
     "assistant_message": "assistant text",
@@ -92,9 +93,14 @@ def defuse(text: str) -> str:
     return _LOOK_ALIKE.sub(r"\\[", text)
 
 
+def tool_label(name: str) -> str:
+    """Return a tool's name as it may stand in a line of ours: whatever it holds, it ends nothing there."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return ascii(name)[:_LABEL_CHARS].replace("[", "(").replace("]", ")")
+
+
 def _what(facts: PlaceholderFacts) -> str:
     if facts.tool_name is None:
         return _WORDS.get(facts.item_type, "tool result")
-    if _PLAIN_NAME.fullmatch(facts.tool_name):
-        return f"result of {facts.tool_name}"
-    return f"result of {ascii(facts.tool_name[:40]).replace('[', '(').replace(']', ')')}"
+    return f"result of {tool_label(facts.tool_name)}"

@@ -97,6 +97,13 @@ class _Model(BaseModel):
             except ValidationError as error:
                 raise PolicyError(_describe(type(self).__name__, error)) from None
 
+        @classmethod
+        def model_validate(cls, *args: Any, **options: Any) -> Self:
+            try:
+                return super().model_validate(*args, **options)
+            except ValidationError as error:
+                raise PolicyError(_describe(cls.__name__, error)) from None
+
 
 class Rule(_Model):
     """When an item is large enough to leave, and when it may.

@@ -1,7 +1,7 @@
 """Finding a pattern in content that comes chunk by chunk: bounded memory, linear time.
 
 Literals are found by `bytes.find`, regular expressions by RE2, which has no pattern that takes
-exponential time. Matches do not cross lines. The last bytes of each buffer are looked at again with the
+exponential time; its matches do not cross lines. The last bytes of each buffer are looked at again with the
 next one, so a match may lie across chunks as long as it is shorter than the overlap.
 """
 
@@ -66,28 +66,44 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
     return Pattern(partial(_find_regex, _compile_regex(pattern, mode, ignore_case)), _REGEX_OVERLAP)
 
 
-def find(chunks: Iterable[bytes], pattern: Pattern, *, offset: int = 0) -> Iterator[Span]:
-    """Yield the matches of `pattern` in order, not overlapping, none of them empty.
+class Search:
+    """One pass over content in search of a pattern.
 
     Args:
-        chunks: the content, in order.
         pattern: what to look for.
-        offset: byte offset of the first chunk in the content.
+        start: byte offset in the content to search from.
+
+    Attributes:
+        searched_to: byte offset from which a later search goes on without missing or repeating a match.
     """
-    buffer, start = b"", 0
-    for grown in _buffers(chunks):
-        buffer = buffer[max(0, start - _LOOKBEHIND) :] if start else buffer
-        offset += max(0, start - _LOOKBEHIND)
-        start = min(start, _LOOKBEHIND)
-        buffer += grown
-        limit = len(buffer) - pattern.overlap
-        for a, b in pattern.find_in(buffer, start):
-            if a >= limit:
+
+    def __init__(self, pattern: Pattern, start: int = 0) -> None:
+        self._pattern = pattern
+        self.searched_to = start
+
+    def find(self, chunks: Iterable[bytes], *, offset: int = 0) -> Iterator[Span]:
+        """Yield the matches in order, not overlapping, none of them empty.
+
+        Args:
+            chunks: the content, in order. If they raise, `searched_to` says how far the search came.
+            offset: byte offset of the first chunk in the content, at most where the search starts.
+        """
+        buffer = b""
+        for grown in _buffers(chunks):
+            keep = max(0, self.searched_to - offset - _LOOKBEHIND) if buffer else 0
+            buffer = buffer[keep:] + grown
+            offset += keep
+            yield from self._find_in(buffer, offset, len(buffer) - self._pattern.overlap)
+        yield from self._find_in(buffer, offset, len(buffer))
+
+    def _find_in(self, buffer: bytes, offset: int, limit: int) -> Iterator[Span]:
+        """Yield the matches that begin before `limit`, a place in `buffer`."""
+        for start, end in self._pattern.find_in(buffer, self.searched_to - offset):
+            if start >= limit:
                 break
-            yield Span(offset + a, offset + b)
-            start = b
-        start = max(start, limit, 0)
-    yield from (Span(offset + a, offset + b) for a, b in pattern.find_in(buffer, start))
+            self.searched_to = offset + end
+            yield Span(offset + start, offset + end)
+        self.searched_to = max(self.searched_to, offset + limit)
 
 
 def _buffers(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -120,11 +136,12 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> object:
 
     options = re2.Options()
     options.log_errors = False
-    options.never_nl = True
+    options.never_nl = mode == "regex"
     options.case_sensitive = not ignore_case
-    source = re2.escape(pattern) if mode == "literal" else f"(?m){pattern}"
+    encoded = encode_text(pattern)
+    source = re2.escape(encoded) if mode == "literal" else b"(?m)" + encoded
     try:
-        regex = re2.compile(encode_text(source), options)
+        regex = re2.compile(source, options)
     except re2.error as error:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason

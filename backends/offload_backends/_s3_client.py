@@ -17,7 +17,7 @@ import aiohttp
 import fsspec.asyn
 import fsspec.config
 import s3fs
-from aiobotocore.httpsession import AIOHTTPSession  # type: ignore[import-untyped]  # ships no types
+from aiobotocore.httpsession import AIOHTTPSession
 from botocore import exceptions as boto
 from botocore.handlers import add_expect_header
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential

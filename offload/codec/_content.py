@@ -12,13 +12,14 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
+from offload.errors import CorruptError
 from offload.record import decode_text
 
 CHUNK_BYTES = 256 * 1024
 _HELD_CHUNKS = 8
 
 # The bytes inside a UTF-8 character, all but its first.
-_CONTINUES = range(0b1000_0000, 0b1100_0000)
+_CONTINUES = bytes(range(0b1000_0000, 0b1100_0000))
 
 
 class ChunkSize(NamedTuple):
@@ -129,12 +130,19 @@ class StoredContent:
         if byte >= self.size:
             return self.chars
         chunk = bisect_right(self._bytes, byte) - 1
-        before = self._text(chunk).encode("utf-8", "surrogatepass")[: byte - self._bytes[chunk]]
-        return self._chars[chunk] + len(before.decode("utf-8", "ignore"))
+        self._hold(chunk, chunk + 1)
+        data, at = self._held[chunk], byte - self._bytes[chunk]
+        begun = len(data[:at].translate(None, _CONTINUES))
+        return self._chars[chunk] + begun - (data[at] in _CONTINUES)
 
     def _decode(self, chunk: int) -> str:
         self._hold(chunk, chunk + 1)
-        return decode_text(self._held[chunk])
+        text = decode_text(self._held[chunk])
+        chars = self._chars[chunk + 1] - self._chars[chunk]
+        newlines = self._newlines[chunk + 1] - self._newlines[chunk]
+        if (len(text), text.count("\n")) != (chars, newlines):
+            raise CorruptError(f"chunk {chunk} has other characters or lines than its record says")
+        return text
 
     def _hold(self, first: int, last: int) -> None:
         """Have the chunks from `first` up to `last` at hand, the missing ones by one read."""

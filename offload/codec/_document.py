@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from offload.codec._base import Encoded, Fetch
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
-from offload.record import Counts, Header, decode_text, encode_text
+from offload.record import Counts, Header
 
 DOCUMENT_SCHEMA = "1.0"
 
@@ -24,7 +25,6 @@ class DocumentCodec:
 
     def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
         """Return the record as an indented JSON document."""
-        text = decode_text(content)
         document = {
             "schema_version": DOCUMENT_SCHEMA,
             "item_id": header.ref,
@@ -33,20 +33,33 @@ class DocumentCodec:
             "metadata": {"tool_name": header.tool_name},
             "header": msgspec.to_builtins(header),
             "counts": msgspec.to_builtins(counts),
-            "content": text,
+            **_content_fields(content),
         }
-        # A lone surrogate has no UTF-8 form; escaped, any JSON reader takes it.
-        plain = text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
-        return Encoded(encode_text(json.dumps(document, ensure_ascii=not plain, indent=2)))
+        return Encoded(json.dumps(document, ensure_ascii=False, indent=2).encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check the document."""
         del sidecar
         document, header, counts = parse_document(fetch())
-        content = document.get("content")
-        if not isinstance(content, str):
-            raise CorruptError("a JSON record has no content of text")
-        return WholeRecord(header, counts, encode_text(content))
+        return WholeRecord(header, counts, _content_of(document))
+
+
+def _content_fields(content: bytes) -> dict[str, str]:
+    """Return the fields that hold `content`: as text, or where JSON has no such text as base64."""
+    try:
+        return {"content": content.decode()}
+    except UnicodeDecodeError:
+        return {"content_encoding": "base64", "content": base64.b64encode(content).decode()}
+
+
+def _content_of(document: dict[str, Any]) -> bytes:
+    content, encoding = document.get("content"), document.get("content_encoding")
+    if not isinstance(content, str) or encoding not in (None, "base64"):
+        raise CorruptError("a JSON record has no content of text or base64")
+    try:
+        return content.encode() if encoding is None else base64.b64decode(content, validate=True)
+    except ValueError as error:
+        raise CorruptError(f"the content of a JSON record cannot be read: {error}") from error
 
 
 def parse_document(data: bytes) -> tuple[dict[str, Any], Header, Counts]:

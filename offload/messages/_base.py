@@ -106,6 +106,11 @@ def changed(thing: Any, name: str, value: Any) -> Any:
     return copied
 
 
+def like(content: Any, blocks: list[Any]) -> Any:
+    """Return `blocks` as the kind of sequence that `content` is."""
+    return tuple(blocks) if isinstance(content, tuple) else blocks
+
+
 def role_of(message: Any, where: str = "message") -> str:
     """Return the role of `message`. Raises `MessageError` if it has none."""
     role = get(message, "role")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from offload.messages._base import blocks_of, changed, get, text_of, type_of
+from offload.messages._base import blocks_of, changed, get, like, text_of, type_of
 
 
 def read(content: Any, where: str) -> tuple[str, str | None] | None:
@@ -49,7 +49,7 @@ def replace(content: Any, text: str) -> Any:
         elif not is_placed:
             blocks.append(changed(block, "text", text))
             is_placed = True
-    return blocks
+    return like(content, blocks)
 
 
 def restore(content: Any, text: str, form: str | None) -> Any:
@@ -59,7 +59,7 @@ def restore(content: Any, text: str, form: str | None) -> Any:
     placed = next(b for b in content if get(b, "type") == "text")
     others = (b for b in content if b is not placed)
     blocks = list(_rebuild(json.loads(form), text, placed, others))
-    return [*blocks, *others]
+    return like(content, [*blocks, *others])
 
 
 def _form(blocks: list[Any], texts: list[str | None]) -> str | None:

@@ -14,6 +14,7 @@ from offload.messages._base import (
     blocks_of,
     changed,
     get,
+    like,
     role_of,
     text_of,
     type_of,
@@ -55,7 +56,7 @@ class AnthropicAdapter:
                 scan.items.extend(_tool_result(block, i, place, tool_names))
             elif kind == "tool_use":
                 scan.calls[str(get(block, "id"))] = str(get(block, "name"))
-                scan.texts.append(json.dumps(get(block, "input"), ensure_ascii=False, default=str))
+                scan.texts.append(_json(get(block, "input")))
             elif kind == "thinking":
                 scan.texts.append(str(get(block, "thinking") or ""))
         return scan
@@ -78,7 +79,15 @@ def _edited(message: Any, block: int | None, text: str, edit_result: Callable[[A
         blocks[block] = changed(old, "content", edit_result(get(old, "content")))
     else:
         blocks[block] = changed(old, "text", text)
-    return changed(message, "content", blocks)
+    return changed(message, "content", like(get(message, "content"), blocks))
+
+
+def _json(value: Any) -> str:
+    """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _tool_result(block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> list[Item]:

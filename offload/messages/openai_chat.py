@@ -7,7 +7,7 @@ from typing import Any
 
 from offload.errors import MessageError
 from offload.messages import _tool_text
-from offload.messages._base import Item, Scan, blocks_of, changed, get, role_of, text_of, type_of
+from offload.messages._base import Item, Scan, blocks_of, changed, get, like, role_of, text_of, type_of
 from offload.messages.anthropic import TEXT_TYPES
 
 _RESULT_ROLES = ("tool", "function")
@@ -66,7 +66,7 @@ class OpenAIChatAdapter:
 def _with_part(message: Any, block: int, text: str) -> Any:
     parts = list(get(message, "content"))
     parts[block] = changed(parts[block], "text", text)
-    return changed(message, "content", parts)
+    return changed(message, "content", like(get(message, "content"), parts))
 
 
 def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
@@ -77,6 +77,7 @@ def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Sca
     found = _tool_text.read(get(message, "content"), f"{where}.content")
     if found is not None:
         text, form = found
+        name = name if isinstance(name, str) else None
         tool_name = tool_names.get(call, name) if isinstance(call, str) else name
         scan.items.append(Item(None, "tool_result", text, tool_name, call, form=form))
     return scan

@@ -9,7 +9,9 @@ from typing import Any
 from offload.errors import ConfigError
 from offload.tools._definitions import schema, tool_names
 
-_TYPES: dict[str, type] = {"string": str, "integer": int, "boolean": bool}
+# A petabyte; also, Python refuses to print integers of thousands of digits.
+_MAX_INTEGER = 10**15
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool}
 
 
 def check_arguments(name: str, arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -60,5 +62,7 @@ def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
     # A bool is an int to Python.
     if type(value) is not _TYPES[rule["type"]]:
         raise ConfigError(f"{key} is of type {rule['type']}, not {value!r:.60}")
-    if value < rule.get("minimum", value):
-        raise ConfigError(f"{key} is at least {rule['minimum']}, not {value}")
+    if rule["type"] == "integer" and value > _MAX_INTEGER:
+        raise ConfigError(f"{key} is at most {_MAX_INTEGER}")
+    if rule["type"] == "integer" and value < rule["minimum"]:
+        raise ConfigError(f"{key} is at least {rule['minimum']}, not {max(value, -_MAX_INTEGER)}")

@@ -11,14 +11,17 @@ from offload.codec import StoredContent
 from offload.errors import ConfigError
 from offload.placeholder import defuse
 from offload.record import RecordInfo, encodable
-from offload.search import Mode, Span, compile_pattern, find
+from offload.search import Mode, Search, Span, compile_pattern
 
 # One call's work: then the answer says so and how to go on.
 MAX_SECONDS = 10.0
 MAX_BYTES = 1024 * 1024 * 1024
+_BUDGET = "1 GiB or 10 seconds"
 # A longer line is shown as a window around the match.
 _LINE_CHARS = 400
 _WINDOW_CHARS = 160
+# Lines before and after a match take at most this much each.
+_CONTEXT_CHARS = 2000
 
 _CURSOR = re.compile(r"[a-z]{10,20}:\d{1,15}", re.ASCII)
 
@@ -31,9 +34,15 @@ class Cursor(NamedTuple):
 
 
 class _Stopped(Exception):  # noqa: N818 # not an error: the budget of one call is spent
+    """Ends a search; says why and at which byte of the record the next one goes on."""
+
     def __init__(self, reason: str, byte: int) -> None:
         super().__init__(reason)
         self.byte = byte
+
+
+class _Spent(Exception):  # noqa: N818 # the same, raised where the byte is not known
+    """Ends the reading of chunks."""
 
 
 def parse_cursor(cursor: str | None) -> Cursor:
@@ -101,27 +110,30 @@ class Grep:
         """Yield each match as it is shown. Raises `_Stopped` where the budget of the call ends."""
         shown_to = -1
         offset, chunks = content.chunks_from(start)
-        for span in find(self._metered(chunks, offset), self._pattern, offset=offset):
-            if span.start < start:
-                continue
-            place = content.char_at(span.start)
-            if place < shown_to:
-                continue  # It stands in the lines that the match before it showed.
-            if self._left == 0:
-                raise _Stopped("more matches follow", span.start)
-            text, shown_to = self._show(ref, content, span, place)
-            if len(text) + 1 > self._room:
-                raise _Stopped("the answer is full", span.start)
-            self._left -= 1
-            self._room -= len(text) + 1
-            yield text
+        search = Search(self._pattern, start)
+        try:
+            for span in search.find(self._metered(chunks), offset=offset):
+                place = content.char_at(span.start)
+                if place < shown_to:
+                    continue  # It stands in the lines that the match before it showed.
+                if self._left == 0:
+                    raise _Stopped("more matches follow", span.start)
+                text, shown_to = self._show(ref, content, span, place)
+                # One match is shown whatever it takes, or no answer would ever get past it.
+                text = text if self._found else text[: self._room - 1]
+                if len(text) + 1 > self._room:
+                    raise _Stopped("the answer is full", span.start)
+                self._left -= 1
+                self._room -= len(text) + 1
+                yield text
+        except _Spent:
+            raise _Stopped(f"stopped: a call searches {_BUDGET}", search.searched_to) from None
 
-    def _metered(self, chunks: Iterator[bytes], offset: int) -> Iterator[bytes]:
+    def _metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             self._bytes -= len(chunk)
             if self._bytes < 0 or time.monotonic() > self._deadline:
-                raise _Stopped("stopped: a call searches 1 GiB or 10 seconds", offset)
-            offset += len(chunk)
+                raise _Spent
             yield chunk
 
     def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
@@ -135,8 +147,8 @@ class Grep:
             text = content.text(begin, stop).rstrip("\n")
             return f"{head}\n{'…' * (begin > start)}{_visible(text)}{'…' * (stop < end)}", stop
         first, last = max(1, line - self._context), line + self._context
-        stop = content.line_start(last + 1)
-        rows = content.text(max(content.line_start(first), start - 2000), min(stop, end + 2000))
+        stop = min(content.line_start(last + 1), end + _CONTEXT_CHARS)
+        rows = content.text(max(content.line_start(first), start - _CONTEXT_CHARS), stop)
         return f"{head}\n{_visible(rows.removesuffix(chr(10)))}", stop
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from offload.codec import StoredRecord
 from offload.errors import ConfigError, OffloadError
-from offload.placeholder import defuse
+from offload.placeholder import defuse, tool_label
 from offload.record import RecordInfo, encodable
 from offload.search import Mode
 from offload.session import Session
@@ -105,6 +105,8 @@ class Tools:
         by_line = start_line is not None or end_line is not None
         if by_line and (offset is not None or limit is not None):
             raise ConfigError("give offset and limit, or start_line and end_line, not both")
+        if (offset or 0) < 0 or (limit is not None and limit < 1) or (start_line or 1) < 1:
+            raise ConfigError("offset counts from 0, limit and start_line from 1")
         record = self._open(id)
         content = record.content
         if not by_line:
@@ -136,8 +138,7 @@ class Tools:
         record = self._open(id)
         content = record.content
         first = max(1, record.counts.lines - lines + 1)
-        start = max(content.line_start(first), content.chars - (MAX_ANSWER_CHARS - _FRAME_CHARS))
-        return _page(record, start, content.chars)
+        return _page(record, content.line_start(first), content.chars, is_tail=True)
 
     def grep(
         self,
@@ -185,15 +186,18 @@ class Tools:
         return self._session.open(self._session.find(ref))
 
 
-def _page(record: StoredRecord, start: int, end: int) -> str:
+def _page(record: StoredRecord, start: int, end: int, *, is_tail: bool = False) -> str:
+    """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
     content, counts = record.content, record.counts
     room = MAX_ANSWER_CHARS - _FRAME_CHARS
-    raw = content.text(start, min(end, start + room))
+    start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
+    raw = content.text(start, end)
     shown = defuse(encodable(raw))
     while len(shown) > room:
-        raw = raw[: len(raw) * room // len(shown) - 1]
+        fits = len(raw) * room // len(shown) - 1
+        raw = raw[-fits:] if is_tail else raw[:fits]
         shown = defuse(encodable(raw))
-    stop = start + len(raw)
+    start, stop = (end - len(raw), end) if is_tail else (start, start + len(raw))
     lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
     first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
     last = (
@@ -203,8 +207,8 @@ def _page(record: StoredRecord, start: int, end: int) -> str:
 
 
 def _row(info: RecordInfo) -> str:
-    tool = f" of {info.tool_name}" if info.tool_name else ""
-    return f"{info.ref}  {info.item_type}{encodable(tool)}, {info.chars} characters, ~{info.tokens} tokens"
+    tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
+    return f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens"
 
 
 def _fitting(rows: Any) -> Any:

@@ -1,0 +1,73 @@
+"""Names from outside become key parts: always valid, never shared, and back again."""
+
+from __future__ import annotations
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from offload.keys import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
+
+many = settings(max_examples=300, deadline=None)
+
+# `text()` leaves lone surrogates out unless they are asked for.
+any_char = st.characters(exclude_categories=())
+names = st.text(any_char, max_size=60) | st.text("aA.=~-_/ \0", max_size=60) | st.text(any_char, min_size=60)
+long_names = st.builds(
+    lambda head, char, n: head + char * n, st.text(any_char), any_char, st.integers(0, 4096)
+)
+
+
+@many
+@given(names | long_names)
+@example("")
+@example("a" * 4096)
+@example("\ud800" * 4096)
+@example(".")
+@example("nul.tar.gz")
+def test_every_name_becomes_a_valid_key_part_of_bounded_length(name: str) -> None:
+    part = encode_part(name)
+    assert check_key(part) == part
+    assert len(part) <= MAX_PART_BYTES
+    assert part == part.lower()
+
+
+@many
+@given(names, names)
+@example("", "==")
+@example("", "=3d=3d")
+@example("a.b", "a/b")
+@example("con", "=63on")
+@example("x" * 200, "x" * 201)
+def test_two_names_never_share_a_part_also_where_case_is_folded(one: str, other: str) -> None:
+    assert (encode_part(one).casefold() == encode_part(other).casefold()) == (one == other)
+
+
+@many
+@given(st.text(any_char, min_size=1, max_size=8), st.integers(0, 7))
+def test_a_name_and_the_same_name_in_capitals_are_two(name: str, place: int) -> None:
+    at = place % len(name)
+    swapped = name[:at] + name[at].swapcase() + name[at + 1 :]
+    assert (encode_part(name) == encode_part(swapped)) == (name == swapped)
+
+
+@many
+@given(names)
+def test_a_name_that_was_not_hashed_is_read_back(name: str) -> None:
+    part = encode_part(name)
+    if name == "" or "==" not in part:
+        assert decode_part(part) == name
+    else:
+        assert decode_part(part).endswith("…")
+
+
+@many
+@given(
+    st.lists(st.sampled_from([encode_part("a" * 300), "r", encode_part("é" * 30)]), min_size=1, max_size=8)
+)
+def test_a_key_over_512_characters_is_refused_and_no_other_of_valid_parts(parts: list[str]) -> None:
+    key = "/".join(parts)
+    try:
+        accepted = check_key(key) == key
+    except ValueError:
+        accepted = False
+    assert accepted == (len(key.encode()) <= MAX_KEY_BYTES)

@@ -1,0 +1,96 @@
+"""The codecs whose records are read by hand, and how a codec is found."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from offload.codec import CODECS, Fetch, find_codec, get_codec, parse_sidecar
+from offload.errors import ConfigError, CorruptError
+from offload.record import Counts, Header, encode_text, measure
+
+
+def facts(text: str) -> tuple[Header, Counts, bytes]:
+    content = encode_text(text)
+    counts = measure(text, content, tokens=5)
+    header = Header(
+        ref="abcdefghij",
+        session="s",
+        item_type="tool_result",
+        tool_name="Bash",
+        tool_use_id="toolu_1",
+        created_at=1.5,
+        sha256=counts.sha256,
+        placeholder="[Offloaded]",
+    )
+    return header, counts, content
+
+
+def fetch_from(data: bytes) -> Fetch:
+    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
+        return data[start:end]
+
+    return fetch
+
+
+def test_a_json_record_is_a_document_that_any_reader_takes() -> None:
+    header, counts, content = facts("é line\n\U0001f600")
+    document = json.loads(get_codec("json").encode(header, counts, content).body)
+    assert document["schema_version"] == "1.0"
+    assert document["item_id"] == "abcdefghij"
+    assert document["item_type"] == "tool_result"
+    assert document["metadata"] == {"tool_name": "Bash"}
+    assert document["content"] == "é line\n\U0001f600"
+
+
+def test_a_raw_record_is_the_content_alone_and_its_header_stands_beside_it() -> None:
+    header, counts, content = facts("é line\n")
+    encoded = get_codec("raw").encode(header, counts, content)
+    assert encoded.body == "é line\n".encode()
+    assert encoded.sidecar is not None
+    assert json.loads(encoded.sidecar)["header"]["ref"] == "abcdefghij"
+    assert parse_sidecar(encoded.sidecar) == header
+
+
+@pytest.mark.parametrize("codec", ["json", "raw"])
+def test_every_cut_of_a_readable_record_is_found(codec: str) -> None:
+    encoded = get_codec(codec).encode(*facts("some text\n" * 9))
+    # The newline at the end of the document may go: the record is whole without it.
+    for cut in range(len(encoded.body) - 1):
+        with pytest.raises(CorruptError):
+            get_codec(codec).open(fetch_from(encoded.body[:cut]), fetch_from(encoded.sidecar or b""))
+
+
+@pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"header": 1}', b"null"])
+@pytest.mark.parametrize("codec", ["json", "raw"])
+def test_a_document_that_is_none_is_refused(codec: str, bad: bytes) -> None:
+    with pytest.raises(CorruptError):
+        get_codec(codec).open(fetch_from(bad), fetch_from(bad))
+
+
+def test_a_changed_content_of_a_readable_record_is_found() -> None:
+    for codec in ("json", "raw"):
+        encoded = get_codec(codec).encode(*facts("some text"))
+        body = encoded.body.replace(b"some text", b"some test")
+        assert body != encoded.body
+        with pytest.raises(CorruptError, match="SHA-256"):
+            get_codec(codec).open(fetch_from(body), fetch_from(encoded.sidecar or b""))
+
+
+def test_a_raw_record_without_its_header_is_refused() -> None:
+    with pytest.raises(CorruptError, match="beside it"):
+        get_codec("raw").open(fetch_from(b"content"))
+
+
+def test_a_codec_is_found_by_its_name_and_by_the_end_of_a_key() -> None:
+    for name, codec in CODECS.items():
+        assert get_codec(name) is codec
+        assert find_codec(f"r/s/abcdefghij~tool_result~~1~1{codec.suffix}") is codec
+    assert find_codec("r/s/readme.md") is None
+    assert find_codec("r/s/zst") is None
+
+
+def test_a_codec_that_is_none_is_refused_and_the_others_are_named() -> None:
+    with pytest.raises(ConfigError, match="no codec 'gzip'; there are 'zstd', 'json', 'raw'"):
+        get_codec("gzip")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = [
+    "fsspec",
+    "s3fs",
+    "aiobotocore",
+    "boto3",
+    "botocore",
+    "aiohttp",
+    "rich",
+    "typer",
+    "platformdirs",
+    "re2",
+]
+
+
+def loaded_after(source):
+    program = f"import sys\n{source}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def loaded_by_offload():
+    return loaded_after("import offload")
+
+
+@pytest.mark.parametrize("package", HEAVY)
+def test_importing_offload_does_not_load(loaded_by_offload, package):
+    assert "offload.offloader" in loaded_by_offload
+    assert package not in loaded_by_offload
+
+
+@pytest.mark.parametrize("package", ["fsspec", "s3fs", "boto3", "aiobotocore"])
+def test_offloading_to_a_local_folder_does_not_load(tmp_path, package):
+    source = (
+        "import offload\n"
+        f"off = offload.Offloader({str(tmp_path)!r}, session='one')\n"
+        "text = off.offload_text('a line of output, rather long\\n' * 2000, tool_name='Bash')\n"
+        "assert off.tools.tail(off.records()[0].ref)"
+    )
+
+    loaded = loaded_after(source)
+
+    assert "offload_backends.local" in loaded
+    assert package not in loaded
+
+
+@pytest.mark.parametrize("package", ["fsspec", "re2", "typer"])
+def test_the_names_are_those_under_which_the_packages_load(package):
+    # A misspelt name above would be absent always.
+    assert package in loaded_after(f"import {package}")

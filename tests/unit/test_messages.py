@@ -1,0 +1,263 @@
+"""Per format: what can leave a message, what cannot, and what is told of a malformed one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from offload.errors import MessageError
+from offload.messages import Scan, adapter_for, role_of
+
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
+
+
+TOOL_USE = {"type": "tool_use", "id": "t", "name": "f"}
+
+
+def scan(message: Any, tool_names: dict[str, str] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", tool_names or {})
+
+
+def texts(message: Any) -> list[tuple[int | None, str, str]]:
+    return [(i.block, i.item_type, i.text) for i in scan(message).items]
+
+
+def result(content: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t1", "content": content, **more}],
+    }
+
+
+def text(words: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text", "text": words, **more}
+
+
+# --- Anthropic ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("role", "item_type"),
+    [
+        ("user", "user_message"),
+        ("assistant", "assistant_message"),
+        ("system", "system_prompt"),
+        ("developer", "system_prompt"),
+        ("narrator", "user_message"),
+    ],
+)
+def test_a_text_is_an_item_of_the_type_of_its_role(role: str, item_type: str) -> None:
+    assert texts({"role": role, "content": "hi"}) == [(None, item_type, "hi")]
+    assert texts({"role": role, "content": [text("a"), IMAGE, text("b")]}) == [
+        (0, item_type, "a"),
+        (2, item_type, "b"),
+    ]
+
+
+def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None:
+    call = {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"cmd": "ls"}}],
+    }
+    calls = scan(call)
+    assert (calls.items, calls.calls, calls.texts) == ([], {"t1": "Bash"}, ['{"cmd": "ls"}'])
+    [item] = scan(result("out", is_error=True), calls.calls).items
+    assert (item.block, item.item_type, item.text) == (0, "tool_result", "out")
+    assert (item.tool_name, item.tool_use_id, item.is_error, item.form) == ("Bash", "t1", True, None)
+
+
+def test_only_true_is_an_error() -> None:
+    for value in (False, None, "true", 1, 0):
+        assert not scan(result("out", is_error=value)).items[0].is_error
+
+
+def test_the_texts_of_one_result_are_one_item() -> None:
+    [item] = scan(result([text("a"), IMAGE, text("b", cache_control={"type": "ephemeral"})])).items
+    assert item.text == "a\nb"
+    assert item.form is not None
+
+
+def test_a_replaced_result_keeps_its_images_and_one_placeholder() -> None:
+    message = result([IMAGE, text("a"), IMAGE, text("b")])
+    replaced = adapter_for(message).replace(message, 0, "P")
+    assert replaced["content"][0]["content"] == [IMAGE, text("P"), IMAGE]
+    assert message == result([IMAGE, text("a"), IMAGE, text("b")])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, [], [IMAGE], [{"type": "document", "text": "no text block"}], [{"type": "search_result"}]],
+)
+def test_a_result_without_text_is_no_item(content: Any) -> None:
+    assert scan(result(content)).items == []
+
+
+def test_a_result_whose_texts_cannot_be_told_in_json_stays_where_it_is() -> None:
+    for odd in (object(), (1, 2), float("nan"), {1: "a"}):
+        assert scan(result([text("a"), text("b", extra=odd)])).items == []
+        assert [i.text for i in scan(result([text("a", extra=odd)])).items] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        IMAGE,
+        {"type": "document", "source": {}},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "server_tool_use", "id": "s", "name": "web_search"},
+        {"type": "of_tomorrow", "text": "looks like text", "content": "looks like content"},
+    ],
+)
+def test_what_is_not_understood_is_not_touched(block: dict[str, Any]) -> None:
+    found = scan({"role": "assistant", "content": [block]})
+    assert (found.items, found.texts) == ([], [])
+
+
+def test_thinking_is_counted_and_never_leaves() -> None:
+    found = scan({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]})
+    assert (found.items, found.texts) == ([], ["hm"])
+
+
+# --- OpenAI chat ----------------------------------------------------------------------------------
+
+
+def test_a_message_of_role_tool_is_an_item_with_the_name_of_its_call() -> None:
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "Bash", "arguments": '{"a": 1}'}}
+        ],
+    }
+    calls = scan(call)
+    assert (calls.items, calls.calls, calls.texts) == ([], {"c1": "Bash"}, ['{"a": 1}'])
+    [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, calls.calls).items
+    assert (item.block, item.item_type, item.text) == (None, "tool_result", "out")
+    assert (item.tool_name, item.tool_use_id) == ("Bash", "c1")
+
+
+def test_a_message_of_role_function_is_an_item_of_the_function_that_it_names() -> None:
+    [item] = scan({"role": "function", "name": "lookup", "content": "out"}).items
+    assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_result", "lookup", None)
+
+
+def test_reasoning_and_arguments_are_counted_and_never_leave() -> None:
+    message = {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []}
+    found = scan(message)
+    assert [i.text for i in found.items] == ["say"]
+    assert found.texts == ["hm"]
+
+
+def test_a_call_of_a_custom_tool_is_passed_over() -> None:
+    found = scan(
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "custom", "custom": {}}]}
+    )
+    assert (found.items, found.texts, found.calls) == ([], [], {})
+
+
+def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_message_several() -> None:
+    parts = [text("a"), {"type": "image_url", "image_url": {"url": "data:"}}, text("b")]
+    assert texts({"role": "tool", "tool_call_id": "c", "content": parts}) == [(None, "tool_result", "a\nb")]
+    assert texts({"role": "system", "content": parts}) == [
+        (0, "system_prompt", "a"),
+        (2, "system_prompt", "b"),
+    ]
+
+
+# --- which format, and what is wrong --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ({"role": "tool", "tool_call_id": "c", "content": "x"}, "openai-chat"),
+        ({"role": "system", "content": "x"}, "openai-chat"),
+        ({"role": "assistant", "content": None}, "openai-chat"),
+        ({"role": "assistant", "content": "x", "tool_calls": []}, "openai-chat"),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}, "anthropic"),
+        ({"role": "assistant", "content": [{"type": "thinking", "thinking": ""}]}, "anthropic"),
+        ({"role": "user", "content": "x"}, "anthropic"),
+    ],
+)
+def test_a_message_is_of_the_first_format_that_knows_it_for_its_own(
+    message: dict[str, Any], name: str
+) -> None:
+    assert adapter_for(message).name == name
+
+
+@pytest.mark.parametrize(
+    ("message", "place", "expected"),
+    [
+        ({}, "messages[3]", '"role"'),
+        (None, "messages[3]", '"role"'),
+        ("hello", "messages[3]", '"role"'),
+        (7, "messages[3]", '"role"'),
+        ({"role": 7, "content": "x"}, "messages[3]", "7"),
+        ({"role": "user"}, "messages[3].content", "a string or a list of blocks, got NoneType"),
+        ({"role": "user", "content": 7}, "messages[3].content", "got int"),
+        ({"role": "user", "content": {"type": "text"}}, "messages[3].content", "got dict"),
+        ({"role": "user", "content": ["hi"]}, "messages[3].content[0]", '"type", got str'),
+        ({"role": "user", "content": [text("a"), {}]}, "messages[3].content[1]", '"type"'),
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text", got NoneType'),
+        ({"role": "user", "content": [text(7)]}, "messages[3].content[0]", "got int"),  # type: ignore[arg-type] # malformed
+        (
+            {"role": "user", "content": [{"type": "tool_result"}]},
+            "messages[3].content[0]",
+            '"tool_use_id", got None',
+        ),
+        (result(7), "messages[3].content[0].content", "got int"),
+        (result(["a"]), "messages[3].content[0].content[0]", '"type"'),
+        (result([{"type": "text"}]), "messages[3].content[0].content[0]", '"text"'),
+        ({"role": "tool", "content": "x"}, "messages[3]", '"tool_call_id", got None'),
+        ({"role": "tool", "tool_call_id": "c", "content": 7}, "messages[3].content", "got int"),
+        ({"role": "tool", "tool_call_id": "c", "content": [7]}, "messages[3].content[0]", '"type", got int'),
+        ({"role": "system", "content": 7}, "messages[3].content", "got int"),
+        ({"role": "system", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text"'),
+        ({"role": "assistant", "content": None, "tool_calls": 7}, "messages[3].tool_calls", "got int"),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": {}}}]},
+            "messages[3].tool_calls[0]",
+            '"arguments" is a JSON string, got dict',
+        ),
+    ],
+    ids=range(23),
+)
+def test_a_malformed_message_is_refused_with_its_place_and_what_was_expected(
+    message: Any, place: str, expected: str
+) -> None:
+    with pytest.raises(MessageError) as caught:
+        scan(message)
+    said = str(caught.value)
+    assert said.startswith(f"{place}: ")
+    assert expected in said
+
+
+def test_a_name_that_is_no_text_counts_as_none() -> None:
+    found = scan({"role": "tool", "tool_call_id": "c", "name": 7, "content": "x"})
+
+    assert [item.tool_name for item in found.items] == [None]
+
+
+def test_an_input_that_has_no_json_counts_as_nothing() -> None:
+    circular: dict[str, Any] = {}
+    circular["self"] = circular
+    for value in ({(1,): 2}, circular):
+        found = scan({"role": "assistant", "content": [{**TOOL_USE, "input": value}]})
+
+        assert found.texts == [""]
+        assert found.calls == {"t": "f"}
+
+
+def test_a_role_is_read_from_mappings_and_objects_alike() -> None:
+    class Sdk:
+        role = "user"
+
+    assert role_of(Sdk()) == role_of({"role": "user"}) == "user"
+
+
+def test_names_without_a_utf_8_form_are_written_out() -> None:
+    message = result("out")
+    message["content"][0]["tool_use_id"] = "t\ud800"
+    [item] = scan(message, {"t\ud800": "Bash\ud800"}).items
+    assert (item.tool_use_id, item.tool_name) == ("t\\ud800", "Bash\\ud800")

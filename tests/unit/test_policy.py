@@ -1,0 +1,290 @@
+"""What is offloaded by default, what never is, and what a policy may not say."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from offload.errors import PolicyError
+from offload.policy import READ_BACK_TOOLS, Decision, ItemFacts, OffloadPolicy, Rule, explain
+
+DEFAULT = OffloadPolicy()
+
+
+def item(tokens: int = 5000, **changes: Any) -> ItemFacts:
+    facts = ItemFacts(
+        message=3,
+        block=None,
+        item_type="tool_result",
+        tool_name="Bash",
+        tool_use_id="toolu_1",
+        chars=4 * tokens,
+        bytes=5 * tokens,
+        tokens=tokens,
+        is_error=False,
+        is_stored=False,
+        answers=0,
+    )
+    return facts._replace(**changes)
+
+
+def action(policy: OffloadPolicy, facts: ItemFacts) -> str:
+    return policy.decide(facts).action
+
+
+# --- the defaults ---------------------------------------------------------------------------------
+
+
+def test_a_tool_result_is_offloaded_from_2000_tokens_on() -> None:
+    assert action(DEFAULT, item(2000)) == "offload"
+    below = DEFAULT.decide(item(1999))
+    assert (below.action, below.reason) == ("keep", "1999 tokens, under 2000")
+
+
+@pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
+def test_a_text_of_the_user_goes_once_the_model_has_answered_with_it_in_view(item_type: str) -> None:
+    facts = item(2000, item_type=item_type, tool_name=None)
+    assert action(DEFAULT, facts) == "wait"
+    assert action(DEFAULT, facts._replace(answers=1)) == "offload"
+    assert action(DEFAULT, facts._replace(answers=9, tokens=1999)) == "keep"
+
+
+@pytest.mark.parametrize(
+    "item_type", ["assistant_message", "compaction_summary", "system_prompt", "something_new"]
+)
+def test_what_the_model_said_and_what_rules_it_never_leave(item_type: str) -> None:
+    decision = DEFAULT.decide(item(10**6, item_type=item_type, tool_name=None, answers=9))
+    assert (decision.action, decision.reason) == ("keep", f"{item_type} is not offloaded by this policy")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "Read",
+        "read_file",
+        "ReadFile",
+        "view",
+        "str_replace_editor",
+        "open_file",
+        "cat",
+        "NotebookRead",
+        "mcp__browser_browse",
+        "WebFetch",
+        "fetch_url",
+        "VIEW_IMAGE",
+    ],
+)
+def test_what_a_file_reader_or_a_browser_gave_is_seen_once_in_full(tool: str) -> None:
+    assert action(DEFAULT, item(tool_name=tool)) == "wait"
+    assert action(DEFAULT, item(tool_name=tool, answers=1)) == "offload"
+
+
+@pytest.mark.parametrize("tool", ["Bash", "Grep", "concat", "cat2", "ls", None])
+def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
+    assert action(DEFAULT, item(tool_name=tool)) == "offload"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"is_stored": True}, "a placeholder already"),
+        ({"is_error": True}, "errors stay in view"),
+        *(({"tool_name": t}, "an answer that was read back") for t in READ_BACK_TOOLS),
+    ],
+)
+def test_errors_placeholders_and_answers_that_were_read_back_stay_whatever_the_rules(
+    changes: dict[str, Any], reason: str
+) -> None:
+    eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
+    for policy in (DEFAULT, eager):
+        decision = policy.decide(item(10**6, answers=9, **changes))
+        assert (decision.action, decision.reason) == ("keep", reason)
+
+
+def test_a_placeholder_may_show_1000_characters_and_must_save_100_tokens() -> None:
+    assert DEFAULT.decide(item()).preview_chars == 1000
+    assert DEFAULT.min_saving == 100
+
+
+def test_types_that_a_policy_does_not_name_keep_their_default() -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10)})
+    assert action(policy, item(10)) == "offload"
+    assert action(policy, item(2000, item_type="user_message", tool_name=None)) == "wait"
+    assert action(policy, item(10**6, item_type="system_prompt", tool_name=None)) == "keep"
+
+
+def test_a_policy_that_names_types_or_tools_is_taken_at_its_word() -> None:
+    by_type = OffloadPolicy(types={"tool_result": Rule(min_tokens=10)})
+    by_tool = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)})
+    for policy in (by_type, by_tool, OffloadPolicy(tools={})):
+        assert action(policy, item(tool_name="Read")) == "offload"
+    assert action(OffloadPolicy(min_saving=5), item(tool_name="Read")) == "wait"
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "enough", "short"),
+    [
+        (Rule(min_tokens=50), {"tokens": 50}, {"tokens": 49}),
+        (Rule(min_chars=50), {"chars": 50}, {"chars": 49}),
+        (Rule(min_bytes=50), {"bytes": 50}, {"bytes": 49}),
+        (Rule(), {"tokens": 2000}, {"tokens": 1999}),
+    ],
+)
+def test_a_threshold_is_reached_by_its_own_unit_alone(
+    rule: Rule, enough: dict[str, Any], short: dict[str, Any]
+) -> None:
+    policy = OffloadPolicy(tools={"*": rule})
+    assert action(policy, item(1, chars=1, bytes=1)._replace(**enough)) == "offload"
+    assert action(policy, item(10**6)._replace(**short)) == "keep"
+
+
+def test_the_first_glob_that_matches_wins_and_a_tool_wins_over_a_type() -> None:
+    first, second = Rule(min_tokens=10, preview_chars=1), Rule(enabled=False, preview_chars=2)
+    policy = OffloadPolicy(
+        types={"tool_result": Rule(preview_chars=3)}, tools={"mcp__*": first, "mcp__x": second}
+    )
+    assert policy.decide(item(tool_name="mcp__x")).preview_chars == 1
+    swapped = OffloadPolicy(tools={"mcp__x": second, "mcp__*": first})
+    assert [action(swapped, item(tool_name=t)) for t in ("mcp__x", "mcp__y")] == ["keep", "offload"]
+    assert policy.decide(item(tool_name="Bash")).preview_chars == 3
+
+
+def test_globs_do_not_regard_case_and_cover_the_whole_name() -> None:
+    policy = OffloadPolicy(exclude_tools=("READ_*", "b?sh"))
+    kept = [action(policy, item(tool_name=t)) for t in ("read_file", "Read_File", "bash", "BASH")]
+    assert kept == ["keep"] * 4
+    others = [action(policy, item(tool_name=t)) for t in ("rebash", "bash2", "brush")]
+    assert others == ["offload"] * 3
+
+
+def test_an_excluded_tool_wins_over_a_rule_for_it() -> None:
+    policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=1)}, exclude_tools=("Bash",))
+    decision = policy.decide(item())
+    assert (decision.action, decision.reason) == ("keep", "Bash is in exclude_tools")
+
+
+def test_a_rule_for_a_tool_says_nothing_of_what_the_user_wrote() -> None:
+    policy = OffloadPolicy(tools={"*": Rule(min_tokens=1)})
+    assert action(policy, item(10, item_type="user_message", answers=1)) == "keep"
+
+
+def test_an_item_waits_for_as_many_answers_as_its_rule_says() -> None:
+    policy = OffloadPolicy(tools={"*": Rule(after_turns=3)})
+    waited = [action(policy, item(answers=n)) for n in range(5)]
+    assert waited == ["wait", "wait", "wait", "offload", "offload"]
+
+
+def test_a_switched_off_rule_keeps_items_of_any_size() -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(enabled=False)})
+    assert action(policy, item(10**9, answers=9)) == "keep"
+
+
+# --- what cannot be meant -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["min_tokens", "min_chars", "min_bytes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2000", True, float("nan"), float("inf"), [1]])
+def test_a_size_that_is_none_is_refused_with_its_name_and_value(field: str, value: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        Rule(**{field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("after_turns", -1),
+        ("after_turns", "1"),
+        ("preview_chars", -1),
+        ("preview_chars", 20_001),
+        ("preview_chars", None),
+        ("enabled", 1),
+        ("enabled", "yes"),
+        ("min_token", 5),
+        ("ttl", "1h"),
+    ],
+)
+def test_a_rule_of_nonsense_is_refused_with_the_field_and_the_value(field: str, value: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        Rule(**{field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        ({"types": {"tool_result": {"min_tokens": -1}}}, ["types.tool_result", "min_tokens", "-1"]),
+        ({"tools": {"Bash": {"min_bytes": "5kB"}}}, ["tools.Bash", "min_bytes", "'5kB'"]),
+        ({"tools": {"Bash": {"min_byte": 5}}}, ["tools.Bash", "min_byte", "5"]),
+        ({"tools": {"Bash": 7}}, ["tools.Bash", "7"]),
+        ({"types": {"tool_results": {}}}, ["types.tool_results", "'tool_results'", "tool_result"]),
+        ({"types": []}, ["types", "[]"]),
+        ({"tools": "Bash"}, ["tools", "'Bash'"]),
+        ({"exclude_tools": "Bash"}, ["exclude_tools", "'Bash'"]),
+        ({"exclude_tools": (1,)}, ["exclude_tools.0", "1"]),
+        ({"min_saving": -1}, ["min_saving", "-1"]),
+        ({"exclude": ("Bash",)}, ["exclude", "('Bash',)"]),
+    ],
+    ids=lambda v: str(v)[:40] if isinstance(v, dict) else "",
+)
+def test_a_policy_of_nonsense_is_refused_with_the_path_and_the_value(
+    data: dict[str, Any], named: list[str]
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        OffloadPolicy(**data)
+    assert all(part in str(caught.value) for part in named), str(caught.value)
+
+
+def test_a_policy_that_is_loaded_from_data_is_refused_with_the_same_error() -> None:
+    with pytest.raises(PolicyError, match="min_saving"):
+        OffloadPolicy.model_validate({"min_saving": -1})
+
+
+def test_two_thresholds_are_one_too_many() -> None:
+    with pytest.raises(PolicyError, match="give one threshold, not min_tokens and min_bytes"):
+        Rule(min_tokens=1, min_bytes=1)
+
+
+def test_a_policy_cannot_be_changed_after_it_was_made() -> None:
+    with pytest.raises(ValidationError):
+        DEFAULT.min_saving = 5  # type: ignore[misc] # what is refused
+    with pytest.raises(ValidationError):
+        Rule().min_tokens = 5  # type: ignore[misc] # what is refused
+
+
+def test_one_policy_does_not_change_the_defaults_of_the_next() -> None:
+    OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(enabled=False)})
+    assert OffloadPolicy() == DEFAULT
+    assert action(OffloadPolicy(), item(1999)) == "keep"
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+def test_the_same_facts_always_give_the_same_decision_and_no_policy_remembers() -> None:
+    policy = OffloadPolicy(exclude_tools=("x",))
+    before = copy.deepcopy(policy)
+    decisions = [policy.decide(item(n)) for n in (100, 5000, 100, 5000)]
+    assert decisions[:2] == decisions[2:]
+    assert policy == before
+
+
+def test_a_decision_carries_the_facts_that_it_was_made_on() -> None:
+    decision = DEFAULT.decide(item())
+    assert decision == Decision(item(), "offload", "5000 tokens", 1000, None, 5000)
+
+
+def test_decisions_are_explained_one_a_line() -> None:
+    lines = explain([DEFAULT.decide(item(block=2)), DEFAULT.decide(item(100, tool_name=None))]).split("\n")
+    assert len(lines) == 3
+    assert lines[0].split() == ["item", "type", "tool", "tokens", "after", "decision"]
+    assert lines[1].split() == ["3.2", "tool_result", "Bash", "5000", "5000", "offload:", "5000", "tokens"]
+    assert lines[2].split()[:3] == ["3", "tool_result", "-"]

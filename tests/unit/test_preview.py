@@ -1,0 +1,74 @@
+"""What the plain preview shows, and how little of a text it looks at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from offload.preview import head_tail
+
+
+def test_a_preview_shows_the_beginning_and_the_end_on_line_borders() -> None:
+    text = "".join(f"line {n:04}\n" for n in range(1000))
+    preview = head_tail(text, 200)
+    head, tail = preview.text.split("\n[… ")[0], preview.text.split(" …]\n")[1]
+    assert head.split("\n") == [f"line {n:04}" for n in range(len(head.split("\n")))]
+    assert tail.endswith("line 0999\n")
+    assert all(len(line) == len("line 0000") for line in tail.split("\n")[:-1])
+    assert preview.head_chars == len(head)
+
+
+def test_a_single_long_line_is_shown_from_both_sides() -> None:
+    preview = head_tail("a" * 5000 + "z" * 5000, 300)
+    assert preview.text.startswith("aaa")
+    assert preview.text.endswith("zzz")
+    assert 290 < len(preview.text) <= 300
+
+
+def test_the_end_keeps_its_share_also_when_the_beginning_has_no_lines() -> None:
+    text = "x" * 100_000 + "\nError: exit status 1\n"
+    assert head_tail(text, 300).text.endswith("Error: exit status 1\n")
+
+
+def test_a_budget_too_small_for_more_than_the_gap_shows_nothing() -> None:
+    gap = "\n[… 1000 characters left out …]\n"
+    assert {head_tail("x" * 1000, budget) for budget in range(len(gap) + 1)} == {("", 0)}
+    assert head_tail("x" * 1000, len(gap) + 10).text.startswith("xxx")
+
+
+@pytest.mark.parametrize(("text", "budget"), [("", 0), ("a", 1), ("a\n" * 50, 100)])
+def test_a_text_of_just_the_budget_is_shown_whole(text: str, budget: int) -> None:
+    assert head_tail(text, budget) == (text, len(text))
+
+
+def test_no_budget_shows_nothing() -> None:
+    assert head_tail("text", 0) == ("", 0)
+
+
+class WatchedText(str):  # noqa: SLOT000 # it counts
+    """A text that notes how much of it is looked at."""
+
+    seen = 0
+
+    def __getitem__(self, key: Any) -> str:
+        part = super().__getitem__(key)
+        self.seen += len(part)
+        return part
+
+    def find(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        self.seen += (len(self) if end is None else end) - (start or 0)
+        return super().find(sub, start, end)
+
+    def rfind(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        self.seen += (len(self) if end is None else end) - (start or 0)
+        return super().rfind(sub, start, end)
+
+
+@pytest.mark.parametrize("piece", ["x", "line\n", "\n"])
+def test_work_is_bounded_by_the_budget_and_not_by_the_text(piece: str) -> None:
+    small, large = WatchedText(piece * 10_000), WatchedText(piece * 2_000_000)
+    head_tail(small, 1000)
+    head_tail(large, 1000)
+    assert 0 < small.seen <= 4000
+    assert 0 < large.seen <= 4000

@@ -1,0 +1,110 @@
+"""Refs, measures, and texts as bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+
+import msgspec
+import pytest
+
+from offload.record import Header, decode_text, draw_ref, encodable, encode_text, measure
+
+DIGEST = hashlib.sha256(b"content").digest()
+
+
+def header(**changes: object) -> Header:
+    facts = {
+        "ref": "abcdefghij",
+        "session": "s",
+        "item_type": "tool_result",
+        "created_at": 1.0,
+        "sha256": DIGEST,
+    }
+    return msgspec.convert({**facts, "placeholder": "p", **changes}, Header, builtin_types=(bytes,))
+
+
+def test_a_ref_is_drawn_from_the_digest_of_what_the_item_is() -> None:
+    # By the rule alone: length-prefixed fields, "=" before one that is given, then base 26.
+    fields = [b"=s", b"=tool_result", b"=toolu_1", b""]
+    data = b"".join(len(f).to_bytes(8, "little") + f for f in fields) + DIGEST
+    number = int.from_bytes(hashlib.sha256(data).digest(), "little")
+    expected = ""
+    for _ in range(10):
+        number, letter = divmod(number, 26)
+        expected += "abcdefghijklmnopqrstuvwxyz"[letter]
+    assert draw_ref("s", "tool_result", "toolu_1", DIGEST) == expected
+
+
+def test_a_ref_is_the_same_in_every_version_of_the_library() -> None:
+    assert draw_ref("session", "tool_result", "toolu_1", DIGEST) == "sxhcvodkvy"
+
+
+def test_a_longer_ref_begins_with_the_shorter_one() -> None:
+    refs = [draw_ref("s", "tool_result", None, DIGEST, letters=n) for n in range(10, 21)]
+    assert [len(r) for r in refs] == list(range(10, 21))
+    assert all(long.startswith(short) for short, long in itertools.pairwise(refs))
+
+
+def test_every_fact_of_an_item_takes_part_in_its_ref() -> None:
+    other = hashlib.sha256(b"other").digest()
+    drawn = [
+        draw_ref("s", "tool_result", "t", DIGEST, "f"),
+        draw_ref("S", "tool_result", "t", DIGEST, "f"),
+        draw_ref("s", "user_message", "t", DIGEST, "f"),
+        draw_ref("s", "tool_result", "T", DIGEST, "f"),
+        draw_ref("s", "tool_result", "t", other, "f"),
+        draw_ref("s", "tool_result", "t", DIGEST, "g"),
+        draw_ref("s", "tool_result", "t", DIGEST, None),
+        draw_ref("s", "tool_result", None, DIGEST, "f"),
+        draw_ref("s", "tool_result", "", DIGEST, "f"),
+        draw_ref("s", "tool_resultt", "", DIGEST, "f"),
+    ]
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_names_with_lone_surrogates_have_a_ref() -> None:
+    assert draw_ref("\ud800", "tool_result", "\udfff", DIGEST).isalpha()
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", 0),
+        ("a", 1),
+        ("a\n", 1),
+        ("\n", 1),
+        ("a\nb", 2),
+        ("a\r\nb\r\n", 2),
+        ("a\rb\x0bc\u2028d", 1),
+        ("\n\n", 2),
+    ],
+)
+def test_lines_are_counted_by_their_newlines_and_an_open_last_line_counts(text: str, lines: int) -> None:
+    assert measure(text, encode_text(text), 0).lines == lines
+
+
+def test_measures_are_those_of_the_text_and_of_its_bytes() -> None:
+    text = "é\U0001f600\ud800\n"
+    counts = measure(text, text.encode("utf-8", "surrogatepass"), 9)
+    assert (counts.chars, counts.bytes, counts.tokens) == (4, 2 + 4 + 3 + 1, 9)
+    assert counts.sha256 == hashlib.sha256("é\U0001f600".encode() + b"\xed\xa0\x80\n").digest()
+
+
+def test_content_bytes_are_utf_8_with_surrogates_in_three_bytes() -> None:
+    assert encode_text("é\ud83d\ude00") == b"\xc3\xa9\xed\xa0\xbd\xed\xb8\x80"
+    assert decode_text(memoryview(b"\xc3\xa9\xed\xa0\xbd\xed\xb8\x80")) == "é\ud83d\ude00"
+
+
+def test_what_has_no_utf_8_form_is_written_out() -> None:
+    assert encodable("a\ud800é\U0001f600") == "a\\ud800é\U0001f600"
+
+
+@pytest.mark.parametrize("field", ["session", "item_type", "tool_use_id", "form"])
+def test_headers_that_differ_in_what_the_item_is_are_of_two_items(field: str) -> None:
+    assert not header(**{field: "x"}).is_same_item(header(**{field: "y"}))
+    assert not header().is_same_item(header(sha256=hashlib.sha256(b"other").digest()))
+
+
+def test_who_wrote_an_item_and_when_makes_it_no_other_item() -> None:
+    assert header().is_same_item(header(created_at=2.0, tool_name="Bash", placeholder="q", ref="qqqqqqqqqq"))

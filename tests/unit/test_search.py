@@ -1,0 +1,179 @@
+"""Patterns over content that comes in chunks: borders, lines, hostile expressions, refusals."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from offload.errors import ConfigError
+from offload.search import MAX_PATTERN_CHARS, Mode, Pattern, Search, Span, compile_pattern
+
+
+def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:
+    return Search(pattern, offset).find(chunks, offset=offset)
+
+
+MIB = 1024 * 1024
+
+
+def chunks_of(content: bytes, size: int = 256 * 1024) -> list[bytes]:
+    return [content[i : i + size] for i in range(0, len(content), size)]
+
+
+@pytest.mark.parametrize("mode", ["literal", "regex"])
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_a_match_across_any_border_of_a_buffer_is_found_once(mode: Mode, ignore_case: bool) -> None:  # a case
+    pattern = compile_pattern("needle", mode, ignore_case=ignore_case)
+    for at in [MIB + d for d in range(-7, 2)] + [MIB - 64 * 1024 + d for d in range(-7, 2)]:
+        content = b"-" * at + b"needle" + b"-" * (MIB + 100)
+        assert list(find(chunks_of(content), pattern)) == [(at, at + 6)]
+
+
+def test_matches_are_those_of_the_whole_in_a_text_of_many_buffers() -> None:
+    rng = random.Random(5)  # noqa: S311 # the same in every run
+    content = "".join(rng.choice(["word ", "needle", "\n", "é", "need"]) for _ in range(900_000)).encode()
+    expected, at = [], 0
+    while (at := content.find(b"needle", at)) >= 0:
+        expected.append((at, at + 6))
+        at += 6
+    assert len(content) > 3 * MIB
+    for mode in ("literal", "regex"):
+        assert list(find(chunks_of(content), compile_pattern("needle", mode))) == expected
+
+
+def test_the_ends_of_a_long_line_are_at_its_newlines_and_nowhere_else() -> None:
+    line = b"x" * (3 * MIB)
+    content = line + b"\n" + line
+    assert list(find(chunks_of(content), compile_pattern("x$", "regex"))) == [
+        (3 * MIB - 1, 3 * MIB),
+        (6 * MIB, 6 * MIB + 1),
+    ]
+    assert list(find(chunks_of(content), compile_pattern("^x", "regex"))) == [
+        (0, 1),
+        (3 * MIB + 1, 3 * MIB + 2),
+    ]
+
+
+def test_a_word_border_is_not_seen_where_a_buffer_begins() -> None:
+    content = b"a" * (2 * MIB) + b" a"
+    assert list(find(chunks_of(content), compile_pattern(r"\ba", "regex"))) == [
+        (0, 1),
+        (2 * MIB + 1, 2 * MIB + 2),
+    ]
+
+
+def test_an_expression_never_matches_across_lines() -> None:
+    for pattern in ("a.b", "a[^x]b", r"a\sb", r"(?s)a.b"):
+        assert list(find([b"a\nb"], compile_pattern(pattern, "regex"))) == []
+
+
+def test_a_literal_with_a_newline_is_treated_the_same_with_and_without_case() -> None:
+    found = [list(find([b"a\nb"], compile_pattern("a\nb", ignore_case=flag))) for flag in (False, True)]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("mode", ["literal", "regex"])
+def test_there_is_nothing_in_nothing(mode: Mode) -> None:
+    assert list(find([], compile_pattern("a", mode))) == []
+    assert list(find([b"", b""], compile_pattern("a", mode))) == []
+
+
+def test_memory_does_not_grow_with_the_content() -> None:
+    chunk = b"some line of text\n" * 14_000
+    tracemalloc.start()
+    assert sum(1 for _ in find((chunk for _ in range(200)), compile_pattern("absent", "regex"))) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * MIB < 200 * len(chunk)
+
+
+def test_chunks_are_taken_only_as_far_as_the_match_that_is_asked_for() -> None:
+    chunks = iter([b"needle" + b"-" * MIB] * 100)
+    assert next(find(chunks, compile_pattern("needle"))) == (0, 6)
+    assert len(list(chunks)) == 99
+
+
+HOSTILE = [
+    (r"(a+)+$", b"a" * 50_000 + b"!"),
+    (r"(a|a)*c", b"a" * 50_000),
+    (r"\s+$", b" " * 50_000 + b"x"),
+    (r"(a|aa)+$", b"a" * 50_000 + b"!"),
+    (r"(.*a){20}", b"a" * 19 + b"b" * 50_000),
+    (r"(\w*)*\d", b"a" * 50_000),
+    (r".*.*.*=", b"x" * 50_000),
+]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(("pattern", "content"), HOSTILE, ids=[p for p, _ in HOSTILE])
+def test_an_expression_that_would_take_years_elsewhere_comes_to_an_end(pattern: str, content: bytes) -> None:
+    assert list(find([content], compile_pattern(pattern, "regex"))) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("(?=a)", r"\(\?="),
+        ("(?!a)", r"\(\?!"),
+        ("(?<=a)b", r"\(\?<="),
+        ("(?<!a)b", r"\(\?<!"),
+        (r"(a)\1", r"\\1"),
+        ("(?P<n>a)(?P=n)", r"\(\?P"),
+        ("a++", r"\+\+"),
+        ("(?>a)", r"\(\?>"),
+        (r"a\Z", r"\\Z"),
+        (r"\u0041", r"\\u"),
+        ("(?x)a", r"\(\?x"),
+        ("a{1001}", r"\{1001\}|1001"),
+        ("(a", "missing"),
+        ("a)", r"unexpected|missing"),
+        ("[a", "missing"),
+        ("*a", r"\*"),
+        ("(((a{100}){100}){100})", "too large|repeat"),
+    ],
+)
+def test_a_construct_that_is_refused_is_named(pattern: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"RE2 does not take this expression: .*({named})"):
+        compile_pattern(pattern, "regex")
+
+
+@pytest.mark.parametrize("pattern", ["a*", "^", "$", "()", "a?", "|a", r"\B", "(?i)"])
+def test_an_expression_that_matches_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match="matches the empty text"):
+        compile_pattern(pattern, "regex")
+
+
+@pytest.mark.parametrize("mode", ["literal", "regex"])
+@pytest.mark.parametrize("pattern", ["", "a" * (MAX_PATTERN_CHARS + 1)])
+def test_a_pattern_that_is_empty_or_too_long_is_refused(mode: Mode, pattern: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 1000 characters, this one"):
+        compile_pattern(pattern, mode)
+
+
+def test_a_literal_means_itself_also_without_regard_to_case() -> None:
+    for flag in (False, True):
+        assert list(find([b"a.c abc a.c"], compile_pattern("a.c", ignore_case=flag))) == [(0, 3), (8, 11)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "ignore_case"),
+    [
+        ("literal", False),
+        pytest.param(
+            "literal",
+            True,
+        ),
+        ("regex", False),
+    ],
+)
+def test_a_lone_surrogate_in_a_pattern_is_searched_for_or_refused(
+    mode: Mode, ignore_case: bool
+) -> None:  # a case
+    try:
+        pattern = compile_pattern("\ud800", mode, ignore_case=ignore_case)
+    except ConfigError:
+        return
+    list(find([b"a\xed\xa0\x80"], pattern))

@@ -1,0 +1,161 @@
+"""What a search shows a model: every match once, in answers of bounded size, with where to go on."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from offload.codec import get_codec
+from offload.record import encode_text, measure
+from offload.session import Draft, Placed, Session
+from offload.tools import Tools
+from offload.tools import _grep as grep_module
+from offload_backends.memory import MemoryStore
+
+MAX_ANSWER = 8192
+LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))
+
+
+def session() -> Session:
+    return Session(MemoryStore(), "s", get_codec("zstd"))
+
+
+def put(
+    into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
+) -> str:
+    """Store `text` and return its ref."""
+    content = encode_text(text)
+    draft = Draft(item_type, tool, call, content, measure(text, content, 1), None, lambda ref: f"[{ref}]")
+    [placed] = into.write([draft])
+    assert isinstance(placed, Placed)
+    return placed.info.ref
+
+
+def tools_for(text: str) -> tuple[Tools, str]:
+    into = session()
+    ref = put(into, text)
+    return Tools(into), ref
+
+
+def body(answer: str) -> str:
+    """Return an answer without its first and its last line."""
+    return answer.split("\n", 1)[1].rsplit("\n", 1)[0]
+
+
+def test_a_needle_in_one_line_of_ten_megabytes_is_shown_in_500_characters_and_reading_goes_on_there() -> None:
+    filler = json.dumps({"row": list(range(50)), "name": "some value"})
+    text = "[" + ",".join([filler] * (9 * 10**6 // (len(filler) + 1)))
+    at = len(text) + 11
+    text += ',{"found": "NEEDLE"},' + ",".join([filler] * (10**6 // (len(filler) + 1))) + "]"
+    assert len(text) > 9.9 * 10**6
+    assert text.count("\n") == 0
+    tools, ref = tools_for(text)
+    answer = tools.call("context_grep", {"id": ref, "pattern": "NEEDLE"})
+    assert len(answer) <= 500
+    assert '"found": "NEEDLE"' in answer
+    place = re.search(r"character (\d+):", answer)
+    assert place is not None
+    assert text[int(place[1]) :].startswith("NEEDLE")
+    assert at < int(place[1]) < at + 10
+    assert body(tools.read(ref, offset=int(place[1]), limit=6)) == "NEEDLE"
+
+
+def follow(tools: Tools, **arguments: Any) -> list[tuple[str, int]]:
+    """Return the (ref, character) of every match that is shown, over all cursors."""
+    found, cursor = [], None
+    for _ in range(3000):
+        answer = tools.call("context_grep", {**arguments, "cursor": cursor})
+        assert len(answer) <= MAX_ANSWER
+        found += [
+            (m[1], int(m[2]))
+            for m in re.finditer(r"^([a-z]{10}) line \d+, character (\d+):$", answer, re.MULTILINE)
+        ]
+        following = re.search(r'cursor="([^"]+)"\]$', answer)
+        if following is None:
+            return found
+        assert following[1] != cursor, "no progress"
+        cursor = following[1]
+    pytest.fail("the cursors never end")
+
+
+@pytest.mark.parametrize("max_matches", [1, 7, 100])
+@pytest.mark.parametrize("mode", ["literal", "regex"])
+def test_cursors_cover_every_match_in_every_item_exactly_once(mode: str, max_matches: int) -> None:
+    rng = random.Random(6)  # noqa: S311 # the same in every run
+    into, expected = session(), []
+    for call in "abc":
+        text = "".join(rng.choice(["plain line\n", "a needle é\n", "\n"]) for _ in range(400))
+        ref = put(into, text, call=call)
+        expected += [(ref, m.start()) for m in re.finditer("needle", text)]
+    found = follow(Tools(into), pattern="needle", mode=mode, max_matches=max_matches)
+    assert found == expected
+
+
+def test_cursors_cover_every_match_also_where_the_work_of_a_call_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Five chunks of the ten a call; the budget is what a call may search, smaller.
+    monkeypatch.setattr(grep_module, "MAX_BYTES", 5 * 256 * 1024)
+    text = ("-" * 99 + "\n") * 26_000
+    marks = range(50_000, len(text), 50_000)
+    parts = [text[a:b] for a, b in zip([0, *marks], [*marks, len(text)], strict=True)]
+    tools, ref = tools_for("needle\n".join(parts))
+    expected = [(ref, at + 7 * n) for n, at in enumerate(marks)]
+    assert follow(tools, pattern="needle", max_matches=100) == expected
+
+
+def test_every_match_is_shown_with_the_lines_around_it() -> None:
+    tools, ref = tools_for("".join(f"line {n}\n" for n in range(1, 100)))
+    answer = tools.grep("line 50", ref, context_lines=2)
+    assert body(answer) == f"{ref} line 50, character {LINE_50}:\nline 48\nline 49\nline 50\nline 51\nline 52"
+
+
+LINE_50 = 9 * len("line 1\n") + 40 * len("line 10\n")
+
+
+def test_every_match_is_in_an_answer_also_when_the_lines_around_it_are_long() -> None:
+    lines = [f"needle {n:03} " + "x" * 300 for n in range(60)]
+    tools, ref = tools_for("\n".join(lines))
+    shown, cursor = "", None
+    for _ in range(100):
+        answer = tools.call("context_grep", {"pattern": "needle", "context_lines": 20, "cursor": cursor})
+        shown += answer
+        following = re.search(r'cursor="([^"]+)"\]$', answer)
+        if following is None:
+            break
+        cursor = following[1]
+    assert [n for n in range(60) if f"needle {n:03}" not in shown] == []
+    assert ref in shown
+
+
+def test_a_search_goes_on_where_lines_around_a_match_fill_an_answer() -> None:
+    lines = ["\ud800" * 390 for _ in range(41)]
+    lines[20] = "needle"
+    tools, _ = tools_for("\n".join(lines))
+    assert len(follow(tools, pattern="needle", context_lines=20)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"pattern": ""}, "1 to 1000 characters"),
+        ({"pattern": "x" * 1001}, "1 to 1000 characters"),
+        ({"pattern": "(?=a)", "mode": "regex"}, "RE2 does not take"),
+        ({"pattern": "a*", "mode": "regex"}, "matches the empty text"),
+        ({"pattern": "a", "mode": "glob"}, "mode is one of literal, regex"),
+        ({"pattern": "a", "cursor": "7"}, "not of an answer's form"),
+        ({"pattern": "a", "cursor": "aaaaaaaaaa:-1"}, "not of an answer's form"),
+        ({"pattern": "a", "context_lines": -1}, "at least 0"),
+        ({}, "needs pattern"),
+    ],
+)
+def test_a_search_that_cannot_be_meant_is_answered_with_what_can(
+    arguments: dict[str, Any], said: str
+) -> None:
+    answer = tools_for(LOG)[0].call("context_grep", arguments)
+    assert answer.startswith("Error: ")
+    assert said in answer

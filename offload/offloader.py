@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import secrets
@@ -216,10 +215,14 @@ class Offloader:
 
     async def aoffload(self, messages: Sequence[Any]) -> OffloadResult:
         """Do what `offload` does, in a thread."""
+        import asyncio  # noqa: PLC0415 # 28 ms that only async callers pay, who have it loaded
+
         return await asyncio.to_thread(self.offload, messages)
 
     async def arestore(self, messages: Sequence[Any]) -> list[Any]:
         """Do what `restore` does, in a thread."""
+        import asyncio  # noqa: PLC0415 # the same
+
         return await asyncio.to_thread(self.restore, messages)
 
     def records(self) -> list[RecordInfo]:

@@ -23,7 +23,7 @@ from offload.record import (
 from offload.store import OffloadStore, SupportsBulk
 
 # A bulk read holds at most this much at once.
-_BULK_RECORDS, _BULK_RECORD_BYTES = 64, 1024 * 1024
+_BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -78,6 +78,8 @@ class Session:
         self.store = store
         self.name = name
         self._codec = codec
+        # Asked once: a check against a protocol takes longer than preparing a small record.
+        self._bulk = store if isinstance(store, SupportsBulk) else None
         self.catalog = Catalog(store, name)
 
     def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
@@ -129,13 +131,13 @@ class Session:
 
     def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
         """Yield what `load` returns for each entry, in order; small records are fetched concurrently."""
-        if not isinstance(self.store, SupportsBulk):
+        if self._bulk is None:
             yield from map(self.load, infos)
             return
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
             small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES]
-            held = dict(zip(small, self.store.get_many(small), strict=True))
+            held = dict(zip(small, self._bulk.get_many(small), strict=True))
             for info in group:
                 yield self._load(info, held.get(info.key))
 
@@ -169,8 +171,8 @@ class Session:
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
         known = [bool(self.catalog.known(a.header.ref)) for a in attempts]
         fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
-        if isinstance(self.store, SupportsBulk) and len(fresh) > 1 and not self._codec.has_sidecar:
-            errors = self.store.put_many([(a.key, a.encoded.body) for a in fresh])
+        if self._bulk is not None and len(fresh) > 1 and not self._codec.has_sidecar:
+            errors = self._bulk.put_many([(a.key, a.encoded.body) for a in fresh])
             outcomes = [error or a for a, error in zip(fresh, errors, strict=True)]
         else:
             outcomes = [self._create(a) for a in fresh]

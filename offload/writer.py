@@ -18,7 +18,7 @@ from offload.tokens import TokenCounter
 
 # Contents that are encoded and in flight at once.
 _BATCH_CHARS = 16 * 1024 * 1024
-_BATCH_ITEMS = 64
+_BATCH_ITEMS = 256
 _SOME_REF = "x" * REF_LETTERS
 
 
@@ -79,7 +79,8 @@ class ItemWriter:
 
     def knows(self, text: str) -> bool:
         """Tell whether `text` is a placeholder that was made or proven here."""
-        return text in self._placeholders
+        # Asked first: looking a text up in a set hashes the whole of it.
+        return self._renderer.find_ref(text) is not None and text in self._placeholders
 
     def is_placeholder(self, item: Item) -> bool:
         """Tell whether the text of `item` is a placeholder: its record says so (rule R6).

@@ -32,19 +32,15 @@ class ChunkSize(NamedTuple):
 
 def split(content: bytes) -> Iterator[tuple[memoryview, ChunkSize]]:
     """Cut `content` into chunks of at most 256 KiB that end between characters, with their sizes."""
-    view, start = memoryview(content), 0
+    view, start, is_ascii = memoryview(content), 0, content.isascii()
     while start < len(content):
         end = min(start + CHUNK_BYTES, len(content))
         if end < len(content):
             end -= next((back for back in range(4) if content[end - back] not in _CONTINUES), 0)
         chunk = view[start:end]
-        yield chunk, _measure(content[start:end])
+        chars = len(chunk) if is_ascii else len(decode_text(chunk))
+        yield chunk, ChunkSize(len(chunk), chars, content.count(b"\n", start, end))
         start = end
-
-
-def _measure(chunk: bytes) -> ChunkSize:
-    chars = len(chunk) if chunk.isascii() else len(decode_text(chunk))
-    return ChunkSize(len(chunk), chars, chunk.count(b"\n"))
 
 
 class StoredContent:

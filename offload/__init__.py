@@ -8,35 +8,35 @@ off.restore(out.messages) == messages
 """
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from offload.errors import (
-    CollisionError,
-    ConfigError,
-    CorruptError,
-    ExistsError,
-    ExpiredError,
-    InvalidKeyError,
-    MessageError,
-    MissingExtraError,
-    NotFoundError,
-    OffloadError,
-    PolicyError,
-    StoreError,
-    StoreMissingError,
-    StorePermissionError,
-    StoreUnavailableError,
-    UnknownSchemeError,
-)
-from offload.offloader import Offloader, OffloadResult, Stats
-from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-from offload.policy import Decision, OffloadPolicy, Rule, explain
-from offload.record import RecordInfo
-from offload.registry import open_store
-from offload.store import OffloadStore, StoredObject
-from offload.tokens import TokenCounter, estimate_tokens
-
-# Where logging is not set up a library is silent.
-logging.getLogger("offload").addHandler(logging.NullHandler())
+if TYPE_CHECKING:
+    from offload.errors import (
+        CollisionError,
+        ConfigError,
+        CorruptError,
+        ExistsError,
+        ExpiredError,
+        InvalidKeyError,
+        MessageError,
+        MissingExtraError,
+        NotFoundError,
+        OffloadError,
+        PolicyError,
+        StoreError,
+        StoreMissingError,
+        StorePermissionError,
+        StoreUnavailableError,
+        UnknownSchemeError,
+    )
+    from offload.offloader import Offloader, OffloadResult, Stats
+    from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+    from offload.policy import Decision, OffloadPolicy, Rule, explain
+    from offload.record import RecordInfo
+    from offload.registry import open_store
+    from offload.store import OffloadStore, StoredObject
+    from offload.tokens import TokenCounter, estimate_tokens
 
 __version__ = "0.1.0"
 
@@ -73,3 +73,38 @@ __all__ = [
     "explain",
     "open_store",
 ]
+
+# A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
+# only passes a store on, pays for no policy and no codec. What is not listed here is an error.
+_MODULES = {
+    "Decision": "policy",
+    "OffloadPolicy": "policy",
+    "OffloadResult": "offloader",
+    "OffloadStore": "store",
+    "Offloader": "offloader",
+    "PlaceholderFacts": "placeholder",
+    "PlaceholderRenderer": "placeholder",
+    "RecordInfo": "record",
+    "Rule": "policy",
+    "Stats": "offloader",
+    "StoredObject": "store",
+    "TokenCounter": "tokens",
+    "estimate_tokens": "tokens",
+    "explain": "policy",
+    "open_store": "registry",
+}
+
+# Where logging is not set up a library is silent.
+logging.getLogger("offload").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'offload' has no attribute {name!r}")
+    value = getattr(import_module(f"offload.{_MODULES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

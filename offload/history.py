@@ -7,7 +7,7 @@ and compares: the common beginning costs one comparison of two lists, only the r
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ class Slot:
         text: what stands in the message for it: its own text, a placeholder, a truncation.
         info: its record, once the text is a placeholder.
         is_settled: whether it is decided for good: replaced, or found not to pay.
+        number: its place among all items of the history.
     """
 
     item: Item
@@ -33,6 +34,22 @@ class Slot:
     text: str
     info: RecordInfo | None = None
     is_settled: bool = False
+    number: int = -1
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another text stands in its place."""
+        return self.text is not self.item.text
+
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that the replacement frees."""
+        return self.decision.item.tokens - self.decision.tokens_after
+
+    @property
+    def chars_freed(self) -> int:
+        """Characters that the replacement frees."""
+        return len(self.item.text) - len(self.text)
 
 
 @dataclass(slots=True)
@@ -43,6 +60,7 @@ class Entry:
         message: the message as it was handed over.
         slots: its items.
         fixed_tokens: tokens of its texts that are no items.
+        calls: the tool calls that it makes, id → tool name.
         answers: assistant messages up to and with this one.
         output: the message with its items replaced; None while nothing in it is.
     """
@@ -50,6 +68,7 @@ class Entry:
     message: Any
     slots: list[Slot]
     fixed_tokens: int
+    calls: dict[str, str]
     answers: int
     output: Any = None
 
@@ -61,18 +80,20 @@ class Entry:
 
 @dataclass(slots=True)
 class History:
-    """The messages of the last turn, entry by entry.
+    """The messages of the last turn, entry by entry, and what is true of all of them.
 
     Attributes:
         entries: one per message.
         tool_names: the tool calls that were seen, id → tool name.
         open_slots: items that may still be replaced, with the index of their message.
+        decisions: the decision on every item, in order.
         tokens: tokens of all texts as they were handed over.
     """
 
     entries: list[Entry] = field(default_factory=list)
     tool_names: dict[str, str] = field(default_factory=dict)
     open_slots: list[tuple[int, Slot]] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
     tokens: int = 0
     _messages: list[Any] = field(default_factory=list)
     _replaced: list[int] = field(default_factory=list)
@@ -95,14 +116,24 @@ class History:
         return kept
 
     def add(self, entry: Entry) -> None:
-        """Append an entry, which becomes the last message."""
+        """Append an entry, which becomes the last message; its items are open."""
         last = len(self.entries) - 1
         if last >= 0 and self.entries[last].output is None:
             self._snapshots.pop(last, None)
         self.entries.append(entry)
-        self.tokens += entry.tokens
         self._messages.append(entry.message)
         self._snapshots[last + 1] = _snapshot(entry.message)
+        self.tokens += entry.tokens
+        self.tool_names.update(entry.calls)
+        for slot in entry.slots:
+            slot.number = len(self.decisions)
+            self.decisions.append(slot.decision)
+            self.open_slots.append((last + 1, slot))
+
+    def decide(self, slot: Slot, decision: Decision) -> None:
+        """Note what became of an item."""
+        slot.decision = decision
+        self.decisions[slot.number] = decision
 
     def mark_replaced(self, index: int) -> None:
         """Note that the entry at `index` has an output of its own."""
@@ -117,13 +148,9 @@ class History:
             out[i] = self.entries[i].output
         return out
 
-    def slots(self) -> Iterator[Slot]:
-        """Yield every item in order."""
-        return (slot for entry in self.entries for slot in entry.slots)
-
-    def replaced_slots(self) -> Iterator[Slot]:
-        """Yield the items of the messages that have an output of their own."""
-        return (slot for i in self._replaced for slot in self.entries[i].slots)
+    def replaced_slots(self) -> list[Slot]:
+        """Return the items for which another text stands, in order."""
+        return [slot for i in self._replaced for slot in self.entries[i].slots if slot.is_replaced]
 
     def _common(self, messages: Sequence[Any]) -> int:
         length = min(len(messages), len(self._messages))
@@ -134,11 +161,15 @@ class History:
         return min(edited, default=length)
 
     def _truncate(self, length: int) -> None:
-        self.tokens -= sum(entry.tokens for entry in self.entries[length:])
+        gone = self.entries[length:]
+        self.tokens -= sum(entry.tokens for entry in gone)
+        del self.decisions[len(self.decisions) - sum(len(entry.slots) for entry in gone) :]
         del self.entries[length:], self._messages[length:]
+        # An id may come twice, under two names.
+        self.tool_names = {k: v for entry in self.entries for k, v in entry.calls.items()}
+        self.open_slots = [(i, s) for i, s in self.open_slots if i < length]
         self._replaced = [i for i in self._replaced if i < length]
         self._snapshots = {i: s for i, s in self._snapshots.items() if i < length}
-        self.open_slots = [(i, s) for i, s in self.open_slots if i < length]
         if self.entries:
             self._snapshots[length - 1] = _snapshot(self._messages[-1])
 

@@ -20,7 +20,7 @@ from offload.messages import Item, Scan, adapter_for, role_of
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import Decision, ItemFacts, OffloadPolicy
 from offload.preview import head_tail
-from offload.record import ITEM_TYPES, ItemType, RecordInfo
+from offload.record import ITEM_TYPES, ItemType, RecordInfo, encode_text
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.session import Placed, Session
@@ -192,11 +192,13 @@ class Offloader:
             raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
         item = Item(None, item_type, text, tool_name, tool_use_id)
         with self._lock:
-            slot = self._new_slot(0, item)
-            self._judge(slot, answers=0)
-            errors: list[OffloadError] = []
-            self._store([slot] if slot.decision.action == "offload" else [], errors)
-            return slot.text
+            decision = self._judged(item, self._facts(0, item))
+            if decision.action != "offload":
+                return text
+            [outcome] = self._writer.write([Wanted(item, decision.item.tokens, decision.preview_chars)])
+            if isinstance(outcome, Placed):
+                return outcome.placeholder
+            return text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
@@ -255,87 +257,75 @@ class Offloader:
         except MessageError as error:
             self._report(error, errors)
             is_answer, scan = False, Scan()
-        history.tool_names.update(scan.calls)
-        slots = [self._new_slot(index, item) for item in scan.items]
+        slots = [Slot(item, self.policy.decide(self._facts(index, item)), item.text) for item in scan.items]
         fixed = sum(self._count_tokens(text) for text in scan.texts)
-        history.add(Entry(message, slots, fixed, history.answers + is_answer))
-        history.open_slots.extend((index, slot) for slot in slots)
+        history.add(Entry(message, slots, fixed, scan.calls, history.answers + is_answer))
 
-    def _new_slot(self, index: int, item: Item) -> Slot:
-        text = item.text
-        facts = ItemFacts(
+    def _facts(self, index: int, item: Item) -> ItemFacts:
+        return ItemFacts(
             message=index,
             block=item.block,
             item_type=item.item_type,
             tool_name=item.tool_name,
             tool_use_id=item.tool_use_id,
-            chars=len(text),
-            bytes=len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass")),
-            tokens=self._count_tokens(text),
+            chars=len(item.text),
+            bytes=len(encode_text(item.text)) if self.policy.counts_bytes else None,
+            tokens=self._count_tokens(item.text),
             is_error=item.is_error,
-            is_stored=self._writer.knows(text),
+            is_stored=self._writer.knows(item.text),
             answers=0,
         )
-        return Slot(item, self.policy.decide(facts), text)
+
+    def _judged(self, item: Item, facts: ItemFacts) -> Decision:
+        decision = self.policy.decide(facts)
+        # Asked last: of a text that only claims to be a placeholder the store must be asked.
+        if decision.action != "keep" and self._writer.is_placeholder(item):
+            return self.policy.decide(facts._replace(is_stored=True))
+        return decision
 
     def _decide(self) -> None:
         """Judge every open item; what is kept is closed, what waits stays open."""
         history = self._history
         still_open = []
         for index, slot in history.open_slots:
-            self._judge(slot, history.answers - history.entries[index].answers)
+            answers = history.answers - history.entries[index].answers
+            history.decide(slot, self._judged(slot.item, slot.decision.item._replace(answers=answers)))
             if slot.decision.action != "keep":
                 still_open.append((index, slot))
         history.open_slots = still_open
-
-    def _judge(self, slot: Slot, answers: int) -> None:
-        facts = slot.decision.item._replace(answers=answers)
-        decision = self.policy.decide(facts)
-        if decision.action == "keep":
-            slot.decision = decision
-            return
-        if self._writer.is_placeholder(slot.item):
-            decision = self.policy.decide(facts._replace(is_stored=True))
-        elif decision.action == "wait" and self._writer.has_placed(slot.item):
-            decision = replace(decision, action="offload", reason="replaced before")
-        slot.decision = decision
 
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
+        wanted = [Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars) for _, s in due]
         try:
-            self._store([slot for _, slot in due], errors)
+            for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
+                self._apply(slot, outcome, errors)
         finally:
-            for index in dict.fromkeys(i for i, slot in due if slot.text is not slot.item.text):
+            for index in dict.fromkeys(i for i, slot in due if slot.is_replaced):
                 self._render_output(index)
             history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
 
-    def _store(self, slots: Sequence[Slot], errors: list[OffloadError]) -> None:
-        wanted = [Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars) for s in slots]
-        for slot, outcome in zip(slots, self._writer.write(wanted), strict=True):
-            self._apply(slot, outcome)
-            if isinstance(outcome, OffloadError):
-                self._report(outcome, errors)
-
-    def _apply(self, slot: Slot, outcome: Outcome) -> None:
+    def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:
+        decision, ref = slot.decision, None
         if isinstance(outcome, Placed):
-            slot.text, slot.info, slot.is_settled = outcome.placeholder, outcome.info, True
-            slot.decision = replace(
-                slot.decision, ref=outcome.info.ref, tokens_after=self._count_tokens(outcome.placeholder)
-            )
+            slot.text, slot.info, ref = outcome.placeholder, outcome.info, outcome.info.ref
         elif isinstance(outcome, Spared):
-            slot.is_settled = True
-            slot.decision = replace(slot.decision, action="keep", reason=outcome.reason)
+            decision = replace(decision, action="keep", reason=outcome.reason)
         else:
-            if self._on_error == "truncate":
-                slot.text = _truncated(slot)
-            slot.decision = replace(
-                slot.decision,
-                action="keep",
-                reason=f"not stored: {outcome}",
-                tokens_after=self._count_tokens(slot.text),
-            )
+            slot.text = self._fallback(slot.item, decision, outcome, errors)
+            decision = replace(decision, action="keep", reason=f"not stored: {outcome}")
+        slot.is_settled = not isinstance(outcome, OffloadError)
+        after = self._count_tokens(slot.text) if slot.is_replaced else decision.item.tokens
+        self._history.decide(slot, replace(decision, ref=ref, tokens_after=after))
+
+    def _fallback(
+        self, item: Item, decision: Decision, error: OffloadError, errors: list[OffloadError]
+    ) -> str:
+        """Report that an item could not be stored; return what stands in the message then."""
+        self._report(error, errors)
+        return _truncated(item.text, decision.preview_chars) if self._on_error == "truncate" else item.text
 
     def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
         """Make one event of a failure: of a store that fails for many items, the first alone."""
@@ -351,21 +341,20 @@ class Offloader:
         adapter = adapter_for(entry.message)
         entry.output = entry.message
         for slot in entry.slots:
-            if slot.text is not slot.item.text:
+            if slot.is_replaced:
                 entry.output = adapter.replace(entry.output, slot.item.block, slot.text)
         self._history.mark_replaced(index)
 
     def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
         history = self._history
-        replaced = [s for s in history.replaced_slots() if s.text is not s.item.text]
-        freed = sum(s.decision.item.tokens - s.decision.tokens_after for s in replaced)
+        replaced = history.replaced_slots()
         return OffloadResult(
             messages=history.output(messages),
-            records=[s.info for s in replaced if s.info is not None],
-            decisions=[s.decision for s in history.slots()],
+            records=[slot.info for slot in replaced if slot.info is not None],
+            decisions=list(history.decisions),
             tokens_before=history.tokens,
-            tokens_after=history.tokens - freed,
-            chars_freed=sum(len(s.item.text) - len(s.text) for s in replaced),
+            tokens_after=history.tokens - sum(slot.tokens_freed for slot in replaced),
+            chars_freed=sum(slot.chars_freed for slot in replaced),
             errors=errors,
         )
 
@@ -389,7 +378,7 @@ def _checked_name(session: object) -> str:
     return session
 
 
-def _truncated(slot: Slot) -> str:
-    preview = head_tail(slot.item.text, slot.decision.preview_chars)
-    text = f"{preview.text}\n[Cut: the rest of {len(slot.item.text)} characters could not be stored.]"
-    return text if len(text) < len(slot.item.text) else slot.item.text
+def _truncated(text: str, preview_chars: int) -> str:
+    preview = head_tail(text, preview_chars).text
+    cut = f"{preview}\n[Cut: the rest of {len(text)} characters could not be stored.]"
+    return cut if len(cut) < len(text) else text

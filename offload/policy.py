@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import (
@@ -43,7 +44,7 @@ class ItemFacts(NamedTuple):
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call, or None.
         chars: its characters.
-        bytes: its bytes as UTF-8.
+        bytes: its bytes as UTF-8; None where no rule of the policy asks for them.
         tokens: its tokens by the session's counter.
         is_error: whether the tool reported a failure.
         is_stored: whether it is a placeholder already.
@@ -56,7 +57,7 @@ class ItemFacts(NamedTuple):
     tool_name: str | None
     tool_use_id: str | None
     chars: int
-    bytes: int
+    bytes: int | None
     tokens: int
     is_error: bool
     is_stored: bool
@@ -136,16 +137,13 @@ class Rule(_Model):
 
     def shortfall(self, item: ItemFacts) -> str | None:
         """Return how far `item` is below the threshold, in words, or None if it reaches it."""
-        for unit, least, size in (
-            ("characters", self.min_chars, item.chars),
-            ("bytes", self.min_bytes, item.bytes),
-            ("tokens", self.min_tokens, item.tokens),
-        ):
-            if least is not None:
-                return None if size >= least else f"{size} {unit}, under {least}"
-        if item.tokens >= DEFAULT_MIN_TOKENS:
-            return None
-        return f"{item.tokens} tokens, under {DEFAULT_MIN_TOKENS}"
+        if self.min_chars is not None:
+            unit, least, size = "characters", self.min_chars, item.chars
+        elif self.min_bytes is not None:
+            unit, least, size = "bytes", self.min_bytes, item.bytes or 0
+        else:
+            unit, least, size = "tokens", self.min_tokens or DEFAULT_MIN_TOKENS, item.tokens
+        return None if size >= least else f"{size} {unit}, under {least}"
 
 
 _NEVER = Rule(enabled=False)
@@ -196,6 +194,12 @@ class OffloadPolicy(_Model):
         if not isinstance(types, dict):
             return data
         return {"tools": tools, **data, "types": {**_TYPES, **types}}
+
+    @cached_property
+    def counts_bytes(self) -> bool:
+        """Whether a rule has a threshold in bytes, which take a pass over a text to count."""
+        rules = (*self.types.values(), *self.tools.values())
+        return any(rule.min_bytes is not None for rule in rules)
 
     def decide(self, item: ItemFacts) -> Decision:
         """Return what becomes of `item`. Pure: the same facts give the same decision always."""

@@ -128,18 +128,6 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def measure(text: str, content: bytes, tokens: int) -> Counts:
-    """Return the measures of `text`, whose content bytes are `content`."""
-    newlines = content.count(b"\n")
-    return Counts(
-        bytes=len(content),
-        chars=len(text),
-        lines=newlines + (not text.endswith("\n") and text != ""),
-        tokens=tokens,
-        sha256=hashlib.sha256(content).digest(),
-    )
-
-
 def draw_ref(
     session: str,
     item_type: str,

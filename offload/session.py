@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeGuard
 
-from offload.codec import Codec, Encoded, Fetch, StoredRecord, find_codec, parse_sidecar
+from offload.codec import Codec, Content, Encoded, Fetch, StoredRecord, find_codec, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import Catalog, record_key, sidecar_key
 from offload.keys import check_key
@@ -35,8 +35,7 @@ class Draft:
         item_type: what kind of part of a message it is.
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call, or None.
-        content: its bytes.
-        counts: their measures.
+        content: its text, measured.
         form: what `restore` needs beside the text, as JSON, or None.
         render: returns the placeholder for a ref.
     """
@@ -44,8 +43,7 @@ class Draft:
     item_type: str
     tool_name: str | None
     tool_use_id: str | None
-    content: bytes
-    counts: Counts
+    content: Content
     form: str | None
     render: Callable[[str], str]
 
@@ -150,7 +148,7 @@ class Session:
         return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
 
     def _attempt(self, draft: Draft, letters: int) -> _Attempt:
-        counts = draft.counts
+        counts = draft.content.counts
         ref = draw_ref(
             self.name, draft.item_type, draft.tool_use_id, counts.sha256, draft.form, letters=letters
         )
@@ -166,7 +164,7 @@ class Session:
             form=draft.form,
         )
         key = check_key(record_key(header, counts, self._codec.suffix))
-        return _Attempt(header, key, self._codec.encode(header, counts, draft.content))
+        return _Attempt(header, key, self._codec.encode(header, draft.content))
 
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
         known = [bool(self.catalog.known(a.header.ref)) for a in attempts]
@@ -221,7 +219,7 @@ class Session:
             outcome = self._create(attempt)
         if isinstance(outcome, OffloadError):
             return outcome
-        return self._place(outcome.header, draft.counts, outcome.key, len(outcome.encoded.body))
+        return self._place(outcome.header, draft.content.counts, outcome.key, len(outcome.encoded.body))
 
     def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
         """Take the record that stands under this ref already, if it is of the same item."""

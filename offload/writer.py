@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import NamedTuple
 
+from offload.codec import Content
 from offload.errors import OffloadError, StoreUnavailableError
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
 from offload.preview import head_tail
-from offload.record import REF_LETTERS, encode_text, measure
+from offload.record import REF_LETTERS
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
@@ -68,14 +68,7 @@ class ItemWriter:
         self._counter = counter
         self._min_saving = min_saving
         self._placed: dict[_Identity, Placed] = {}
-        self._sizes: set[tuple[str | None, int]] = set()
         self._placeholders: set[str] = set()
-
-    def has_placed(self, item: Item) -> bool:
-        """Tell whether `item` was stored here before."""
-        if (item.tool_use_id, len(item.text)) not in self._sizes:
-            return False
-        return _identify(item, sha256(encode_text(item.text)).digest()) in self._placed
 
     def knows(self, text: str) -> bool:
         """Tell whether `text` is a placeholder that was made or proven here."""
@@ -125,13 +118,12 @@ class ItemWriter:
 
     def _remember(self, identity: _Identity, placed: Placed) -> None:
         self._placed[identity] = placed
-        self._sizes.add((identity.tool_use_id, placed.info.chars))
         self._placeholders.add(placed.placeholder)
 
     def _prepare(self, want: Wanted) -> tuple[_Identity, Draft | Placed | Spared]:
         item = want.item
-        content = encode_text(item.text)
-        counts = measure(item.text, content, want.tokens)
+        content = Content.of(item.text, want.tokens)
+        counts = content.counts
         identity = _identify(item, counts.sha256)
         if identity in self._placed:
             return identity, self._placed[identity]
@@ -145,9 +137,7 @@ class ItemWriter:
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
             return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
-        return identity, Draft(
-            item.item_type, item.tool_name, item.tool_use_id, content, counts, item.form, render
-        )
+        return identity, Draft(item.item_type, item.tool_name, item.tool_use_id, content, item.form, render)
 
 
 def _identify(item: Item, digest: bytes) -> _Identity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from offload.codec._content import StoredContent
+from offload.codec._content import Content, StoredContent
 from offload.record import Counts, Header
 
 
@@ -76,7 +76,7 @@ class Codec(Protocol):
     suffix: str
     has_sidecar: bool
 
-    def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
+    def encode(self, header: Header, content: Content) -> Encoded:
         """Return the bytes of a record."""
         ...
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
 
 from offload.errors import CorruptError
-from offload.record import decode_text
+from offload.record import Counts, decode_text, encode_text
 
 CHUNK_BYTES = 256 * 1024
 _HELD_CHUNKS = 8
@@ -30,17 +32,48 @@ class ChunkSize(NamedTuple):
     newlines: int
 
 
-def split(content: bytes) -> Iterator[tuple[memoryview, ChunkSize]]:
-    """Cut `content` into chunks of at most 256 KiB that end between characters, with their sizes."""
-    view, start, is_ascii = memoryview(content), 0, content.isascii()
-    while start < len(content):
-        end = min(start + CHUNK_BYTES, len(content))
-        if end < len(content):
-            end -= next((back for back in range(4) if content[end - back] not in _CONTINUES), 0)
-        chunk = view[start:end]
-        chars = len(chunk) if is_ascii else len(decode_text(chunk))
-        yield chunk, ChunkSize(len(chunk), chars, content.count(b"\n", start, end))
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A text on its way into a record: its bytes, their measures, and how they are cut into chunks."""
+
+    data: bytes
+    counts: Counts
+    sizes: list[ChunkSize]
+
+    @classmethod
+    def of(cls, text: str, tokens: int) -> Content:
+        """Return the content that `text`, of so many tokens, makes; one pass for each measure."""
+        data = encode_text(text)
+        sizes = split(data)
+        newlines = sum(size.newlines for size in sizes)
+        counts = Counts(
+            bytes=len(data),
+            chars=len(text),
+            lines=newlines + (not text.endswith("\n") and text != ""),
+            tokens=tokens,
+            sha256=sha256(data).digest(),
+        )
+        return cls(data, counts, sizes)
+
+    def chunks(self) -> Iterator[memoryview]:
+        """Yield the chunks of the data."""
+        view, start = memoryview(self.data), 0
+        for size in self.sizes:
+            yield view[start : start + size.bytes]
+            start += size.bytes
+
+
+def split(data: bytes) -> list[ChunkSize]:
+    """Cut `data` into chunks of at most 256 KiB that end between characters; return their sizes."""
+    sizes, start, is_ascii = [], 0, data.isascii()
+    while start < len(data):
+        end = min(start + CHUNK_BYTES, len(data))
+        if end < len(data):
+            end -= next((back for back in range(4) if data[end - back] not in _CONTINUES), 0)
+        chars = end - start if is_ascii else len(data[start:end].translate(None, _CONTINUES))
+        sizes.append(ChunkSize(end - start, chars, data.count(b"\n", start, end)))
         start = end
+    return sizes
 
 
 class StoredContent:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from offload.codec._base import Encoded, Fetch
+from offload.codec._content import Content
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
 from offload.record import Counts, Header
@@ -23,7 +24,7 @@ class DocumentCodec:
     suffix = ".json"
     has_sidecar = False
 
-    def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
+    def encode(self, header: Header, content: Content) -> Encoded:
         """Return the record as an indented JSON document."""
         document = {
             "schema_version": DOCUMENT_SCHEMA,
@@ -32,8 +33,8 @@ class DocumentCodec:
             "offloaded_at": int(header.created_at),
             "metadata": {"tool_name": header.tool_name},
             "header": msgspec.to_builtins(header),
-            "counts": msgspec.to_builtins(counts),
-            **_content_fields(content),
+            "counts": msgspec.to_builtins(content.counts),
+            **_content_fields(content.data),
         }
         return Encoded(json.dumps(document, ensure_ascii=False, indent=2).encode())
 

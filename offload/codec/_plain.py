@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from offload.codec._base import Encoded, Fetch
+from offload.codec._content import Content
 from offload.codec._document import parse_document
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
-from offload.record import Counts, Header
+from offload.record import Header
 
 
 class PlainCodec:
@@ -18,10 +19,10 @@ class PlainCodec:
     suffix = ".txt"
     has_sidecar = True
 
-    def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
+    def encode(self, header: Header, content: Content) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""
-        sidecar = {"header": header, "counts": counts}
-        return Encoded(content, msgspec.json.format(msgspec.json.encode(sidecar)))
+        sidecar = {"header": header, "counts": content.counts}
+        return Encoded(content.data, msgspec.json.format(msgspec.json.encode(sidecar)))
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check both objects."""

@@ -21,7 +21,7 @@ import msgspec
 import zstandard
 
 from offload.codec._base import Encoded, Fetch
-from offload.codec._content import CHUNK_BYTES, ChunkSize, StoredContent, split
+from offload.codec._content import CHUNK_BYTES, ChunkSize, Content, StoredContent
 from offload.errors import CorruptError
 from offload.record import Counts, Header
 
@@ -64,28 +64,28 @@ class SeekableCodec:
     suffix = ".zst"
     has_sidecar = False
 
-    def encode(self, header: Header, counts: Counts, content: bytes) -> Encoded:
+    def encode(self, header: Header, content: Content) -> Encoded:
         """Return the record as one zstd stream."""
-        level = 3 if len(content) <= MAX_CONTENT_BYTES_SLOW else 1
+        level = 3 if len(content.data) <= MAX_CONTENT_BYTES_SLOW else 1
         compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
         head = _sealed(msgspec.msgpack.encode(header))
-        pieces = [_FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head]
-        sizes = []
-        for chunk, size in split(content):
-            pieces.append(compressor.compress(chunk))
-            sizes.append(size)
+        pieces = [
+            _FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head,
+            *(compressor.compress(chunk) for chunk in content.chunks()),
+        ]
         crc = 0
         for piece in pieces:
             crc = zlib.crc32(piece, crc)
         tail = _Tail(
             ref=header.ref,
             session=header.session,
-            counts=counts,
-            chars=_pack(s.chars for s in sizes),
-            newlines=_pack(s.newlines for s in sizes),
+            counts=content.counts,
+            chars=_pack(s.chars for s in content.sizes),
+            newlines=_pack(s.newlines for s in content.sizes),
             stored_crc32=crc,
         )
-        entries = [(len(p), s) for p, s in zip(pieces, [0, *(s.bytes for s in sizes)], strict=True)]
+        plain = [0, *(s.bytes for s in content.sizes)]
+        entries = [(len(piece), size) for piece, size in zip(pieces, plain, strict=True)]
         return Encoded(b"".join([*pieces, _footer(msgspec.msgpack.encode(tail), entries)]))
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> SeekableRecord:

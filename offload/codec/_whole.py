@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from hashlib import sha256
+from itertools import accumulate
 
 from offload.codec._content import StoredContent, split
 from offload.errors import CorruptError
@@ -26,12 +27,13 @@ class WholeRecord:
     @cached_property
     def content(self) -> StoredContent:
         """The content by range."""
-        pieces = list(split(self._content))
+        sizes = split(self._content)
+        borders = [0, *accumulate(size.bytes for size in sizes)]
 
         def read(first: int, last: int) -> Iterator[bytes]:
-            return (bytes(chunk) for chunk, _ in pieces[first:last])
+            return (self._content[borders[i] : borders[i + 1]] for i in range(first, last))
 
-        return StoredContent([size for _, size in pieces], read)
+        return StoredContent(sizes, read)
 
     def load(self) -> bytes:
         """Return the whole content."""

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offload.codec import Encoded, Fetch, StoredRecord, get_codec
-from offload.record import Counts, Header, draw_ref, encode_text, measure
+from offload.codec import Content, Encoded, Fetch, StoredRecord, get_codec
+from offload.record import Counts, Header, draw_ref, encode_text
 
 many = settings(max_examples=100, deadline=None)
 # Texts of several chunks are slow to make, so there are fewer of them.
@@ -52,8 +52,8 @@ def fetch_from(data: bytes) -> Fetch:
 
 
 def encode(text: str, codec: str = "zstd") -> tuple[Header, Counts, Encoded]:
-    content = encode_text(text)
-    counts = measure(text, content, tokens=7)
+    content = Content.of(text, 7)
+    counts = content.counts
     header = Header(
         ref=draw_ref("s", "tool_result", "toolu_1", counts.sha256),
         session="s",
@@ -64,7 +64,7 @@ def encode(text: str, codec: str = "zstd") -> tuple[Header, Counts, Encoded]:
         sha256=counts.sha256,
         placeholder="[Offloaded]",
     )
-    return header, counts, get_codec(codec).encode(header, counts, content)
+    return header, counts, get_codec(codec).encode(header, content)
 
 
 def reopen(text: str, codec: str = "zstd") -> StoredRecord:

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 import zstandard
 
-from offload.codec import StoredRecord, get_codec
+from offload.codec import Content, StoredRecord, get_codec
 from offload.errors import CorruptError
-from offload.record import Counts, Header, encode_text, measure
+from offload.record import Counts, Header
 
 MIB = 1024 * 1024
 
@@ -33,9 +33,8 @@ class CountingFetch:
         return part
 
 
-def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Header, Counts, bytes]:
-    content = encode_text(text)
-    counts = measure(text, content, tokens=5)
+def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Header, Content]:
+    content = Content.of(text, 5)
     header = Header(
         ref=ref,
         session=session,
@@ -43,10 +42,10 @@ def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Heade
         tool_name="Bash",
         tool_use_id="toolu_1",
         created_at=1.5,
-        sha256=counts.sha256,
+        sha256=content.counts.sha256,
         placeholder="[Offloaded]",
     )
-    return header, counts, content
+    return header, content
 
 
 def encode(text: str, ref: str = "abcdefghij", session: str = "s") -> bytes:
@@ -65,7 +64,7 @@ def build(
     text: str, frames: list[tuple[bytes, int]], *, head: dict[str, Any] | None = None, **tail: Any
 ) -> bytes:
     """Return a record put together by hand: `frames` are (stored bytes, claimed size)."""
-    header, counts, _ = facts(text)
+    header, content = facts(text)
     head_map = msgspec.msgpack.decode(msgspec.msgpack.encode(header)) | (head or {})
     packed = msgspec.msgpack.encode(head_map)
     start = skippable(0x184D2A50, packed + struct.pack("<I", zlib.crc32(packed)))
@@ -73,7 +72,7 @@ def build(
     tail_map = {
         "ref": header.ref,
         "session": header.session,
-        "counts": msgspec.msgpack.decode(msgspec.msgpack.encode(counts)),
+        "counts": msgspec.msgpack.decode(msgspec.msgpack.encode(content.counts)),
         "chars": len(text).to_bytes(3, "little") * len(frames),
         "newlines": text.count("\n").to_bytes(3, "little") * len(frames),
         "stored_crc32": zlib.crc32(stored),
@@ -253,7 +252,7 @@ def claims_64_gib() -> bytes:
 def test_a_frame_that_lies_about_its_size_is_refused_without_taking_memory(
     stored: bytes, claimed: int
 ) -> None:
-    counts = msgspec.structs.replace(facts("hello")[1], bytes=claimed)
+    counts = msgspec.structs.replace(facts("hello")[1].counts, bytes=claimed)
     body = build("hello", [(stored, claimed)], counts=msgspec.to_builtins(counts, builtin_types=(bytes,)))
     tracemalloc.start()
     for read in (lambda: reopen(body).load(), lambda: reopen(body).content.text(0, 5)):

@@ -6,14 +6,13 @@ import json
 
 import pytest
 
-from offload.codec import CODECS, Fetch, find_codec, get_codec, parse_sidecar
+from offload.codec import CODECS, Content, Fetch, find_codec, get_codec, parse_sidecar
 from offload.errors import ConfigError, CorruptError
-from offload.record import Counts, Header, encode_text, measure
+from offload.record import Header
 
 
-def facts(text: str) -> tuple[Header, Counts, bytes]:
-    content = encode_text(text)
-    counts = measure(text, content, tokens=5)
+def facts(text: str) -> tuple[Header, Content]:
+    content = Content.of(text, 5)
     header = Header(
         ref="abcdefghij",
         session="s",
@@ -21,10 +20,10 @@ def facts(text: str) -> tuple[Header, Counts, bytes]:
         tool_name="Bash",
         tool_use_id="toolu_1",
         created_at=1.5,
-        sha256=counts.sha256,
+        sha256=content.counts.sha256,
         placeholder="[Offloaded]",
     )
-    return header, counts, content
+    return header, content
 
 
 def fetch_from(data: bytes) -> Fetch:
@@ -35,8 +34,8 @@ def fetch_from(data: bytes) -> Fetch:
 
 
 def test_a_json_record_is_a_document_that_any_reader_takes() -> None:
-    header, counts, content = facts("é line\n\U0001f600")
-    document = json.loads(get_codec("json").encode(header, counts, content).body)
+    header, content = facts("é line\n\U0001f600")
+    document = json.loads(get_codec("json").encode(header, content).body)
     assert document["schema_version"] == "1.0"
     assert document["item_id"] == "abcdefghij"
     assert document["item_type"] == "tool_result"
@@ -45,8 +44,8 @@ def test_a_json_record_is_a_document_that_any_reader_takes() -> None:
 
 
 def test_a_raw_record_is_the_content_alone_and_its_header_stands_beside_it() -> None:
-    header, counts, content = facts("é line\n")
-    encoded = get_codec("raw").encode(header, counts, content)
+    header, content = facts("é line\n")
+    encoded = get_codec("raw").encode(header, content)
     assert encoded.body == "é line\n".encode()
     assert encoded.sidecar is not None
     assert json.loads(encoded.sidecar)["header"]["ref"] == "abcdefghij"

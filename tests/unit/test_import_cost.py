@@ -27,13 +27,18 @@ def loaded_after(source):
 
 @pytest.fixture(scope="module")
 def loaded_by_offload():
-    return loaded_after("import offload")
+    return loaded_after("import offload\nfor name in offload.__all__: getattr(offload, name)")
 
 
 @pytest.mark.parametrize("package", HEAVY)
 def test_importing_offload_does_not_load(loaded_by_offload, package):
     assert "offload.offloader" in loaded_by_offload
     assert package not in loaded_by_offload
+
+
+@pytest.mark.parametrize("package", ["pydantic", "msgspec", "zstandard"])
+def test_a_backend_that_imports_the_contract_does_not_load(package):
+    assert package not in loaded_after("import offload.store, offload.keys, offload.errors")
 
 
 @pytest.mark.parametrize("package", ["fsspec", "s3fs", "boto3", "aiobotocore"])

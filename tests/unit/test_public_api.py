@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import pickle
 import re
 from pathlib import Path
@@ -19,15 +18,25 @@ SOURCES = [p for folder in ("offload", "backends") for p in sorted((ROOT / folde
 ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.OffloadError)]
 
 
-def test_all_names_what_is_public_in_order():
-    public = {
-        name
-        for name, value in vars(offload).items()
-        if not name.startswith("_") and not inspect.ismodule(value) and name != "annotations"
-    }
-
-    assert sorted(public, key=str.lower) == sorted(offload.__all__, key=str.lower)
+def test_every_public_name_is_there_and_no_other():
     assert sorted(offload.__all__) == offload.__all__
+    assert set(offload.__all__) <= set(dir(offload))
+    for name in offload.__all__:
+        assert getattr(offload, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Offlaoder'"):
+        offload.Offlaoder  # noqa: B018 # asking is the point
+
+
+def test_type_checkers_see_the_names_that_are_there():
+    tree = ast.parse((ROOT / "offload" / "__init__.py").read_text())
+    seen = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("offload.")
+        for alias in node.names
+    ]
+
+    assert sorted(seen) == offload.__all__
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

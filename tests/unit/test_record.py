@@ -8,7 +8,8 @@ import itertools
 import msgspec
 import pytest
 
-from offload.record import Header, decode_text, draw_ref, encodable, encode_text, measure
+from offload.codec import Content
+from offload.record import Header, decode_text, draw_ref, encodable, encode_text
 
 DIGEST = hashlib.sha256(b"content").digest()
 
@@ -81,12 +82,12 @@ def test_names_with_lone_surrogates_have_a_ref() -> None:
     ],
 )
 def test_lines_are_counted_by_their_newlines_and_an_open_last_line_counts(text: str, lines: int) -> None:
-    assert measure(text, encode_text(text), 0).lines == lines
+    assert Content.of(text, 0).counts.lines == lines
 
 
 def test_measures_are_those_of_the_text_and_of_its_bytes() -> None:
     text = "é\U0001f600\ud800\n"
-    counts = measure(text, text.encode("utf-8", "surrogatepass"), 9)
+    counts = Content.of(text, 9).counts
     assert (counts.chars, counts.bytes, counts.tokens) == (4, 2 + 4 + 3 + 1, 9)
     assert counts.sha256 == hashlib.sha256("é\U0001f600".encode() + b"\xed\xa0\x80\n").digest()
 

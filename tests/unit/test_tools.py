@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload.codec import get_codec
+from offload.codec import Content, get_codec
 from offload.errors import ConfigError, CorruptError, NotFoundError
-from offload.record import encode_text, measure
 from offload.session import Draft, Placed, Session
 from offload.store import OffloadStore
 from offload.tools import Tools, definitions, system_prompt
@@ -47,8 +46,7 @@ def put(
     into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
 ) -> str:
     """Store `text` and return its ref."""
-    content = encode_text(text)
-    draft = Draft(item_type, tool, call, content, measure(text, content, 1), None, lambda ref: f"[{ref}]")
+    draft = Draft(item_type, tool, call, Content.of(text, 1), None, lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
     assert isinstance(placed, Placed)
     return placed.info.ref

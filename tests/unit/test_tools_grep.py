@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from offload.codec import get_codec
-from offload.record import encode_text, measure
+from offload.codec import Content, get_codec
 from offload.session import Draft, Placed, Session
 from offload.tools import Tools
 from offload.tools import _grep as grep_module
@@ -28,8 +27,7 @@ def put(
     into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
 ) -> str:
     """Store `text` and return its ref."""
-    content = encode_text(text)
-    draft = Draft(item_type, tool, call, content, measure(text, content, 1), None, lambda ref: f"[{ref}]")
+    draft = Draft(item_type, tool, call, Content.of(text, 1), None, lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
     assert isinstance(placed, Placed)
     return placed.info.ref

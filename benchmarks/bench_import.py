@@ -1,0 +1,58 @@
+"""`import offload`: its time beyond a bare interpreter, and what it must not load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from _measure import Figure, compare, duration, run
+
+_BUDGET_MS = 100
+_ROUNDS, _QUICK_ROUNDS = 21, 11
+_HEAVY = ("fsspec", "s3fs", "aiobotocore", "boto3", "botocore", "rich", "typer")
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    rounds = _QUICK_ROUNDS if is_quick else _ROUNDS
+    with tempfile.TemporaryDirectory() as compiled:
+        # A package is compiled once, when it is installed or first used, wherever that is turned off.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for source, budget in (("import offload", _BUDGET_MS), ("from offload import Offloader", None)):
+            paired = compare(
+                partial(_python_in, environment, source),
+                partial(_python_in, environment, "pass"),
+                rounds,
+                int,
+            )
+            # The best of many: what else the machine does can only add.
+            ours, bare = min(paired.ours), min(paired.raw)
+            yield Figure(
+                f"{source}, beyond a bare interpreter",
+                (ours - bare) * 1000,
+                "ms",
+                at_most=budget,
+                detail=f"best of {len(paired.ours)}: {duration(ours)} to {duration(bare)}",
+            )
+    loaded = set(_python("from offload import Offloader; import sys; print(*sys.modules)").split())
+    heavy = [name for name in _HEAVY if name in loaded]
+    yield Figure("heavy packages that it loads", len(heavy), "", at_most=0, detail=", ".join(heavy))
+    yield Figure("modules that it loads", len(loaded), "", detail="those of the interpreter among them")
+
+
+def _python_in(environment: Mapping[str, str], source: str, _: int) -> str:
+    return _python(source, environment)
+
+
+def _python(source: str, environment: Mapping[str, str] | None = None) -> str:
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

@@ -1,0 +1,156 @@
+"""Local folder: offload, put, restore and a growing session, against the irreducible work.
+
+The folder is made where temporary files are made (TMPDIR); on a memory file system fsync costs nothing
+and the ratios of small items mean little.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import _raw
+from _content import output, wide_output
+from _measure import Figure, compare, require, run, size
+
+from offload import Offloader, OffloadPolicy, Rule, open_store
+
+_SMALL, _LARGE = 10_000, 100_000
+_SMALL_BUDGET, _LARGE_BUDGET, _GROWTH_BUDGET = 2.0, 1.25, 1.05
+_ROUNDS = {1_000: 200, _SMALL: 200, _LARGE: 100, 1_000_000: 40, 10_000_000: 11, 100_000_000: 5}
+_PREVIEW_CHARS = 1000
+_SESSION_ITEMS, _COMPARED_ITEMS, _SESSIONS = 1000, 100, 4
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    sizes = list(_ROUNDS)[: -1 if is_quick else None]
+    for chars in sizes:
+        yield in_folder(partial(_offload, chars, output))
+    yield in_folder(partial(_offload, 1_000_000, wide_output))
+    for chars in sizes[:5]:
+        yield in_folder(partial(_put, chars))
+    for chars in sizes:
+        yield in_folder(partial(_restore, chars))
+    yield in_folder(_growth)
+
+
+def in_folder(measure: Callable[[Path], Figure]) -> Figure:
+    """Return what `measure` finds in a folder of its own, which is removed."""
+    with tempfile.TemporaryDirectory() as folder:
+        return measure(Path(folder))
+
+
+def offloader(
+    folder: Path, session: str, preview_chars: int = _PREVIEW_CHARS, durability: str = "fsync"
+) -> Offloader:
+    """Return an offloader that takes out whatever it is given."""
+    rule = Rule(min_chars=1, preview_chars=preview_chars)
+    policy = OffloadPolicy(types={"tool_result": rule}, min_saving=0)
+    options = {"durability": durability}
+    return Offloader(folder / "ours", session=session, policy=policy, storage_options=options)
+
+
+def offload_one(off: Offloader, text: str) -> str:
+    """Offload one result of a tool and return its placeholder."""
+    placeholder = off.offload_text(text, tool_name="Bash", tool_use_id="toolu_01")
+    require(placeholder != text, f"a text of {len(text)} characters was kept")
+    return placeholder
+
+
+def _offload(chars: int, make: Callable[[int, int], str], folder: Path) -> Figure:
+    raw_folder = folder / "raw"
+    raw_folder.mkdir()
+    off = offloader(folder, "one", min(_PREVIEW_CHARS, chars // 4))
+
+    def work(number: int) -> tuple[str, bytes, str]:
+        text = make(chars, number)
+        return text, text.encode(), str(number)
+
+    def raw(item: tuple[str, bytes, str]) -> None:
+        if chars <= _SMALL:
+            _raw.durable_write(raw_folder, item[2], item[1])
+        else:
+            _raw.offload(raw_folder, item[1])
+
+    paired = compare(lambda item: offload_one(off, item[0]), raw, _ROUNDS[chars], work)
+    than = "a durable write" if chars <= _SMALL else "SHA-256 + zstd + a durable write"
+    return Figure(
+        f"offload of {size(chars)}{', not ASCII' * (make is wide_output)} / {than}",
+        paired.ratio,
+        at_most=_SMALL_BUDGET if chars <= _SMALL else _LARGE_BUDGET,
+        detail=paired.cpu_detail,
+    )
+
+
+def _put(chars: int, folder: Path) -> Figure:
+    raw_folder = folder / "raw"
+    raw_folder.mkdir()
+    store = open_store(folder / "ours")
+    data, keys = output(chars).encode(), count()
+    paired = compare(
+        lambda key: store.put(f"r/one/{key}", data),
+        lambda key: _raw.durable_write(raw_folder, key, data),
+        _ROUNDS[chars],
+        lambda _: f"key-{next(keys)}",
+    )
+    return Figure(f"put of {size(chars)} / a durable write", paired.ratio, detail=paired.cpu_detail)
+
+
+def _restore(chars: int, folder: Path) -> Figure:
+    raw_folder = folder / "raw"
+    raw_folder.mkdir()
+    text = output(chars)
+    _raw.offload(raw_folder, text.encode())
+    name = next(raw_folder.iterdir()).name
+    preview_chars = min(_PREVIEW_CHARS, chars // 4)
+    block = {"type": "tool_result", "tool_use_id": "toolu_01"}
+    placeholder = offload_one(offloader(folder, "one", preview_chars), text)
+    taken_out = [{"role": "user", "content": [{**block, "content": placeholder}]}]
+    whole = [{"role": "user", "content": [{**block, "content": text}]}]
+
+    require(offloader(folder, "one").restore(taken_out) == whole, "restore gave back another text")
+    paired = compare(
+        lambda off: off.restore(taken_out),
+        lambda _: _raw.restore(raw_folder, name).decode(),
+        min(50, _ROUNDS[chars]),
+        lambda _: offloader(folder, "one"),
+    )
+    return Figure(
+        f"restore of {size(chars)} in a new process / read + unzstd + SHA-256",
+        paired.ratio,
+        detail=paired.cpu_detail,
+    )
+
+
+def _growth(folder: Path) -> Figure:
+    """Offload by turns into a session that holds 900 items and into a new one.
+
+    That compares the last 100 of 1,000 with the first 100 at the same minute on the same disk. Without
+    fsync, whose time differs more from folder to folder than the budget allows.
+    """
+    old = [offloader(folder, f"old-{i}", durability="none") for i in range(_SESSIONS)]
+    new = [offloader(folder, f"new-{i}", durability="none") for i in range(_SESSIONS)]
+    filled = _SESSION_ITEMS - _COMPARED_ITEMS
+    for number in range(filled):
+        for off in old:
+            offload_one(off, output(_SMALL, number))
+    paired = compare(
+        lambda work: offload_one(old[work[0]], work[1]),
+        lambda work: offload_one(new[work[0]], work[1]),
+        _COMPARED_ITEMS * _SESSIONS,
+        lambda number: (number % _SESSIONS, output(_SMALL, filled + number)),
+    )
+    return Figure(
+        f"{size(_SMALL)} as items 901-1,000 of a session / as items 1-100",
+        paired.ratio,
+        at_most=_GROWTH_BUDGET,
+        detail=paired.cpu_detail,
+    )
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

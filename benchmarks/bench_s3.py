@@ -1,0 +1,216 @@
+"""S3 on a loopback server: requests and bytes per operation, and throughput with 64 requests in flight.
+
+Requests are counted by the server. Throughput is compared with plain s3fs on the same stored bytes,
+with as many connections, in the same run; the server and the client share the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import s3fs
+from _content import output
+from _measure import Figure, Paired, compare, require, run, size
+from _s3_server import S3Server
+
+from offload import Offloader, OffloadPolicy, Rule
+
+_BUCKET, _IN_FLIGHT = "bench", 64
+_SMALL, _MIDDLE, _LARGE, _RECORD = 2_000, 100_000, 16_000_000, 100_000_000
+_PAGE_BYTES, _MIB = 8192, 1024 * 1024
+_BATCH, _BATCH_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 8, 3
+_PAGE_OF_LIST = 1000
+_THROUGHPUT_BUDGET = 0.87
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A bucket on a server, and plain s3fs beside the library."""
+
+    server: S3Server
+    options: dict[str, Any]
+    files: Any = field(repr=False)
+
+    def offloader(self, session: str) -> Offloader:
+        """Return an offloader that takes out whatever is worth a placeholder."""
+        policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=200)})
+        url = f"s3://{_BUCKET}/ours"
+        return Offloader(url, session=session, policy=policy, storage_options=self.options)
+
+    def counted(self, function: Callable[[], object]) -> Counter[str]:
+        """Return what `function` asks of the server."""
+        self.server.take_counts()
+        function()
+        return self.server.take_counts()
+
+    def stored(self, session: str) -> dict[str, bytes]:
+        """Return key and bytes of every record of a session, read past the library."""
+        paths = self.files.find(f"{_BUCKET}/ours/r/{session}")
+        return dict(self.files.cat(paths)) if paths else {}
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    # Without it the client would look for credentials outside this machine.
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    with S3Server() as server:
+        options = {"key": "key", "secret": "secret", "endpoint_url": server.url}
+        lab = Lab(server, options, _plain_s3fs(options))
+        lab.files.mkdir(_BUCKET)
+        yield from _writes(lab)
+        yield from _turns(lab)
+        yield from _reads(lab)
+        for records in (1000,) if is_quick else (1000, 5000):
+            yield from _open(lab, records)
+        yield from _throughput(lab, _QUICK_ROUNDS if is_quick else _ROUNDS)
+
+
+def _plain_s3fs(options: dict[str, Any]) -> Any:
+    config = {
+        "max_pool_connections": _IN_FLIGHT,
+        "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required",
+    }
+    return s3fs.S3FileSystem(
+        **options, config_kwargs=config, use_listings_cache=False, skip_instance_cache=True
+    )
+
+
+def _writes(lab: Lab) -> Iterator[Figure]:
+    off = lab.offloader("writes")
+    for chars, where in ((_MIDDLE, ", the first"), (_MIDDLE + 1, ""), (_LARGE, "")):
+        counts = lab.counted(
+            partial(off.offload_text, output(chars, chars), tool_name="Bash", tool_use_id="t")
+        )
+        yield from _only(f"offload of {size(chars)}{where}", counts, "PUT", 1)
+        yield Figure("    of these with Expect: 100-continue", counts["expect"], "", at_most=0)
+    messages = _messages(_IN_FLIGHT, _SMALL, start=10**6)
+    counts = lab.counted(lambda: off.offload(messages))
+    yield from _only(f"offload of {_IN_FLIGHT} items in one turn", counts, "PUT", _IN_FLIGHT)
+
+
+def _turns(lab: Lab) -> Iterator[Figure]:
+    off = lab.offloader("turns")
+    messages = _messages(20, _SMALL)
+    require(len(off.offload(messages).records) == len(messages), "an item was kept")
+    yield _asked("a turn with nothing new", lab.counted(lambda: off.offload(messages)), "all", 0)
+    question = [*messages, {"role": "user", "content": "And now?"}]
+    yield _asked("a turn with a short new text", lab.counted(lambda: off.offload(question)), "all", 0)
+
+
+def _reads(lab: Lab) -> Iterator[Figure]:
+    writer = lab.offloader("reads")
+    for chars in (_MIDDLE, _RECORD):
+        writer.offload_text(output(chars, chars), tool_name="Bash", tool_use_id=str(chars))
+    small, large = sorted(writer.records(), key=lambda info: info.chars)
+    counts = lab.counted(lambda: writer.tools.read(small.ref))
+    yield from _only(f"read of a record of {size(_MIDDLE)}, where it was written", counts, "GET", 1)
+    far = lab.offloader("reads")
+    counts = lab.counted(lambda: far.tools.read(small.ref))
+    yield _asked("the same elsewhere, first read", counts, "GET", 1)
+    yield _asked("    to find it", counts, "LIST", 1)
+    calls: dict[str, Callable[[], str]] = {
+        f"{size(_PAGE_BYTES)} of": lambda: far.tools.read(large.ref, offset=_RECORD // 2, limit=_PAGE_BYTES),
+        "last 20 lines of": lambda: far.tools.tail(large.ref),
+    }
+    far.tools.read(large.ref, offset=0, limit=1)
+    for name, call in calls.items():
+        counts = lab.counted(call)
+        yield _asked(f"{name} {size(_RECORD)}", counts, "GET", 2)
+        yield Figure("    bytes moved", counts["bytes"], "B", at_most=_MIB)
+
+
+def _open(lab: Lab, records: int) -> Iterator[Figure]:
+    session = f"opened-{records}"
+    lab.offloader(session).offload(_messages(records, _SMALL))
+    off = lab.offloader(session)
+    counts = lab.counted(lambda: require(len(off.records()) == records, "the listing is not whole"))
+    yield from _only(f"open a session of {records:,} records", counts, "LIST", -(-records // _PAGE_OF_LIST))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The work of one round: what is offloaded, and what offloading it once before left behind."""
+
+    messages: list[dict[str, Any]]
+    taken_out: list[dict[str, Any]]
+    stored: dict[str, bytes]
+    reader: Offloader
+
+
+def _throughput(lab: Lab, rounds: int) -> Iterator[Figure]:
+    writer = lab.offloader("throughput")
+    batches = [_batch(lab, number) for number in range(rounds + 1)]
+    detail = f"{_BATCH} x {size(_BATCH_CHARS)}, stored {size(sum(map(len, batches[0].stored.values())))}"
+    written = compare(
+        lambda batch: writer.offload(batch.messages),
+        lambda batch: _pipe(lab, batch.stored),
+        rounds,
+        batches.__getitem__,
+    )
+    yield _speed("offload of a batch / s3fs pipe", written, detail)
+    read = compare(
+        lambda batch: batch.reader.restore(batch.taken_out),
+        lambda batch: _cat(lab, list(batch.stored)),
+        rounds,
+        batches.__getitem__,
+    )
+    yield _speed("restore of a batch / s3fs ranged cat_file", read, detail)
+
+
+def _batch(lab: Lab, number: int) -> _Batch:
+    session = f"batch-{number}"
+    messages = _messages(_BATCH, _BATCH_CHARS, start=10**7 + number * _BATCH)
+    result = lab.offloader(session).offload(messages)
+    reader = lab.offloader(session)
+    # Connected, and with the catalog loaded: one listing is not what is compared.
+    require(len(reader.records()) == _BATCH == len(result.records), "not every item was stored")
+    return _Batch(messages, result.messages, lab.stored(session), reader)
+
+
+def _pipe(lab: Lab, stored: dict[str, bytes]) -> None:
+    lab.files.pipe({f"{path}.copy": data for path, data in stored.items()}, batch_size=_IN_FLIGHT)
+
+
+def _cat(lab: Lab, paths: list[str]) -> None:
+    # A start makes each read one request; without it s3fs asks for the size first.
+    found = lab.files.cat_ranges(paths, 0, _BATCH_CHARS, batch_size=_IN_FLIGHT, on_error="raise")
+    require(len(found) == len(paths), "s3fs read another number of objects")
+
+
+def _speed(name: str, paired: Paired, detail: str) -> Figure:
+    return Figure(
+        f"{name}: speed",
+        1 / paired.ratio,
+        at_least=_THROUGHPUT_BUDGET,
+        detail=f"{paired.cpu_detail}, {detail}",
+    )
+
+
+def _messages(length: int, chars: int, start: int = 0) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": f"t{n}", "content": output(chars, n)}],
+        }
+        for n in range(start, start + length)
+    ]
+
+
+def _asked(name: str, counts: Counter[str], operation: str, at_most: int) -> Figure:
+    what = "requests" if operation == "all" else operation
+    return Figure(f"{name}: {what}", counts[operation], "", at_most=at_most)
+
+
+def _only(name: str, counts: Counter[str], operation: str, expected: int) -> Iterator[Figure]:
+    yield Figure(f"{name}: {operation}", counts[operation], "", at_most=expected, at_least=expected)
+    yield Figure("    other requests", counts["all"] - counts[operation], "", at_most=0)
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

@@ -1,0 +1,79 @@
+"""Recorded conversations: tokens before and after, bytes at rest over raw content.
+
+The folder of transcripts is named by OFFLOAD_TRANSCRIPTS, or stands beside the repository as
+`shared/transcripts`; without one there is nothing to measure.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from _measure import Figure, require, run, size
+
+from offload import MessageError, Offloader, OffloadPolicy, Rule
+from offload.cli.transcripts import Transcript, find, load
+
+_AT_REST_BUDGET = 0.5
+_QUICK_TRANSCRIPTS = 20
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    transcripts = list(_transcripts())
+    if not transcripts:
+        print(f"no transcripts in {_folder()}: set OFFLOAD_TRANSCRIPTS to a folder of them")
+        return
+    if is_quick:
+        transcripts = transcripts[:: max(1, len(transcripts) // _QUICK_TRANSCRIPTS)]
+    yield from _offload_all(transcripts, "default policy", OffloadPolicy(), _AT_REST_BUDGET)
+    # Small records weigh what each of them carries beside its content; the budget is not for these.
+    everything = OffloadPolicy(types={"tool_result": Rule(min_tokens=200)})
+    yield from _offload_all(transcripts, "from 200 tokens on", everything, None)
+
+
+def _offload_all(
+    transcripts: list[Transcript], name: str, policy: OffloadPolicy, at_rest: float | None
+) -> Iterator[Figure]:
+    before = after = raw = records = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, transcript in enumerate(transcripts):
+            off = Offloader(folder, session=f"{number}", policy=policy)
+            result = off.offload(transcript.messages)
+            require(not result.errors, f"{transcript.name}: {result.errors}")
+            before, after = before + result.tokens_before, after + result.tokens_after
+            raw += sum(info.bytes or 0 for info in result.records)
+            records += len(result.records)
+            restored = Offloader(folder, session=f"{number}").restore(result.messages)
+            require(restored == transcript.messages, f"{transcript.name} was not restored")
+        stored = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+    yield Figure(
+        f"{name}: tokens after / before",
+        after / before,
+        detail=f"{after:,} to {before:,} tokens, {len(transcripts)} conversations, {records} records",
+    )
+    yield Figure(
+        f"{name}: bytes at rest / raw content",
+        stored / raw,
+        at_most=at_rest,
+        detail=f"{size(stored)} to {size(raw)}",
+    )
+
+
+def _folder() -> Path:
+    beside = Path(__file__).resolve().parents[2] / "shared" / "transcripts"
+    return Path(os.environ.get("OFFLOAD_TRANSCRIPTS", beside))
+
+
+def _transcripts() -> Iterator[Transcript]:
+    for path in find([_folder()]) if _folder().is_dir() else ():
+        try:
+            yield from load(path)
+        except MessageError:
+            continue  # Not every file beside them is a conversation.
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

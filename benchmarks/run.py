@@ -1,0 +1,55 @@
+"""Every benchmark, each in a process of its own, and what is over its budget: `[--quick] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).resolve().parent
+_BENCHMARKS = ("import", "local", "turn", "read", "s3", "savings")
+
+
+def main() -> int:
+    """Run them in turn; return 1 if one of them failed, which is not the same as being over a budget."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes: two minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
+    options = parser.parse_args()
+    found = {name: _run(name, ["--quick"] * options.quick) for name in _BENCHMARKS}
+    if options.json:
+        document = {"machine": platform.platform(), "python": platform.python_version(), "figures": found}
+        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    _print_summary([row for rows in found.values() if rows for row in rows])
+    failed = [name for name, rows in found.items() if rows is None]
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return bool(failed)
+
+
+def _run(name: str, options: list[str]) -> list[dict[str, Any]] | None:
+    """Return the figures of one benchmark, None if it failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "figures.json")
+        command = [sys.executable, str(_HERE / f"bench_{name}.py"), *options, "--json", str(file)]
+        if subprocess.run(command, check=False).returncode != 0:
+            return None
+        rows: list[dict[str, Any]] = json.loads(file.read_text("utf-8"))
+        return rows
+
+
+def _print_summary(rows: list[dict[str, Any]]) -> None:
+    over = [row for row in rows if row["verdict"] == "over"]
+    within = sum(row["verdict"] == "ok" for row in rows)
+    print(f"\n{within} within their budgets, {len(over)} over, {len(rows) - within - len(over)} without one")
+    for row in over:
+        print(f"  over: {row['name'].strip()}: {row['value']:.4g} {row['unit']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

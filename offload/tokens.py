@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 _LOWER, _UPPER, _DIGIT, _PUNCT, _NEWLINE, _WIDE = b"lUdpnw"
 _WEIGHTS = {_LOWER: 0.275, _UPPER: 1.0, _DIGIT: 0.87, _PUNCT: 0.161, _NEWLINE: 1.731, _WIDE: 0.251}
-_SAMPLED_CHARS = 32 * 1024
+_SAMPLED_CHARS = 16 * 1024
 _WINDOWS = 16
 
 
@@ -48,7 +48,7 @@ class TokenCounter(Protocol):
 def estimate_tokens(text: str) -> int:
     """Return the estimated number of tokens of `text`.
 
-    Bounded work: of a text over 32 Ki characters sixteen evenly spaced windows (the first and the
+    Bounded work: of a text over 16 Ki characters sixteen evenly spaced windows (the first and the
     last among them) are weighed and scaled to its length. The same text gives the same number always.
     """
     if len(text) <= _SAMPLED_CHARS:

@@ -11,6 +11,7 @@ the layout byte by byte.
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -31,7 +32,8 @@ FOOTER_MAGIC = 0x8F92EAB1
 SUFFIX_BYTES = 64 * 1024
 # A table of 4 Mi frames, a record of 1 TiB: larger claims are damage.
 MAX_TABLE_BYTES = 32 * 1024 * 1024
-MAX_CONTENT_BYTES_SLOW = 8 * 1024 * 1024
+# Content up to this size is compressed at level 3, larger at the faster level 1.
+_SLOW_BYTES = 8 * 1024 * 1024
 WINDOW_BYTES = 8 * 1024 * 1024
 
 _FRAME_HEAD = struct.Struct("<II")
@@ -40,6 +42,7 @@ _FOOTER = struct.Struct("<IBI")
 _CRC = struct.Struct("<I")
 # Head and tail are always there.
 _MIN_ROWS = 2
+_local = threading.local()
 
 
 class _Tail(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +69,7 @@ class SeekableCodec:
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the record as one zstd stream."""
-        level = 3 if len(content.data) <= MAX_CONTENT_BYTES_SLOW else 1
-        compressor = zstandard.ZstdCompressor(level=level, write_checksum=True)
+        compressor = _compressor(level=3 if len(content.data) <= _SLOW_BYTES else 1)
         head = _sealed(msgspec.msgpack.encode(header))
         pieces = [
             _FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head,
@@ -194,6 +196,14 @@ class SeekableRecord:
         if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
             raise CorruptError(f"record {tail.ref}: head and tail are of two records")
         return header
+
+
+def _compressor(level: int) -> zstandard.ZstdCompressor:
+    """Return this thread's compressor: making one takes longer than a small record, sharing is unsafe."""
+    made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
+    if level not in made:
+        made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    return made[level]
 
 
 def _sealed(payload: bytes, *covered: bytes) -> bytes:

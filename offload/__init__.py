@@ -30,11 +30,12 @@ if TYPE_CHECKING:
         StoreUnavailableError,
         UnknownSchemeError,
     )
-    from offload.offloader import Offloader, OffloadResult, Stats
+    from offload.offloader import Offloader
     from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
     from offload.policy import Decision, OffloadPolicy, Rule, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
+    from offload.results import OffloadResult, Stats
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
 
@@ -79,14 +80,14 @@ __all__ = [
 _MODULES = {
     "Decision": "policy",
     "OffloadPolicy": "policy",
-    "OffloadResult": "offloader",
+    "OffloadResult": "results",
     "OffloadStore": "store",
     "Offloader": "offloader",
     "PlaceholderFacts": "placeholder",
     "PlaceholderRenderer": "placeholder",
     "RecordInfo": "record",
     "Rule": "policy",
-    "Stats": "offloader",
+    "Stats": "results",
     "StoredObject": "store",
     "TokenCounter": "tokens",
     "estimate_tokens": "tokens",

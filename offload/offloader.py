@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from offload.codec import get_codec
@@ -23,6 +23,7 @@ from offload.preview import head_tail
 from offload.record import ITEM_TYPES, ItemType, RecordInfo, encode_text
 from offload.registry import open_store
 from offload.restorer import Restorer
+from offload.results import OffloadResult, Stats
 from offload.session import Placed, Session
 from offload.store import OffloadStore
 from offload.tokens import TokenCounter, estimate_tokens
@@ -34,53 +35,6 @@ OnError = Literal["keep", "raise", "truncate"]
 _MAX_NAME_CHARS = 1000
 
 _log = logging.getLogger("offload")
-
-
-@dataclass(frozen=True, slots=True)
-class OffloadResult:
-    """What `Offloader.offload` did.
-
-    Attributes:
-        messages: the list to send: placeholders where items were offloaded, all else the same objects.
-        records: the record behind each placeholder that replaced an item, in order of the messages.
-        decisions: what became of every item and why, in order.
-        tokens_before: tokens of the texts of the messages as they came; images are not counted.
-        tokens_after: tokens of the texts of `messages`.
-        chars_freed: characters that left.
-        errors: what failed in this call; the items concerned are unchanged and are tried again on the
-            next call.
-    """
-
-    messages: list[Any]
-    records: list[RecordInfo]
-    decisions: list[Decision]
-    tokens_before: int
-    tokens_after: int
-    chars_freed: int
-    errors: list[OffloadError]
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What a session holds.
-
-    Attributes:
-        session: its name.
-        records: number of records.
-        chars: characters of all contents.
-        tokens: their tokens by the writers' counters.
-        stored_bytes: bytes in the store.
-        by_type: number of records per item type.
-        by_tool: number of records per tool.
-    """
-
-    session: str
-    records: int
-    chars: int
-    tokens: int
-    stored_bytes: int
-    by_type: dict[str, int]
-    by_tool: dict[str, int]
 
 
 class Offloader:
@@ -154,13 +108,23 @@ class Offloader:
         """
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
             raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+        errors: list[OffloadError] = []
         with self._lock:
-            errors: list[OffloadError] = []
-            for index in range(self._history.keep_common(messages), len(messages)):
-                self._take_in(index, messages[index], errors)
-            self._decide()
-            self._replace(errors)
-            return self._result(messages, errors)
+            try:
+                return self._turn(messages, errors)
+            except OffloadError:
+                raise
+            except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+                self._history = History()
+                self._report(_unexpected(error), errors)
+                return OffloadResult(list(messages), [], [], 0, 0, 0, errors)
+
+    def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
+        for index in range(self._history.keep_common(messages), len(messages)):
+            self._take_in(index, messages[index], errors)
+        self._decide()
+        self._replace(errors)
+        return self._result(messages, errors)
 
     def offload_text(
         self,
@@ -192,13 +156,22 @@ class Offloader:
             raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
         item = Item(None, item_type, text, tool_name, tool_use_id)
         with self._lock:
-            decision = self._judged(item, self._facts(0, item))
-            if decision.action != "offload":
+            try:
+                return self._offload_item(item)
+            except OffloadError:
+                raise
+            except Exception as error:  # noqa: BLE001 # the same
+                self._report(_unexpected(error), [])
                 return text
-            [outcome] = self._writer.write([Wanted(item, decision.item.tokens, decision.preview_chars)])
-            if isinstance(outcome, Placed):
-                return outcome.placeholder
-            return text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
+
+    def _offload_item(self, item: Item) -> str:
+        decision = self._judged(item, self._facts(0, item))
+        if decision.action != "offload":
+            return item.text
+        [outcome] = self._writer.write([Wanted(item, decision.item.tokens, decision.preview_chars)])
+        if isinstance(outcome, Placed):
+            return outcome.placeholder
+        return item.text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
@@ -376,6 +349,12 @@ def _checked_name(session: object) -> str:
     except UnicodeEncodeError:
         raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
     return session
+
+
+def _unexpected(error: Exception) -> OffloadError:
+    wrapped = OffloadError(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _truncated(text: str, preview_chars: int) -> str:

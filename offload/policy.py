@@ -9,6 +9,7 @@ to case, since one tool is `Read` to one agent and `read` to the next.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -30,6 +31,7 @@ READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep
 DEFAULT_MIN_TOKENS = 2000
 
 Action = Literal["offload", "keep", "wait"]
+_INNER = re.compile(r"(^|; )Rule(?=[.:])")
 _Size = Annotated[int, Field(strict=True, gt=0)]
 _Count = Annotated[int, Field(strict=True, ge=0)]
 
@@ -96,14 +98,14 @@ class _Model(BaseModel):
             try:
                 super().__init__(**data)
             except ValidationError as error:
-                raise PolicyError(_describe(type(self).__name__, error)) from None
+                raise PolicyError(_describe(type(self), error)) from None
 
         @classmethod
         def model_validate(cls, *args: Any, **options: Any) -> Self:
             try:
                 return super().model_validate(*args, **options)
             except ValidationError as error:
-                raise PolicyError(_describe(cls.__name__, error)) from None
+                raise PolicyError(_describe(cls, error)) from None
 
 
 class Rule(_Model):
@@ -254,11 +256,19 @@ def _matches(name: str, glob: str) -> bool:
     return fnmatchcase(name.lower(), glob.lower())
 
 
-def _describe(model: str, error: ValidationError) -> str:
+def _describe(model: type[BaseModel], error: ValidationError) -> str:
+    """Return what was wrong, each value by its path, and what would be right."""
     faults = []
     for fault in error.errors(include_url=False):
-        path = ".".join(str(p) for p in fault["loc"] if p != "[key]")
-        said = fault["msg"].removeprefix("Value error, ")
-        got = "" if fault["type"] == "value_error" else f", got {fault['input']!r:.60}"
-        faults.append(f"{path}: {said}{got}" if path else said)
-    return f"{model}: {'; '.join(faults)}"
+        path = ".".join([model.__name__, *(str(part) for part in fault["loc"] if part != "[key]")])
+        if fault["type"] == "value_error":
+            said = fault["msg"].removeprefix("Value error, ")
+            # What a rule said of itself is said of its place in the policy.
+            inner = _INNER.sub(rf"\1{path}", said)
+            faults.append(f"{path}: {said}" if inner == said else inner)
+        elif fault["type"] == "extra_forbidden":
+            known = ", ".join(model.model_fields)
+            faults.append(f"{path}: no such field, got {fault['input']!r:.60}; there are {known}")
+        else:
+            faults.append(f"{path}: {fault['msg']}, got {fault['input']!r:.60}")
+    return "; ".join(faults)

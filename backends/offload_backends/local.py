@@ -224,6 +224,8 @@ def _make_folder(path: Path, *, is_synced: bool) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
+        if path.parent.is_dir():
+            raise  # Some file systems, such as /proc, answer so where nothing can be made.
         _make_folder(path.parent, is_synced=is_synced)
         _make_folder(path, is_synced=is_synced)
         return

@@ -341,6 +341,14 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     assert everything_below(tmp_path / "root") == ["k"]
 
 
+def test_a_root_where_nothing_can_be_made_is_refused():
+    if not Path("/proc/self").exists():
+        pytest.skip("needs a file system that makes no folders, such as /proc")
+
+    with pytest.raises(StoreError, match="No such file"):
+        LocalStore("/proc/none/below").put("a", b"x")
+
+
 def test_a_root_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     store = LocalStore(str(tmp_path / "file"))

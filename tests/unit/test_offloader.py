@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -617,6 +618,31 @@ def test_any_function_counts_tokens(tmp_path):
 
     assert out.decisions[-1].item.tokens == 2500
     assert len(out.records) == 1
+
+
+class Careless:
+    """Parts of a caller's own that raise what they should not."""
+
+    url, is_shared, has_atomic_create = "careless://", False, True
+
+    def __call__(self, *_, **__):
+        raise RuntimeError("the disk is on fire")
+
+    put = get = keys = delete = render = find_ref = __call__
+
+
+@pytest.mark.parametrize("part", ["store", "token_counter", "placeholder"])
+def test_whatever_a_part_of_the_callers_own_raises_leaves_the_messages(part, caplog):
+    arguments: dict[str, Any] = {"store": "memory://", part: Careless()}
+    off = Offloader(**arguments)
+    messages = conversation()
+
+    out = off.offload(messages)
+
+    assert all(a is b for a, b in zip(out.messages, messages, strict=True))
+    assert [str(e) for e in out.errors] == ["unexpected RuntimeError: the disk is on fire"]
+    assert off.offload_text(LOG) is LOG
+    assert "Traceback" not in caplog.text
 
 
 def test_a_renderer_of_ones_own_is_used_and_understood(tmp_path):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from offload.record import RecordInfo
     from offload.registry import open_store
     from offload.results import OffloadResult, Stats
+    from offload.session import Damage
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
 
@@ -45,6 +46,7 @@ __all__ = [
     "CollisionError",
     "ConfigError",
     "CorruptError",
+    "Damage",
     "Decision",
     "ExistsError",
     "ExpiredError",
@@ -78,6 +80,7 @@ __all__ = [
 # A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
 # only passes a store on, pays for no policy and no codec. What is not listed here is an error.
 _MODULES = {
+    "Damage": "session",
     "Decision": "policy",
     "OffloadPolicy": "policy",
     "OffloadResult": "results",

@@ -9,7 +9,7 @@ import string
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from offload.record import ITEM_TYPES, ItemType, RecordInfo, encode_text
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.results import OffloadResult, Stats
-from offload.session import Placed, Session
+from offload.session import Damage, Placed, Session
 from offload.store import OffloadStore
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools, system_prompt
@@ -204,6 +204,15 @@ class Offloader:
         """Return every record of the session, oldest first, from a fresh listing of the store."""
         return self._session.infos()
 
+    def content(self, ref: str) -> Iterator[bytes]:
+        """Yield the whole content of a record in order, each chunk checked, in constant memory.
+
+        Raises:
+            NotFoundError: no such record in this session.
+            CorruptError: the record is damaged; what was yielded before is right.
+        """
+        return self._session.open(self._session.find(ref)).content.chunks_from(0)[1]
+
     def stats(self) -> Stats:
         """Return what the session holds, from a fresh listing of the store."""
         infos = self.records()
@@ -216,6 +225,14 @@ class Offloader:
             by_type=dict(Counter(i.item_type for i in infos)),
             by_tool=dict(Counter(i.tool_name for i in infos if i.tool_name is not None)),
         )
+
+    def verify(self) -> list[Damage]:
+        """Read every record of the session whole, every checksum compared; return those that are damaged.
+
+        Raises:
+            StoreError: the session could not be listed.
+        """
+        return list(self._session.verify())
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""

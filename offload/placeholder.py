@@ -73,7 +73,7 @@ class DefaultRenderer:
         """Return the placeholder: one line of facts, the preview, one line that says how to read on."""
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
         first = f"{_MARK}{_what(facts)}, {size}, id {facts.ref}]\n"
-        shown = defuse(encodable(facts.preview.text))
+        shown = defuse(encodable(facts.preview.text)).rstrip("\n")
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not shown:
             return f"{first}[Read it: {call}]"

@@ -57,6 +57,20 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Damage:
+    """A record that cannot be read back.
+
+    Attributes:
+        info: its entry in the catalog.
+        error: why: `CorruptError` for damaged bytes, `NotFoundError` if it vanished while it was read,
+            a `StoreError` if the store could not tell.
+    """
+
+    info: RecordInfo
+    error: OffloadError
+
+
+@dataclass(frozen=True, slots=True)
 class _Attempt:
     header: Header
     key: str
@@ -143,6 +157,14 @@ class Session:
         """Return the entry of every record of the session, oldest first, from a fresh listing."""
         self.catalog.load()
         return self.catalog.entries()
+
+    def verify(self) -> Iterator[Damage]:
+        """Read every record of the session whole and yield each that is damaged; one hides no other."""
+        for info in self.infos():
+            try:
+                self.load(info)
+            except OffloadError as error:
+                yield Damage(info, error)
 
     def _unknown(self, ref: str) -> NotFoundError:
         return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Annotated
 
@@ -24,7 +23,9 @@ app.command()(savings.savings)
 app.command("ls")(sessions.list_)
 app.command()(sessions.show)
 app.command()(sessions.grep)
+app.command()(sessions.cat)
 app.command()(sessions.stats)
+app.command()(sessions.verify)
 
 
 def run() -> None:
@@ -32,8 +33,6 @@ def run() -> None:
 
     A failure of ours is one line on stderr: with code 2 if the call was wrong, else with 1.
     """
-    # What the library would log of a failure is the line that is printed here.
-    logging.getLogger("offload").addHandler(logging.NullHandler())
     try:
         app()
     except OffloadError as error:

@@ -1,7 +1,8 @@
-"""`offload ls`, `show`, `grep` and `stats`: a look at what a store holds."""
+"""`offload ls`, `show`, `cat`, `grep`, `stats` and `verify`: a look at what a store holds."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -61,6 +62,36 @@ def grep(
     out.print(visible(answer), soft_wrap=True)
 
 
+def cat(
+    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
+    *,
+    store: StoreOption = None,
+    session: SessionOption = None,
+) -> None:
+    """Write the whole content of a record to standard output, byte for byte."""
+    for chunk in _open(store, session).content(ref):
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Read every record and report each that is damaged; exit with 1 if there is one."""
+    offloaders = [_open(store, session)] if session is not None else list(_all(store))
+    damaged = [
+        {"session": off.session, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
+        for off in offloaders
+        for d in off.verify()
+    ]
+    if as_json:
+        print_json(damaged)
+    elif damaged:
+        print_table(damaged, whole="ref")
+    else:
+        out.print("every record is whole")
+    if damaged:
+        raise typer.Exit(1)
+
+
 def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Count what a session holds, by type and by tool."""
     counted = to_builtins(_open(store, session).stats())
@@ -83,12 +114,16 @@ def _open(store: str | None, session: str | None) -> Offloader:
     return Offloader(opened, session=names[0])
 
 
-def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
+def _all(store: str | None) -> Iterator[Offloader]:
     opened = open_store(store)
-    for name in sessions(opened):
-        counted = Offloader(opened, session=name).stats()
+    return (Offloader(opened, session=name) for name in sessions(opened))
+
+
+def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
+    for off in _all(store):
+        counted = off.stats()
         yield {
-            "session": name,
+            "session": off.session,
             "records": counted.records,
             "chars": counted.chars,
             "tokens": counted.tokens,

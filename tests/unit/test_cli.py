@@ -177,6 +177,24 @@ def test_stats_counts_the_only_session_and_asks_which_of_several(offload: Run, s
 # Savings
 
 
+def test_cat_writes_the_content_byte_for_byte(offload: Run, store: Path) -> None:
+    [ref] = stored_refs(store, "s")
+
+    assert offload("cat", ref, "--store", store).stdout == LONG
+
+
+def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) -> None:
+    whole = offload("verify", "--store", store)
+    [path] = (store / "r" / "s").iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    damaged = offload("verify", "--store", store, "--json")
+
+    assert (whole.returncode, whole.stdout) == (0, "every record is whole\n")
+    assert damaged.returncode == 1
+    [row] = json.loads(damaged.stdout)
+    assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")
+
+
 def test_savings_tells_what_would_leave_and_stores_nothing(offload: Run, tmp_path: Path, home: Path) -> None:
     file = tmp_path / "chat.json"
     file.write_text(json.dumps(chat(LONG)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from offload import Offloader, open_store
 from offload.codec import CODECS
 from offload.index import Catalog, parse_key, record_key, session_prefix, sessions, sidecar_key
 from offload.keys import check_key
@@ -254,3 +255,13 @@ def test_a_dropped_key_is_forgotten_and_may_be_dropped_again() -> None:
     catalog.drop(key)
     catalog.drop(key)
     assert catalog.entries() == []
+
+
+def test_a_session_whose_name_is_too_long_for_a_key_is_listed_by_its_exact_name() -> None:
+    store = open_store("memory://")
+    names = {"é" * 100, "é" * 101, "short"}
+    for name in names:
+        off = Offloader(store, session=name)
+        off.offload_text("a line of output\n" * 2000)
+
+    assert set(sessions(store)) == names

@@ -18,6 +18,7 @@ import zstandard
 
 from offload import (
     ConfigError,
+    CorruptError,
     MessageError,
     NotFoundError,
     Offloader,
@@ -588,6 +589,33 @@ def test_a_damaged_record_is_refused_and_the_others_are_read(tmp_path):
 
     assert answer.startswith("Error:")
     assert OTHER[:500] in other
+
+
+def test_verify_reports_each_damaged_record_and_no_other(tmp_path):
+    off = Offloader(tmp_path, session="s")
+    out = off.offload([m for n in range(4) for m in (call(), result(f"{n}\n{LOG}"))])
+    flipped, cut = (tmp_path / out.records[n].key for n in (1, 3))
+    assert off.verify() == []
+
+    data = bytearray(flipped.read_bytes())
+    data[-200] ^= 4
+    flipped.write_bytes(data)
+    cut.write_bytes(cut.read_bytes()[:-1])
+
+    damaged = Offloader(tmp_path, session="s").verify()
+    assert {d.info.ref for d in damaged} == {out.records[1].ref, out.records[3].ref}
+    assert all(isinstance(d.error, CorruptError) and d.info.key in str(d.error) for d in damaged)
+
+
+def test_content_streams_out_what_went_in(tmp_path):
+    text = LOG * 40
+    off = Offloader(tmp_path)
+    [record] = off.offload(conversation(text)).records
+
+    chunks = list(off.content(record.ref))
+
+    assert len(chunks) > 1
+    assert b"".join(chunks).decode() == text
 
 
 def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):

@@ -211,7 +211,7 @@ class Offloader:
             NotFoundError: no such record in this session.
             CorruptError: the record is damaged; what was yielded before is right.
         """
-        return self._session.open(self._session.find(ref)).content.chunks_from(0)[1]
+        return self._session.read(ref).content.chunks_from(0)[1]
 
     def stats(self) -> Stats:
         """Return what the session holds, from a fresh listing of the store."""

@@ -24,6 +24,8 @@ from offload.store import OffloadStore, SupportsBulk
 
 # A bulk read holds at most this much at once.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
+# An open record holds 64 KiB, or its whole table if that is larger.
+_OPEN_RECORDS = 16
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -92,6 +94,7 @@ class Session:
         self._codec = codec
         # Asked once: a check against a protocol takes longer than preparing a small record.
         self._bulk = store if isinstance(store, SupportsBulk) else None
+        self._opened: dict[str, StoredRecord] = {}
         self.catalog = Catalog(store, name)
 
     def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
@@ -114,6 +117,23 @@ class Session:
         if not found:
             raise self._unknown(ref)
         return found[0]
+
+    def read(self, ref: str) -> StoredRecord:
+        """Open the record of `ref` for reading by range.
+
+        The last few stay open, since a model reads page after page: what finds a place in them is then
+        at hand. Records are never rewritten, so nothing that is held can be out of date.
+
+        Raises `NotFoundError` and `CorruptError` as `find` and `open` do.
+        """
+        info = self.find(ref)
+        record = self._opened.pop(info.key, None) or self.open(info)
+        codec = find_codec(info.key)
+        if codec is not None and codec.reads_ranges:
+            self._opened[info.key] = record
+            while len(self._opened) > _OPEN_RECORDS:
+                self._opened.pop(next(iter(self._opened)), None)
+        return record
 
     def open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:
         """Open the record of a catalog entry for reading by range; `held` is its object, if at hand.

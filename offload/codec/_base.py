@@ -31,7 +31,7 @@ class Encoded:
 
 
 class StoredRecord(Protocol):
-    """A record opened for reading; what is asked for is fetched, and nothing else."""
+    """A record opened for reading; what is asked for is fetched, and nothing else. Threads may share it."""
 
     @property
     def ref(self) -> str:
@@ -55,7 +55,10 @@ class StoredRecord(Protocol):
 
     @property
     def content(self) -> StoredContent:
-        """The content, for reading by range and line; each range is checked as it is read."""
+        """The content, for reading by range and line; each range is checked as it is read.
+
+        A new one each time, for one thread.
+        """
         ...
 
     def load(self) -> bytes:
@@ -70,11 +73,13 @@ class Codec(Protocol):
         name: what the codec is called in `Offloader(codec=…)`.
         suffix: the end of the keys that it writes.
         has_sidecar: whether the header is kept in an object of its own.
+        reads_ranges: whether an opened record fetches what it is asked for, and holds little.
     """
 
     name: str
     suffix: str
     has_sidecar: bool
+    reads_ranges: bool
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the bytes of a record."""

@@ -23,6 +23,7 @@ class DocumentCodec:
     name = "json"
     suffix = ".json"
     has_sidecar = False
+    reads_ranges = False
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the record as an indented JSON document."""

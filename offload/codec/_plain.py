@@ -18,6 +18,7 @@ class PlainCodec:
     name = "raw"
     suffix = ".txt"
     has_sidecar = True
+    reads_ranges = False
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""

@@ -66,6 +66,7 @@ class SeekableCodec:
     name = "zstd"
     suffix = ".zst"
     has_sidecar = False
+    reads_ranges = True
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the record as one zstd stream."""
@@ -136,7 +137,7 @@ class SeekableRecord:
         """What the record is; fetched on its own where the record is large."""
         return self._parse_head(self._bytes(*self._spans[0]))
 
-    @cached_property
+    @property
     def content(self) -> StoredContent:
         """The content by range; neighbouring frames come in one request of at most 8 MiB."""
         return StoredContent(self._sizes, self._read)

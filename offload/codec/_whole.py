@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate
 
@@ -24,7 +23,7 @@ class WholeRecord:
         self.counts = counts
         self._content = content
 
-    @cached_property
+    @property
     def content(self) -> StoredContent:
         """The content by range."""
         sizes = split(self._content)

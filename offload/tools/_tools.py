@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offload.codec import StoredRecord
+from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, OffloadError
 from offload.placeholder import defuse, tool_label
 from offload.record import RecordInfo, encodable
@@ -107,7 +107,7 @@ class Tools:
             raise ConfigError("give offset and limit, or start_line and end_line, not both")
         if (offset or 0) < 0 or (limit is not None and limit < 1) or (start_line or 1) < 1:
             raise ConfigError("offset counts from 0, limit and start_line from 1")
-        record = self._open(id)
+        record = self._session.read(id)
         content = record.content
         if not by_line:
             start = offset or 0
@@ -123,7 +123,7 @@ class Tools:
                 f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {record.counts.lines} lines"
             )
-        return _page(record, start, end)
+        return _page(record, content, start, end)
 
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
         """Return the last `lines` lines of a record; of lines that are too long for an answer, their end.
@@ -135,10 +135,10 @@ class Tools:
         """
         if lines < 1:
             raise ConfigError(f"lines is at least 1, not {lines}")
-        record = self._open(id)
+        record = self._session.read(id)
         content = record.content
         first = max(1, record.counts.lines - lines + 1)
-        return _page(record, content.line_start(first), content.chars, is_tail=True)
+        return _page(record, content, content.line_start(first), content.chars, is_tail=True)
 
     def grep(
         self,
@@ -180,16 +180,14 @@ class Tools:
             max_matches=min(max_matches, 100),
             room=MAX_ANSWER_CHARS - _FRAME_CHARS,
         )
-        return grep.run(infos, lambda info: self._session.open(info).content, start)
-
-    def _open(self, ref: str) -> StoredRecord:
-        return self._session.open(self._session.find(ref))
+        return grep.run(infos, lambda info: self._session.read(info.ref).content, start)
 
 
-def _page(record: StoredRecord, start: int, end: int, *, is_tail: bool = False) -> str:
+def _page(
+    record: StoredRecord, content: StoredContent, start: int, end: int, *, is_tail: bool = False
+) -> str:
     """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
-    content, counts = record.content, record.counts
-    room = MAX_ANSWER_CHARS - _FRAME_CHARS
+    counts, room = record.counts, MAX_ANSWER_CHARS - _FRAME_CHARS
     start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
     raw = content.text(start, end)
     shown = defuse(encodable(raw))

@@ -131,8 +131,11 @@ def test_a_small_read_costs_one_get(counted, proxy):
     assert proxy.methods == ["GET"]
 
     proxy.requests.clear()
-    off.tools.tail(record.ref)
-    assert proxy.methods == ["GET"]
+    counted().tools.tail(record.ref)
+    assert [("LIST" if "list-type=2" in path else method) for method, path, _ in proxy.requests] == [
+        "LIST",
+        "GET",
+    ]
 
 
 def test_a_restore_costs_one_listing_and_a_get_for_each_record(counted, proxy):
@@ -164,6 +167,21 @@ def test_a_range_of_a_large_record_costs_two_gets_and_less_than_a_mebibyte(count
     proxy.requests.clear()
     off.tools.tail(record.ref, lines=20)
     assert 1 <= len(proxy.methods) <= 2
+
+
+def test_the_next_page_of_a_record_costs_one_get_and_of_a_small_one_none(counted, proxy):
+    off = counted()
+    text = "".join(f"{n} {n * 7919 % 1_000_003}\n" for n in range(400_000))
+    small, large = off.offload(results(LOG, text)).records
+    for record in (small, large):
+        off.tools.read(record.ref, offset=0, limit=100)
+    proxy.requests.clear()
+
+    off.tools.read(small.ref, offset=9000, limit=100)
+    assert proxy.methods == []
+
+    off.tools.read(large.ref, offset=len(text) // 2, limit=8000)
+    assert proxy.methods == ["GET"]
 
 
 def test_opening_a_session_costs_one_listing_per_thousand_records(counted, proxy, s3_bucket):

@@ -1,0 +1,178 @@
+"""A store that fails when it is told to: what proves that a caller loses nothing.
+
+    store = FaultyStore(MemoryStore(), nth=3, moment="after", is_lasting=True)
+
+Run the code under test with `nth` = 1, 2, 3, … until `store.failures` stays 0: then every operation
+that it does has failed once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, get_args
+
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError
+from offload.store import OffloadStore, StoredObject
+
+Verb = Literal["put", "get", "keys", "delete"]
+Moment = Literal["before", "after", "torn"]
+
+
+class FaultyStore:
+    """Passes operations on to another store and fails one of them, or all from one on.
+
+    Safe to use from several threads. It has no bulk verbs; `FaultyBulkStore` has.
+
+    Args:
+        inner: the store that does the work.
+        nth: which operation fails, from 1. A listing counts when its first entry is asked for.
+        verb: count and fail only operations of this verb; None counts all four.
+        moment: "before" the operation reached `inner`; "after" it was applied, so that only its answer is
+            lost, of a listing after its last entry; "torn", of puts alone: half of the data is stored,
+            which no sound store does.
+        is_lasting: whether every later operation fails too, until `heal`.
+        error: what is raised.
+
+    Attributes:
+        operations: how many operations were counted.
+        failures: how many of them failed.
+
+    Raises:
+        ConfigError: a value that cannot be meant.
+    """
+
+    def __init__(
+        self,
+        inner: OffloadStore,
+        *,
+        nth: int = 1,
+        verb: Verb | None = None,
+        moment: Moment = "before",
+        is_lasting: bool = False,
+        error: type[OffloadError] = StoreUnavailableError,
+    ) -> None:
+        if nth < 1:
+            raise ConfigError(f"operations count from 1, nth is {nth}")
+        if moment not in get_args(Moment) or verb not in (None, *get_args(Verb)):
+            raise ConfigError(f"moment is one of {get_args(Moment)}, verb one of {get_args(Verb)} or None")
+        if moment == "torn" and verb not in (None, "put"):
+            raise ConfigError(f"a put can be torn, a {verb} cannot")
+        self.operations = 0
+        self.failures = 0
+        self._inner = inner
+        self._nth = nth
+        self._verb = "put" if moment == "torn" else verb
+        self._moment = moment
+        self._is_lasting = is_lasting
+        self._is_healed = False
+        self._error = error
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r})"
+
+    @property
+    def url(self) -> str:
+        """The address of the inner store."""
+        return self._inner.url
+
+    @property
+    def is_shared(self) -> bool:
+        """What the inner store says."""
+        return self._inner.is_shared
+
+    @property
+    def has_atomic_create(self) -> bool:
+        """What the inner store says."""
+        return self._inner.has_atomic_create
+
+    def heal(self) -> None:
+        """Fail no more."""
+        self._is_healed = True
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Do `OffloadStore.put`, or fail."""
+        with self._operation("put", key) as fails:
+            stored = data[: len(data) // 2] if fails and self._moment == "torn" else data
+            self._inner.put(key, stored, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Do `OffloadStore.get`, or fail."""
+        with self._operation("get", key):
+            data = self._inner.get(key, start=start, end=end)
+        return data
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Do `OffloadStore.keys`, or fail."""
+        with self._operation("keys", prefix):
+            yield from self._inner.keys(prefix, after=after)
+
+    def delete(self, key: str) -> None:
+        """Do `OffloadStore.delete`, or fail."""
+        with self._operation("delete", key):
+            self._inner.delete(key)
+
+    @contextmanager
+    def _operation(self, verb: Verb, key: str) -> Iterator[bool]:
+        """Count one operation and raise before or after it if it is to fail, which is what it gives."""
+        fails, number = self._count(verb)
+        error = self._error(f"{self.url}: {verb} of {key!r}, operation {number}, was told to fail")
+        if fails and self._moment == "before":
+            raise error
+        try:
+            yield fails
+        except OffloadError:
+            # An answer that is lost may be an error too.
+            if not fails:
+                raise
+        if fails:
+            raise error
+
+    def _count(self, verb: Verb) -> tuple[bool, int]:
+        with self._lock:
+            if self._verb not in (None, verb):
+                return False, self.operations
+            self.operations += 1
+            is_due = self.operations == self._nth or (self._is_lasting and self.operations > self._nth)
+            fails = is_due and not self._is_healed
+            self.failures += fails
+            return fails, self.operations
+
+
+class FaultyBulkStore(FaultyStore):
+    """A `FaultyStore` with bulk verbs, whatever the inner store has; each item is one operation."""
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
+        """Do `SupportsBulk.put_many`; an item that fails is told in its place."""
+        return [self._put_one(key, data) for key, data in items]
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Do `SupportsBulk.get_many`; a key that fails is told in its place."""
+        return [self._get_one(key) for key in keys]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Do `SupportsBulk.delete_many`; the first failure ends it."""
+        for key in keys:
+            self.delete(key)
+
+    def _put_one(self, key: str, data: bytes) -> OffloadError | None:
+        try:
+            self.put(key, data)
+        except OffloadError as error:
+            return error
+        return None
+
+    def _get_one(self, key: str) -> bytes | OffloadError:
+        try:
+            return self.get(key)
+        except OffloadError as error:
+            return error
+
+
+if TYPE_CHECKING:
+    from offload.store import SupportsBulk
+
+    _conforms: type[OffloadStore] = FaultyStore
+    _moves_many: type[SupportsBulk] = FaultyBulkStore

@@ -1,0 +1,133 @@
+"""Any store against a dict: random sequences of operations, shrunk to the shortest that goes wrong.
+
+class MyMachine(StoreMachine):
+    def make_store(self):
+        return MyStore(f"my://{uuid.uuid4()}")
+
+TestMyStore = MyMachine.TestCase
+"""
+
+from __future__ import annotations
+
+from operator import mul
+from typing import cast
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from offload.errors import ExistsError, NotFoundError
+from offload.registry import open_store
+from offload.store import OffloadStore, SupportsBulk
+
+# Few, so that operations meet; none of the first is one of the last: on a file system no folder is a file.
+_FOLDERS = ("a", "a-", "a.b", "a=", "b~")
+_NAMES = ("0", "c", "c.d", "c~1", "con")
+
+keys = st.lists(st.sampled_from(_FOLDERS), max_size=2).flatmap(
+    lambda folders: st.sampled_from(_NAMES).map(lambda name: "/".join([*folders, name]))
+)
+contents = st.builds(mul, st.binary(min_size=1, max_size=8), st.sampled_from((0, 1, 2, 9000)))
+prefixes = st.sampled_from(("", "a", "a/", "a-", "a./", "a/c", "b~/", "c", "z")) | keys
+places = st.just("") | st.sampled_from(("a", "a/", "a/c", "a0", "b", "zz")) | keys
+ranges = st.one_of(
+    st.tuples(st.integers(-40, -1), st.none()),
+    st.tuples(st.integers(0, 40), st.none() | st.integers(0, 40)),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives a store and a dict by the same operations and compares every answer.
+
+    Subclass it and give `make_store`. `hypothesis.stateful.run_state_machine_as_test` runs it where
+    fixtures are needed.
+    """
+
+    def make_store(self) -> OffloadStore:
+        """Return an empty store."""
+        raise NotImplementedError("give the machine a method `make_store` that returns an empty store")
+
+    def reopen_store(self, store: OffloadStore) -> OffloadStore:
+        """Return another store of the same objects; by default what the URL opens."""
+        return open_store(store.url)
+
+    @initialize()
+    def _begin(self) -> None:
+        self.store = self.make_store()
+        self.model: dict[str, bytes] = {}
+
+    @rule(key=keys, data=contents)
+    def create(self, key: str, data: bytes) -> None:
+        """A key is written once."""
+        if key in self.model:
+            with pytest.raises(ExistsError):
+                self.store.put(key, data)
+        else:
+            self.store.put(key, data)
+            self.model[key] = data
+
+    @rule(key=keys, data=contents)
+    def overwrite(self, key: str, data: bytes) -> None:
+        """An overwrite replaces the whole object."""
+        self.store.put(key, data, overwrite=True)
+        self.model[key] = data
+
+    @rule(key=keys)
+    def delete(self, key: str) -> None:
+        """A deleted key is gone, an absent one no error."""
+        self.store.delete(key)
+        self.model.pop(key, None)
+
+    @rule(key=keys, part=ranges)
+    def read(self, key: str, part: tuple[int, int | None]) -> None:
+        """A range is what slicing gives, of an absent key an error."""
+        start, end = part
+        if key in self.model:
+            assert self.store.get(key, start=start, end=end) == self.model[key][start:end]
+        else:
+            with pytest.raises(NotFoundError):
+                self.store.get(key, start=start, end=end)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), part=ranges)
+    def read_what_is_there(self, data: st.DataObject, part: tuple[int, int | None]) -> None:
+        """The same for a key that is there."""
+        self.read(data.draw(st.sampled_from(sorted(self.model))), part)
+
+    @rule(prefix=prefixes, after=places)
+    def list_some(self, prefix: str, after: str) -> None:
+        """A listing holds what matches, in order, with its size."""
+        listed = [(found.key, found.size) for found in self.store.keys(prefix, after=after)]
+        assert listed == [
+            (key, len(self.model[key]))
+            for key in sorted(self.model)
+            if key.startswith(prefix) and key > after
+        ]
+
+    @precondition(lambda self: isinstance(self.store, SupportsBulk))
+    @rule(items=st.lists(st.tuples(keys, contents), max_size=4, unique_by=lambda item: item[0]))
+    def create_many(self, items: list[tuple[str, bytes]]) -> None:
+        """In bulk a taken key is told in its place, and the others are written."""
+        outcomes = cast("SupportsBulk", self.store).put_many(items)
+        assert [isinstance(o, ExistsError) for o in outcomes] == [key in self.model for key, _ in items]
+        self.model = {**dict(items), **self.model}
+
+    @precondition(lambda self: isinstance(self.store, SupportsBulk))
+    @rule(wanted=st.lists(keys, max_size=4))
+    def read_many(self, wanted: list[str]) -> None:
+        """In bulk an absent key is told in its place."""
+        outcomes = cast("SupportsBulk", self.store).get_many(wanted)
+        answers = [None if isinstance(o, NotFoundError) else o for o in outcomes]
+        assert answers == [self.model.get(key) for key in wanted]
+
+    @rule()
+    def reopen(self) -> None:
+        """What was written is there for whoever opens the store next."""
+        self.store = self.reopen_store(self.store)
+
+    def teardown(self) -> None:
+        """Compare everything once more, as the store now is."""
+        if hasattr(self, "store"):
+            self.list_some("", "")
+            for key, data in self.model.items():
+                assert self.store.get(key) == data

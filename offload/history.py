@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offload.messages import Item
@@ -107,8 +107,7 @@ class History:
     def keep_common(self, messages: Sequence[Any]) -> int:
         """Forget what does not stand at the beginning of `messages`; return how many entries are kept.
 
-        A message that was edited in place counts as another message if one of its items is replaced, or
-        if it was the last one: that is where callers add blocks.
+        A message that was edited in place counts as another message if it is watched.
         """
         kept = self._common(messages)
         if kept < len(self.entries):
@@ -116,36 +115,53 @@ class History:
         return kept
 
     def add(self, entry: Entry) -> None:
-        """Append an entry, which becomes the last message; its items are open."""
-        last = len(self.entries) - 1
-        if last >= 0 and self.entries[last].output is None:
-            self._snapshots.pop(last, None)
+        """Append an entry; its items are open."""
+        index = len(self.entries)
         self.entries.append(entry)
         self._messages.append(entry.message)
-        self._snapshots[last + 1] = _snapshot(entry.message)
         self.tokens += entry.tokens
         self.tool_names.update(entry.calls)
         for slot in entry.slots:
             slot.number = len(self.decisions)
             self.decisions.append(slot.decision)
-            self.open_slots.append((last + 1, slot))
+            self.open_slots.append((index, slot))
 
     def decide(self, slot: Slot, decision: Decision) -> None:
         """Note what became of an item."""
         slot.decision = decision
         self.decisions[slot.number] = decision
 
+    def put_back(self, slot: Slot, reason: str) -> None:
+        """Note that an item stands in its message as it came after all."""
+        slot.text, slot.info, slot.is_settled = slot.item.text, None, True
+        decision = replace(slot.decision, action="keep", reason=reason, ref=None)
+        self.decide(slot, replace(decision, tokens_after=decision.item.tokens))
+
     def mark_replaced(self, index: int) -> None:
         """Note that the entry at `index` has an output of its own."""
         if index not in self._replaced:
             insort(self._replaced, index)
-            self._snapshots[index] = _snapshot(self.entries[index].message)
+
+    def watch(self) -> None:
+        """End a turn: remember how those messages look whose edit in place must not pass unseen.
+
+        These are the last one, where callers add blocks, and all with an item that is or may be replaced.
+        """
+        watched = {len(self.entries) - 1, *self._replaced, *(i for i, _ in self.open_slots)}
+        self._snapshots = {
+            i: self._snapshots[i] if i in self._snapshots else _snapshot(self._messages[i])
+            for i in watched
+            if i >= 0
+        }
 
     def output(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the replaced ones in place; all others are the same objects."""
+        """Return `messages` with the replaced ones in place; all others are the same objects.
+
+        The replaced ones are the caller's own: what it does to them is not seen again.
+        """
         out = list(messages)
         for i in self._replaced:
-            out[i] = self.entries[i].output
+            out[i] = _snapshot(self.entries[i].output)
         return out
 
     def replaced_slots(self) -> list[Slot]:
@@ -170,14 +186,21 @@ class History:
         self.open_slots = [(i, s) for i, s in self.open_slots if i < length]
         self._replaced = [i for i in self._replaced if i < length]
         self._snapshots = {i: s for i, s in self._snapshots.items() if i < length}
-        if self.entries:
-            self._snapshots[length - 1] = _snapshot(self._messages[-1])
 
 
 def _snapshot(thing: Any) -> Any:
-    """Copy the containers of a message, so that an edit in place shows; texts and objects are shared."""
+    """Copy the containers of a message, so that an edit in place shows; texts are shared."""
+    try:
+        return _copied(thing)
+    except RecursionError:
+        return thing
+
+
+def _copied(thing: Any) -> Any:
     if isinstance(thing, dict):
-        return {key: _snapshot(value) for key, value in thing.items()}
+        return {key: _copied(value) for key, value in thing.items()}
     if isinstance(thing, list):
-        return [_snapshot(value) for value in thing]
-    return thing
+        return [_copied(value) for value in thing]
+    if isinstance(thing, tuple):
+        return tuple(_copied(value) for value in thing) if type(thing) is tuple else thing
+    return thing.model_copy(deep=True) if hasattr(thing, "model_copy") else thing

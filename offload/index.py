@@ -17,7 +17,7 @@ import msgspec
 
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
-from offload.keys import decode_part, encode_part, is_hashed
+from offload.keys import check_key, decode_part, encode_part, is_hashed
 from offload.record import Counts, Header, RecordInfo
 from offload.store import OffloadStore, StoredObject
 
@@ -39,7 +39,10 @@ def record_key(header: Header, counts: Counts, suffix: str) -> str:
     """Return the key of a record: everything that a listing needs to know about it."""
     tool = "" if header.tool_name is None else encode_part(header.tool_name)
     name = f"{header.ref}~{header.item_type}~{tool}~{counts.chars}~{counts.tokens}{suffix}"
-    return session_prefix(header.session) + name
+    key = check_key(session_prefix(header.session) + name)
+    if not _KEY.fullmatch(key):
+        raise InvalidKeyError(f"{key} would not be found again in a listing")
+    return key
 
 
 def sidecar_key(key: str) -> str:
@@ -112,10 +115,10 @@ class Catalog:
         self.is_loaded = False
 
     def add(self, info: RecordInfo) -> None:
-        """Remember a record. What was known of the same key beyond a listing is kept."""
+        """Remember a record. What was known of it beyond a listing is kept; the time is the store's."""
         known = self._entries.get(info.key)
-        if known is not None and known.lines is not None and info.lines is None:
-            return
+        if known is not None and info.lines is None:
+            info = msgspec.structs.replace(known, created_at=info.created_at, stored_bytes=info.stored_bytes)
         self._entries[info.key] = info
         keys = self._keys_of.setdefault(info.ref, [])
         if info.key not in keys:
@@ -141,16 +144,25 @@ class Catalog:
         """Return the entries of `ref` that are known without asking the store, in key order."""
         return [self._entries[key] for key in self._keys_of.get(ref, ())]
 
-    def find(self, ref: str) -> list[RecordInfo]:
-        """Return the entries of `ref` in key order; an unknown one costs one listing by its prefix."""
-        if not self.known(ref):
+    def find(self, ref: str, *, is_fresh: bool = False) -> list[RecordInfo]:
+        """Return the entries of `ref` in key order.
+
+        An unknown one costs one listing by its prefix, and so does a known one with `is_fresh`: another
+        writer may have stored the same item under another key.
+        """
+        if is_fresh or not self.known(ref):
             for info in self._list(session_prefix(self._session) + ref + "~"):
                 self.add(info)
         return self.known(ref)
 
     def entries(self) -> list[RecordInfo]:
-        """Return every known entry, oldest first."""
-        return sorted(self._entries.values(), key=lambda i: (i.created_at, i.key))
+        """Return the entry of every known ref, oldest first; of several keys the first in key order."""
+        first = (self._entries[keys[0]] for keys in self._keys_of.values() if keys)
+        return sorted(first, key=lambda info: (info.created_at, info.key))
+
+    def objects(self) -> list[RecordInfo]:
+        """Return an entry for every known key, in key order."""
+        return [self._entries[key] for key in sorted(self._entries)]
 
     def _list(self, prefix: str) -> Iterator[RecordInfo]:
         infos = (parse_key(stored) for stored in self._store.keys(prefix))

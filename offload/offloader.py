@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import string
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,15 +21,13 @@ from offload.record import ITEM_TYPES, ItemType, RecordInfo, encode_text
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.results import OffloadResult, Stats
-from offload.session import Damage, Placed, Session
+from offload.session import Damage, Placed, Session, check_name, new_name
 from offload.store import OffloadStore
-from offload.tokens import TokenCounter, estimate_tokens
+from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import Tools, system_prompt
 from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
 OnError = Literal["keep", "raise", "truncate"]
-
-_MAX_NAME_CHARS = 1000
 
 _log = logging.getLogger("offload")
 
@@ -76,12 +71,14 @@ class Offloader:
             raise ConfigError(f"on_error is one of {get_args(OnError)}, not {on_error!r}")
         if policy is not None and not isinstance(policy, OffloadPolicy):
             raise ConfigError(f"policy is an OffloadPolicy, not {type(policy).__name__}")
+        if placeholder is not None and not isinstance(placeholder, PlaceholderRenderer):
+            raise ConfigError(f"placeholder has render and find_ref, {type(placeholder).__name__} has not")
         self.policy = OffloadPolicy() if policy is None else policy
         self.store = open_store(store, storage_options=storage_options)
-        self.session = new_session_name() if session is None else _checked_name(session)
+        self.session = new_name() if session is None else check_name(session)
         self._on_error = on_error
         self._renderer = DefaultRenderer() if placeholder is None else placeholder
-        self._count_tokens = estimate_tokens if token_counter is None else token_counter
+        self._count_tokens = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
         self._session = Session(self.store, self.session, get_codec(codec))
         self._writer = ItemWriter(self._session, self._renderer, self._count_tokens, self.policy.min_saving)
         self._restorer = Restorer(self._session, self._renderer)
@@ -106,24 +103,24 @@ class Offloader:
             MessageError: `messages` is no list; or, with `on_error="raise"`, one of them is malformed.
             OffloadError: with `on_error="raise"`, what the store raised.
         """
-        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-            raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+        given = _as_list(messages)
         errors: list[OffloadError] = []
         with self._lock:
             try:
-                return self._turn(messages, errors)
-            except OffloadError:
-                raise
-            except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+                return self._turn(given, errors)
+            except Exception as error:  # a part of the caller's own may raise anything
+                if self._on_error == "raise":
+                    raise
                 self._history = History()
                 self._report(_unexpected(error), errors)
-                return OffloadResult(list(messages), [], [], 0, 0, 0, errors)
+                return OffloadResult(given, [], [], 0, 0, 0, errors)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
         for index in range(self._history.keep_common(messages), len(messages)):
             self._take_in(index, messages[index], errors)
         self._decide()
         self._replace(errors)
+        self._history.watch()
         return self._result(messages, errors)
 
     def offload_text(
@@ -154,13 +151,15 @@ class Offloader:
             raise ConfigError(f"text is a str, not {type(text).__name__}")
         if item_type not in ITEM_TYPES:
             raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
-        item = Item(None, item_type, text, tool_name, tool_use_id)
+        for name in (tool_name, tool_use_id):
+            if name is not None and not isinstance(name, str):
+                raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
         with self._lock:
             try:
-                return self._offload_item(item)
-            except OffloadError:
-                raise
-            except Exception as error:  # noqa: BLE001 # the same
+                return self._offload_item(Item(None, item_type, text, tool_name, tool_use_id))
+            except Exception as error:  # the same
+                if self._on_error == "raise":
+                    raise
                 self._report(_unexpected(error), [])
                 return text
 
@@ -181,12 +180,14 @@ class Offloader:
         left as it is.
 
         Raises:
+            MessageError: `messages` is no list.
             NotFoundError: a record vanished while it was read.
             CorruptError: a record is damaged.
             StoreError: the store could not be read.
         """
+        given = _as_list(messages)
         with self._lock:
-            return self._restorer.restore(messages)
+            return self._restorer.restore(given)
 
     async def aoffload(self, messages: Sequence[Any]) -> OffloadResult:
         """Do what `offload` does, in a thread."""
@@ -244,8 +245,8 @@ class Offloader:
         try:
             is_answer = role_of(message, f"messages[{index}]") == "assistant"
             scan = adapter_for(message).scan(message, f"messages[{index}]", history.tool_names)
-        except MessageError as error:
-            self._report(error, errors)
+        except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
+            self._report(_malformed(error, index), errors)
             is_answer, scan = False, Scan()
         slots = [Slot(item, self.policy.decide(self._facts(index, item)), item.text) for item in scan.items]
         fixed = sum(self._count_tokens(text) for text in scan.texts)
@@ -294,7 +295,7 @@ class Offloader:
                 self._apply(slot, outcome, errors)
         finally:
             for index in dict.fromkeys(i for i, slot in due if slot.is_replaced):
-                self._render_output(index)
+                self._render_output(index, errors)
             history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
 
     def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:
@@ -326,13 +327,21 @@ class Offloader:
         if self._on_error == "raise":
             raise error
 
-    def _render_output(self, index: int) -> None:
+    def _render_output(self, index: int, errors: list[OffloadError]) -> None:
+        """Give a message its output; one that cannot be copied with a change stays as it is."""
         entry = self._history.entries[index]
         adapter = adapter_for(entry.message)
-        entry.output = entry.message
-        for slot in entry.slots:
-            if slot.is_replaced:
-                entry.output = adapter.replace(entry.output, slot.item.block, slot.text)
+        output = entry.message
+        try:
+            for slot in entry.slots:
+                if slot.is_replaced:
+                    output = adapter.replace(output, slot.item.block, slot.text)
+        except Exception as error:  # noqa: BLE001 # the same
+            for slot in entry.slots:
+                self._history.put_back(slot, "its message takes no other text")
+            self._report(_malformed(error, index), errors)
+            return
+        entry.output = output
         self._history.mark_replaced(index)
 
     def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
@@ -349,32 +358,27 @@ class Offloader:
         )
 
 
-def new_session_name() -> str:
-    """Return a name that no other session has: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
-    letters = string.ascii_lowercase + string.digits
-    random = "".join(secrets.choice(letters) for _ in range(6))
-    return f"session_{time.strftime('%Y%m%d_%H%M%S')}_{random}"
-
-
-def _checked_name(session: object) -> str:
-    if not isinstance(session, str) or not 1 <= len(session) <= _MAX_NAME_CHARS:
-        raise ConfigError(
-            f"a session's name is a text of 1 to {_MAX_NAME_CHARS} characters, not {session!r:.60}"
-        )
-    try:
-        session.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
-    return session
-
-
-def _unexpected(error: Exception) -> OffloadError:
-    wrapped = OffloadError(f"unexpected {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
-
-
 def _truncated(text: str, preview_chars: int) -> str:
     preview = head_tail(text, preview_chars).text
     cut = f"{preview}\n[Cut: the rest of {len(text)} characters could not be stored.]"
     return cut if len(cut) < len(text) else text
+
+
+def _as_list(messages: Sequence[Any]) -> list[Any]:
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+    return list(messages)
+
+
+def _malformed(error: Exception, index: int) -> MessageError:
+    if isinstance(error, MessageError):
+        return error
+    return MessageError(f"messages[{index}]: {type(error).__name__}: {error}")
+
+
+def _unexpected(error: Exception) -> OffloadError:
+    if isinstance(error, OffloadError):
+        return error
+    wrapped = OffloadError(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

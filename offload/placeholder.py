@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from offload.preview import Preview
 from offload.record import encodable
@@ -16,8 +16,8 @@ from offload.record import encodable
 _MARK = "[Offloaded: "
 _FIRST_LINE = re.compile(r"\[Offloaded: [^\n]{1,200} id ([a-z]{10,20})\]\n")
 _LOOK_ALIKE = re.compile(r"\[(?=Offloaded: )")
-_PLAIN_NAME = re.compile(r"[\w.:/-]{1,64}", re.ASCII)
-_LABEL_CHARS = 80
+_PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
+_LABEL_CHARS = 40
 _WORDS = {
     "user_message": "user text",
     "assistant_message": "assistant text",
@@ -48,6 +48,7 @@ class PlaceholderFacts:
     preview: Preview
 
 
+@runtime_checkable
 class PlaceholderRenderer(Protocol):
     """Makes placeholders, and finds the ref in one.
 
@@ -95,9 +96,8 @@ def defuse(text: str) -> str:
 
 def tool_label(name: str) -> str:
     """Return a tool's name as it may stand in a line of ours: whatever it holds, it ends nothing there."""
-    if _PLAIN_NAME.fullmatch(name):
-        return name
-    return ascii(name)[:_LABEL_CHARS].replace("[", "(").replace("]", ")")
+    shown = name if _PLAIN_NAME.fullmatch(name) else ascii(name).replace("[", "(").replace("]", ")")
+    return shown if len(shown) <= _LABEL_CHARS else shown[: _LABEL_CHARS - 3] + "..."
 
 
 def _what(facts: PlaceholderFacts) -> str:

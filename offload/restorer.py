@@ -31,7 +31,8 @@ class Restorer:
         """Return, by ref, the records that texts among `items` claim to stand for."""
         refs = {ref for item in items if (ref := self._renderer.find_ref(item.text)) is not None}
         catalog = self._session.catalog
-        if not all(catalog.known(ref) for ref in refs):
+        if refs:
+            # Another writer may have stored an item that is known here under another key as well.
             catalog.load()
         infos = [info for ref in sorted(refs) for info in catalog.known(ref)]
         claims: dict[str, list[tuple[Header, bytes]]] = {}

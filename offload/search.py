@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, get_args
 
 from offload.errors import ConfigError
 from offload.record import encode_text
@@ -58,6 +58,8 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
         ConfigError: an expression that RE2 does not take, with its reason, or that matches the empty
             text, or a pattern that is empty or too long.
     """
+    if mode not in get_args(Mode):
+        raise ConfigError(f"mode is one of {', '.join(get_args(Mode))}, not {mode!r:.40}")
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
         raise ConfigError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
     if mode == "literal" and not ignore_case:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeGuard
 
 from offload.codec import Codec, Content, Encoded, Fetch, StoredRecord, find_codec, parse_sidecar
-from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
+from offload.errors import CollisionError, ConfigError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import Catalog, record_key, sidecar_key
-from offload.keys import check_key
 from offload.record import (
     MAX_REF_LETTERS,
     REF_LETTERS,
@@ -26,6 +28,7 @@ from offload.store import OffloadStore, SupportsBulk
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
 # An open record holds 64 KiB, or its whole table if that is larger.
 _OPEN_RECORDS = 16
+_MAX_NAME_CHARS = 1000
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -173,14 +176,21 @@ class Session:
             for info in group:
                 yield self._load(info, held.get(info.key))
 
+    def headers(self, ref: str) -> Iterator[Header]:
+        """Yield the header of every record that stands under `ref`; those that cannot be read are none."""
+        for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
+            with suppress(NotFoundError, CorruptError):
+                yield self.open(info).header
+
     def infos(self) -> list[RecordInfo]:
         """Return the entry of every record of the session, oldest first, from a fresh listing."""
         self.catalog.load()
         return self.catalog.entries()
 
     def verify(self) -> Iterator[Damage]:
-        """Read every record of the session whole and yield each that is damaged; one hides no other."""
-        for info in self.infos():
+        """Read every object of the session whole and yield each that is damaged; one hides no other."""
+        self.catalog.load()
+        for info in self.catalog.objects():
             try:
                 self.load(info)
             except OffloadError as error:
@@ -205,7 +215,7 @@ class Session:
             placeholder=draft.render(ref),
             form=draft.form,
         )
-        key = check_key(record_key(header, counts, self._codec.suffix))
+        key = record_key(header, counts, self._codec.suffix)
         return _Attempt(header, key, self._codec.encode(header, draft.content))
 
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
@@ -246,13 +256,14 @@ class Session:
     def _settle(
         self, draft: Draft, attempt: _Attempt, outcome: _Attempt | OffloadError
     ) -> Placed | OffloadError:
-        """Turn the outcome of a create into a placed record: adopt our own, lengthen past another's."""
+        """Turn the outcome of a create into a placed record: adopt our own, lengthen past any other."""
         letters = REF_LETTERS
         while isinstance(outcome, ExistsError) and letters < MAX_REF_LETTERS:
             letters += 1
             try:
                 return self._adopt(attempt, outcome)
-            except CollisionError:
+            except (CollisionError, CorruptError):
+                # Another's, or a torn one that nobody can read: neither is overwritten.
                 attempt = self._attempt(draft, letters)
             except NotFoundError:
                 pass  # It was collected meanwhile: the key is free again.
@@ -313,6 +324,26 @@ def _fetch_from(data: bytes) -> Fetch:
         return data[start:end]
 
     return fetch
+
+
+def new_name() -> str:
+    """Return a name that no other session has: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
+    letters = string.ascii_lowercase + string.digits
+    random = "".join(secrets.choice(letters) for _ in range(6))
+    return f"session_{time.strftime('%Y%m%d_%H%M%S')}_{random}"
+
+
+def check_name(session: object) -> str:
+    """Return `session` if it can name a session. Raises `ConfigError` if it cannot."""
+    if not isinstance(session, str) or not 1 <= len(session) <= _MAX_NAME_CHARS:
+        raise ConfigError(
+            f"a session's name is a text of 1 to {_MAX_NAME_CHARS} characters, not {session!r:.60}"
+        )
+    try:
+        session.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
+    return session
 
 
 def is_ref(text: object) -> TypeGuard[str]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import string
 from typing import Protocol, runtime_checkable
 
+from offload.errors import ConfigError
+
 _LOWER, _UPPER, _DIGIT, _PUNCT, _NEWLINE, _WIDE = b"lUdpnw"
 _WEIGHTS = {_LOWER: 0.275, _UPPER: 1.0, _DIGIT: 0.87, _PUNCT: 0.161, _NEWLINE: 1.731, _WIDE: 0.251}
 _SAMPLED_CHARS = 16 * 1024
@@ -63,3 +65,22 @@ def estimate_tokens(text: str) -> int:
 def _weigh(text: str) -> float:
     classes = text.encode("utf-8", "surrogatepass").translate(_CLASSES)
     return sum(weight * classes.count(kind) for kind, weight in _WEIGHTS.items())
+
+
+def in_whole_numbers(counter: TokenCounter) -> TokenCounter:
+    """Return `counter` with its answers rounded and never negative, as the keys of records hold them.
+
+    Raises:
+        ConfigError: `counter` is no function; the function that is returned raises it for an answer
+            that is no number.
+    """
+    if not callable(counter):
+        raise ConfigError(f"token_counter is a function, not {type(counter).__name__}")
+
+    def count(text: str) -> int:
+        tokens = counter(text)
+        if not isinstance(tokens, int | float):
+            raise ConfigError(f"token_counter returns a number, not {type(tokens).__name__}")
+        return max(0, round(tokens))
+
+    return count

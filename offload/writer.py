@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from offload.codec import Content
-from offload.errors import OffloadError, StoreUnavailableError
+from offload.errors import (
+    ConfigError,
+    OffloadError,
+    StoreError,
+    StoreMissingError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
 from offload.preview import head_tail
@@ -69,6 +76,7 @@ class ItemWriter:
         self._min_saving = min_saving
         self._placed: dict[_Identity, Placed] = {}
         self._placeholders: set[str] = set()
+        self._refused: set[int] = set()
 
     def knows(self, text: str) -> bool:
         """Tell whether `text` is a placeholder that was made or proven here."""
@@ -86,24 +94,27 @@ class ItemWriter:
         ref = self._renderer.find_ref(item.text)
         if ref is None:
             return False
+        if hash(item.text) in self._refused:
+            return False
         try:
-            header = self._session.open(self._session.find(ref)).header
-        except OffloadError:
+            is_ours = any(stands_for(header, item) for header in self._session.headers(ref))
+        except StoreError:
             return False
-        if not stands_for(header, item):
-            return False
-        self._placeholders.add(item.text)
-        return True
+        if is_ours:
+            self._placeholders.add(item.text)
+        else:
+            self._refused.add(hash(item.text))
+        return is_ours
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
         """Yield the outcome for each wanted item, in order.
 
-        Once the store is found unavailable the rest is not tried: one deadline is waited for, not many.
+        Once the store as a whole is found to fail the rest is not tried: one deadline is waited for.
         """
-        failure: StoreUnavailableError | None = None
+        failure: StoreError | None = None
         for batch in _batches(wanted):
             for outcome in [failure] * len(batch) if failure else self._write_batch(batch):
-                if isinstance(outcome, StoreUnavailableError):
+                if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failure = outcome
                 yield outcome
 
@@ -134,6 +145,8 @@ class ItemWriter:
             return self._renderer.render(facts)
 
         placeholder = render(_SOME_REF)
+        if self._renderer.find_ref(placeholder) != _SOME_REF:
+            raise ConfigError("the placeholder's renderer does not find the ref in what it rendered")
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
             return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")

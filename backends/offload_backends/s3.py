@@ -23,6 +23,8 @@ from offload.errors import (
     NotFoundError,
     OffloadError,
     StoreError,
+    StoreMissingError,
+    StoreUnavailableError,
 )
 from offload.keys import check_key
 from offload.store import StoredObject
@@ -206,14 +208,22 @@ def _md5(data: bytes) -> str:
 
 
 async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
-    """Return each call's result or error in order, running a bounded number of them at a time."""
+    """Return each call's result or error in order, running a bounded number of them at a time.
+
+    Once the bucket as a whole is found to fail the rest is not tried: one deadline is waited for.
+    """
     gate = asyncio.Semaphore(_CONCURRENT)
+    failures: list[OffloadError] = []
 
     async def one(call: Callable[[], Coroutine[Any, Any, T]]) -> T | OffloadError:
         async with gate:
+            if failures:
+                return failures[0]
             try:
                 return await call()
             except OffloadError as error:
+                if isinstance(error, StoreUnavailableError | StoreMissingError):
+                    failures.append(error)
                 return error
 
     return await asyncio.gather(*map(one, calls))

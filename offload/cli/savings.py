@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import track
 
-from offload import Decision, MessageError, Offloader
+from offload import ConfigError, Decision, MessageError, Offloader
 from offload.cli.terminal import (
     JsonOption,
     StoreOption,
@@ -75,7 +75,7 @@ def _results(files: list[Path], store: str | None) -> Iterator[_Outcome | _Skipp
         try:
             for transcript in load(file):
                 yield _measure(file, transcript, store)
-        except MessageError as error:
+        except (MessageError, ConfigError) as error:
             err.print(f"offload: skipped {one_line(file)}: {one_line(error)}", soft_wrap=True)
             yield _Skipped(file, str(error))
 

@@ -105,7 +105,10 @@ def _open(store: str | None, session: str | None) -> Offloader:
     """Open the session that is named, or else the only one that the store holds."""
     opened = open_store(store)
     if session is not None:
-        return Offloader(opened, session=session)
+        named = Offloader(opened, session=session)
+        if not named.records():
+            raise NotFoundError(f"{opened.url} holds no session {session!r} (offload ls)")
+        return named
     names = list(islice(sessions(opened), 2))
     if not names:
         raise NotFoundError(f"{opened.url} holds no session yet")
@@ -132,7 +135,7 @@ def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _records(store: str | None, session: str) -> Iterator[dict[str, Any]]:
-    for info in Offloader(store, session=session).records():
+    for info in _open(store, session).records():
         yield {
             "ref": info.ref,
             "type": info.item_type,

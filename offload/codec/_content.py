@@ -166,7 +166,10 @@ class StoredContent:
 
     def _decode(self, chunk: int) -> str:
         self._hold(chunk, chunk + 1)
-        text = decode_text(self._held[chunk])
+        try:
+            text = decode_text(self._held[chunk])
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"chunk {chunk} is no text: {error}") from error
         chars = self._chars[chunk + 1] - self._chars[chunk]
         newlines = self._newlines[chunk + 1] - self._newlines[chunk]
         if (len(text), text.count("\n")) != (chars, newlines):

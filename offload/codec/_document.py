@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -33,8 +34,7 @@ class DocumentCodec:
             "item_type": header.item_type,
             "offloaded_at": int(header.created_at),
             "metadata": {"tool_name": header.tool_name},
-            "header": msgspec.to_builtins(header),
-            "counts": msgspec.to_builtins(content.counts),
+            **sealed(header, content.counts),
             **_content_fields(content.data),
         }
         return Encoded(json.dumps(document, ensure_ascii=False, indent=2).encode())
@@ -64,10 +64,22 @@ def _content_of(document: dict[str, Any]) -> bytes:
         raise CorruptError(f"the content of a JSON record cannot be read: {error}") from error
 
 
+def sealed(header: Header, counts: Counts) -> dict[str, Any]:
+    """Return the fields that hold `header` and `counts`, and the seal that finds damage to them."""
+    fields = {"header": msgspec.to_builtins(header), "counts": msgspec.to_builtins(counts)}
+    return {**fields, "seal": _seal(fields)}
+
+
+def _seal(document: dict[str, Any]) -> str:
+    """Return the SHA-256 of header and counts as JSON with sorted keys and no blanks."""
+    fields = {name: document.get(name) for name in ("header", "counts")}
+    return sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
 def parse_document(data: bytes) -> tuple[dict[str, Any], Header, Counts]:
     """Return a JSON object and the two structures it keeps under "header" and "counts".
 
-    Raises `CorruptError` if `data` is no such object.
+    Raises `CorruptError` if `data` is no such object, or its seal is not theirs.
     """
     try:
         document = json.loads(data)
@@ -75,6 +87,8 @@ def parse_document(data: bytes) -> tuple[dict[str, Any], Header, Counts]:
         raise CorruptError(f"a JSON record cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise CorruptError("a JSON record is not an object")
+    if document.get("seal") != _seal(document):
+        raise CorruptError("the header of a record does not match its seal")
     try:
         header = msgspec.convert(document.get("header"), Header)
         counts = msgspec.convert(document.get("counts"), Counts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
+import json
 
 from offload.codec._base import Encoded, Fetch
 from offload.codec._content import Content
-from offload.codec._document import parse_document
+from offload.codec._document import parse_document, sealed
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
 from offload.record import Header
@@ -22,8 +22,8 @@ class PlainCodec:
 
     def encode(self, header: Header, content: Content) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""
-        sidecar = {"header": header, "counts": content.counts}
-        return Encoded(content.data, msgspec.json.format(msgspec.json.encode(sidecar)))
+        sidecar = json.dumps(sealed(header, content.counts), ensure_ascii=False, indent=2)
+        return Encoded(content.data, sidecar.encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check both objects."""

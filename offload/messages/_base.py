@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -146,3 +147,11 @@ def blocks_of(content: Any, where: str) -> list[Any]:
     if not isinstance(content, list | tuple):
         raise MessageError(f"{where}: expected a string or a list of blocks, got {type(content).__name__}")
     return list(content)
+
+
+def json_text(value: Any) -> str:
+    """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return ""

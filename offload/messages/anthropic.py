@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from offload.messages._base import (
     blocks_of,
     changed,
     get,
+    json_text,
     like,
     role_of,
     text_of,
@@ -56,7 +56,7 @@ class AnthropicAdapter:
                 scan.items.extend(_tool_result(block, i, place, tool_names))
             elif kind == "tool_use":
                 scan.calls[str(get(block, "id"))] = str(get(block, "name"))
-                scan.texts.append(_json(get(block, "input")))
+                scan.texts.append(json_text(get(block, "input")))
             elif kind == "thinking":
                 scan.texts.append(str(get(block, "thinking") or ""))
         return scan
@@ -80,14 +80,6 @@ def _edited(message: Any, block: int | None, text: str, edit_result: Callable[[A
     else:
         blocks[block] = changed(old, "text", text)
     return changed(message, "content", like(get(message, "content"), blocks))
-
-
-def _json(value: Any) -> str:
-    """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return ""
 
 
 def _tool_result(block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> list[Item]:

@@ -7,7 +7,18 @@ from typing import Any
 
 from offload.errors import MessageError
 from offload.messages import _tool_text
-from offload.messages._base import Item, Scan, blocks_of, changed, get, like, role_of, text_of, type_of
+from offload.messages._base import (
+    Item,
+    Scan,
+    blocks_of,
+    changed,
+    get,
+    json_text,
+    like,
+    role_of,
+    text_of,
+    type_of,
+)
 from offload.messages.anthropic import TEXT_TYPES
 
 _RESULT_ROLES = ("tool", "function")
@@ -78,6 +89,7 @@ def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Sca
     if found is not None:
         text, form = found
         name = name if isinstance(name, str) else None
+        call = call if isinstance(call, str) else None
         tool_name = tool_names.get(call, name) if isinstance(call, str) else name
         scan.items.append(Item(None, "tool_result", text, tool_name, call, form=form))
     return scan
@@ -85,14 +97,11 @@ def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Sca
 
 def _scan_calls(scan: Scan, message: Any, where: str) -> None:
     calls = get(message, "tool_calls")
-    for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls")):
-        function = get(call, "function")
+    for call in blocks_of([] if calls is None else calls, f"{where}.tool_calls"):
+        function = get(call, "function") or get(call, "custom")
         if function is None:
             continue
         scan.calls[str(get(call, "id"))] = str(get(function, "name"))
-        arguments = get(function, "arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            raise MessageError(
-                f'{where}.tool_calls[{i}]: "arguments" is a JSON string, got {type(arguments).__name__}'
-            )
-        scan.texts.append(arguments or "")
+        # Some servers hand arguments over as an object.
+        arguments = get(function, "arguments") or get(function, "input") or ""
+        scan.texts.append(arguments if isinstance(arguments, str) else json_text(arguments))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload.codec import StoredContent
-from offload.errors import ConfigError
+from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.placeholder import defuse
 from offload.record import RecordInfo, encodable
 from offload.search import Mode, Search, Span, compile_pattern
@@ -90,7 +90,9 @@ class Grep:
     ) -> str:
         """Return the answer for a search through the records `infos`, from `cursor` on."""
         refs = [info.ref for info in infos]
-        first = refs.index(cursor.ref) if cursor.ref in refs else 0
+        if cursor.ref and cursor.ref not in refs:
+            raise ConfigError(f"the cursor is of {cursor.ref}, which is not among what is searched here")
+        first = refs.index(cursor.ref) if cursor.ref else 0
         matches, last = 0, "[no more matches]"
         for info in infos[first:]:
             start = cursor.byte if info.ref == cursor.ref else 0
@@ -98,6 +100,11 @@ class Grep:
                 for shown in self._search(info.ref, open_content(info), start):
                     self._found.append(shown)
                     matches += 1
+            except (CorruptError, NotFoundError) as error:
+                if len(infos) == 1:
+                    raise
+                self._found.append(f"{info.ref} cannot be searched: {error}"[:300])
+                self._room -= 301
             except _Stopped as stopped:
                 last = f'[{stopped}; go on with cursor="{info.ref}:{stopped.byte}"]'
                 break

@@ -72,7 +72,11 @@ class Tools:
             if item_type in (None, i.item_type) and tool in (None, i.tool_name)
         ]
         refs = [i.ref for i in infos]
-        start = refs.index(cursor) + 1 if cursor in refs else 0
+        if limit < 1:
+            raise ConfigError(f"limit is at least 1, not {limit}")
+        if cursor is not None and cursor not in refs:
+            raise ConfigError(f"cursor {cursor[:40]!r} is not of an answer here; leave it out to start over")
+        start = 0 if cursor is None else refs.index(cursor) + 1
         lines = _fitting(_row(i) for i in infos[start : start + limit])
         end = start + len(lines)
         first = f"[{len(infos)} stored, {start + 1 if lines else start}-{end} shown, newest first]"

@@ -364,3 +364,15 @@ def test_configuration_may_come_from_fsspec_variables(bucket: Bucket, s3_endpoin
     in_child("store.put('k', b'x')", bucket, {}, **variables)
 
     assert bucket.read("k") == b"x"
+
+
+def test_a_batch_to_a_bucket_that_is_not_there_is_not_tried_item_by_item(
+    bucket: Bucket, proxy: Proxy
+) -> None:
+    options = {**bucket.storage_options, "endpoint_url": proxy.url}
+    store = S3Store("s3://not-there", storage_options=options)
+
+    errors = store.put_many([(f"k{n:03}", b"x") for n in range(200)])
+
+    assert all(isinstance(e, StoreMissingError) for e in errors)
+    assert len(proxy.requests) <= 64

@@ -10,6 +10,7 @@ HEAVY = [
     "s3fs",
     "aiobotocore",
     "boto3",
+    "cryptography",
     "botocore",
     "aiohttp",
     "rich",

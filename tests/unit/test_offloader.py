@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import copy
 import json
 import logging
@@ -28,6 +29,8 @@ from offload import (
     StoreError,
     StoreMissingError,
 )
+from offload.codec import CODECS, Content
+from offload.record import Header
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
 OTHER = "".join(f"{n},{n * n},row of a table\n" for n in range(800))
@@ -399,7 +402,7 @@ def test_the_texts_of_one_result_become_one_placeholder_and_its_image_stays(tmp_
 
     [placeholder, kept] = shown(out)
     assert placeholder["type"] == "text"
-    assert kept is image
+    assert kept == image
     assert out.records[0].chars == len(LOG) + 1 + len(OTHER)
     assert Offloader(tmp_path, session="s").restore(out.messages) == messages
 
@@ -686,3 +689,198 @@ def test_a_renderer_of_ones_own_is_used_and_understood(tmp_path):
 
     assert shown(out) == f"<gone {out.records[0].ref}>"
     assert off.restore(out.messages) == conversation()
+
+
+# What a caller may do to its messages
+
+
+class Frozen:
+    """A message that takes no other content."""
+
+    def __init__(self, text):
+        object.__setattr__(self, "role", "user")
+        object.__setattr__(self, "content", text)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"{name} is frozen")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Frozen(LOG),
+        {"role": "function", "name": "f", "tool_call_id": 5, "content": LOG},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": LOG, "x": Frozen("")}],
+        },
+    ],
+    ids=["frozen", "id", "inside"],
+)
+def test_one_odd_message_costs_no_other_its_placeholder(odd, tmp_path):
+    off = Offloader(tmp_path)
+    messages = [*conversation(), odd, {"role": "assistant", "content": "I see."}]
+
+    out = off.offload(messages)
+    again = off.offload(messages)
+
+    assert out.messages[2] != messages[2]
+    assert again.messages[2] == out.messages[2]
+    assert off.restore(out.messages)[2] == messages[2]
+
+
+def test_a_message_that_takes_no_other_text_stays_and_is_reported(tmp_path):
+    odd = Frozen(LOG)
+    out = Offloader(tmp_path).offload([odd, {"role": "assistant", "content": "I see."}])
+
+    assert out.messages[0] is odd
+    assert out.records == []
+    assert out.tokens_after == out.tokens_before
+    [error] = out.errors
+    assert "messages[0]" in str(error)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_block_that_is_put_before_an_item_in_place_does_not_lose_its_text(wait, tmp_path):
+    broken = tmp_path / "root"
+    if not wait:
+        broken.write_text("in the way")
+    off = Offloader(broken, session="s")
+    messages = [call("Read" if wait else "Bash"), result(LOG), {"role": "user", "content": "go"}]
+    off.offload(messages)
+    if not wait:
+        broken.unlink()
+
+    messages[1]["content"].insert(0, {"type": "text", "text": "IMPORTANT"})
+    messages.append({"role": "assistant", "content": "ok"})
+    out = off.offload(messages)
+
+    assert out.messages[1]["content"][0]["text"] == "IMPORTANT"
+    assert len(out.records) == 1
+    assert off.restore(out.messages) == messages
+
+
+def test_what_is_done_to_the_messages_that_came_back_is_not_seen_again(tmp_path):
+    off = Offloader(tmp_path)
+    messages = conversation()
+    out = off.offload(messages)
+    out.messages[2]["content"][0]["cache_control"] = {"type": "ephemeral"}
+
+    again = off.offload(messages)
+
+    assert "cache_control" not in again.messages[2]["content"][0]
+    assert off.restore(again.messages) == messages
+
+
+def test_any_sequence_of_messages_is_taken(tmp_path):
+    off = Offloader(tmp_path)
+    messages = collections.deque(conversation())
+
+    first, again = off.offload(messages), off.offload(messages)
+
+    assert len(first.records) == 1
+    assert again.messages == first.messages
+    assert off.restore(tuple(first.messages)) == list(messages)
+
+
+# One item, written by two who differ
+
+
+def test_each_writers_placeholder_is_known_where_two_keys_stand_for_one_ref(tmp_path):
+    a = Offloader(tmp_path, session="s", token_counter=len)
+    shorter = OffloadPolicy(types={"tool_result": Rule(min_tokens=1, preview_chars=200)}, min_saving=0)
+    b = Offloader(tmp_path, session="s", policy=shorter)
+    out_a, out_b = a.offload(conversation()), b.offload(conversation())
+    assert out_a.messages != out_b.messages
+    assert len(stored_files(tmp_path)) == 2
+
+    for off in (a, b, Offloader(tmp_path, session="s")):
+        assert off.restore(out_a.messages) == conversation()
+        assert off.restore(out_b.messages) == conversation()
+        assert len(off.records()) == 1
+    for sent in (out_a.messages, out_b.messages):
+        kept = Offloader(tmp_path, session="s", policy=shorter).offload(sent)
+        assert kept.decisions[-1].reason == "a placeholder already"
+    assert a.tools.grep("00007 ERROR").count("line 8,") == 1
+
+
+def test_a_counter_may_answer_with_any_number(tmp_path):
+    off = Offloader(tmp_path, session="s", token_counter=lambda text: len(text) / 4)  # type: ignore[arg-type] # a float
+    out = off.offload(conversation())
+
+    assert out.errors == []
+    assert Offloader(tmp_path, session="s").restore(out.messages) == conversation()
+    assert [r.tokens for r in off.records()] == [round(len(LOG) / 4)]
+
+
+@pytest.mark.parametrize("arguments", [{"token_counter": 5}, {"placeholder": 5}])
+def test_a_part_that_is_none_is_refused(arguments):
+    with pytest.raises(ConfigError):
+        Offloader("memory://", **arguments)
+
+
+def test_a_renderer_that_does_not_know_its_own_is_not_trusted_with_an_item(tmp_path):
+    class Forgetful:
+        def render(self, facts):
+            return f"gone: {facts.ref}"
+
+        def find_ref(self, _):
+            return None
+
+    out = Offloader(tmp_path, placeholder=Forgetful()).offload(conversation())
+
+    assert out.messages == conversation()
+    assert "does not find the ref" in str(out.errors[0])
+    assert stored_files(tmp_path) == []
+
+
+# Records that are not where or what they should be
+
+
+def test_a_record_that_was_moved_under_another_ref_is_refused(tmp_path):
+    off = Offloader(tmp_path, session="s")
+    out = off.offload([call(), result(LOG), call(), result(LOG[::-1])])
+    first, second = (tmp_path / r.key for r in out.records)
+    first.write_bytes(second.read_bytes())
+
+    other = Offloader(tmp_path, session="s")
+    with pytest.raises(CorruptError, match=out.records[1].ref):
+        other.tools.read(out.records[0].ref)
+    assert [d.info.ref for d in other.verify()] == [out.records[0].ref]
+    assert "cannot be searched" in other.tools.grep("00007 ERROR")
+
+
+def test_a_record_of_another_session_under_a_key_of_this_one_is_refused(tmp_path):
+    [a] = Offloader(tmp_path, session="a").offload(conversation()).records
+    moved = tmp_path / a.key.replace("r/a/", "r/b/")
+    moved.parent.mkdir()
+    moved.write_bytes((tmp_path / a.key).read_bytes())
+
+    with pytest.raises(CorruptError):
+        Offloader(tmp_path, session="b").tools.read(a.ref)
+
+
+def test_a_record_whose_ref_is_not_drawn_from_its_content_is_refused(tmp_path):
+    off = Offloader(tmp_path, session="s")
+    content = Content.of(LOG, 9)
+    header = Header(
+        ref="abcdefghij",
+        session="s",
+        item_type="tool_result",
+        created_at=0.0,
+        sha256=content.counts.sha256,
+        placeholder="[Offloaded: tool result, 1 line, 1 characters, id abcdefghij]\n",
+    )
+    body = CODECS["zstd"].encode(header, content).body
+    off.store.put(f"r/s/abcdefghij~tool_result~~{len(LOG)}~9.zst", body)
+
+    assert [type(d.error) for d in off.verify()] == [CorruptError]
+
+
+def test_a_placeholder_stands_only_for_an_item_of_its_own_type(tmp_path):
+    off = Offloader(tmp_path)
+    text = off.offload_text(LOG)
+
+    restored = off.restore([{"role": "user", "content": text}])
+
+    assert restored == [{"role": "user", "content": text}]

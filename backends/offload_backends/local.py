@@ -1,18 +1,13 @@
 """A store in a local folder whose objects are whole and durable, whatever kills the process.
 
-A new object is written to a file without a name (`O_TMPFILE`), synced, and given its name by a hard
-link, which fails if the name is taken; then the folder is synced. Where the file system cannot do
-that, a file with a temporary name takes its part. Every path below the root is walked part by part
-without following symbolic links.
+`_local_files` tells how. Every path below the root is walked part by part without following symbolic
+links.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import secrets
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,29 +26,28 @@ from offload.errors import (
 from offload.keys import check_key
 from offload.store import StoredObject
 from offload_backends._checks import check_options, check_range, is_key, may_hold
+from offload_backends._local_files import (
+    closing,
+    create,
+    is_object,
+    make_folder,
+    read,
+    replace,
+    sweep,
+    sync_object,
+)
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
-_TEMPORARY = ".tmp-"
 
-_FILE_MODE = 0o600
-_FOLDER_MODE = 0o700
 # Absent on Windows, which the constructor refuses.
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_WRITE = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
-# Without O_NONBLOCK, opening a planted named pipe would wait for its writer.
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
-_UNNAMED = getattr(os, "O_TMPFILE", 0)
 
-# What a file system, or a system without /proc, answers to O_TMPFILE and to linking the result.
-_NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV}
-_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 # A folder, a link or a file in the place of a folder: no object that this store wrote.
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_RENAME_NOREPLACE = 1
 _HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
 
 
@@ -64,7 +58,7 @@ class LocalStore:
         url: a path, absolute or not, `~` allowed, or a `file://` URL. The first put makes the
             folder; the root itself may be a symbolic link, nothing below it.
         storage_options: `durability`: "fsync" (the default: a put survives a power cut) or "none"
-            (it survives the death of the process only).
+            (it survives the death of the process only: a power cut may leave an empty file).
 
     Raises:
         ConfigError: an option or the URL cannot be meant, or the system lacks POSIX folder handles.
@@ -79,6 +73,7 @@ class LocalStore:
             raise ConfigError(f"durability is one of {_DURABILITIES}, not {self._durability!r}")
         self._is_synced = self._durability == "fsync"
         self._root = _root_of(url)
+        self._swept: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
@@ -109,14 +104,12 @@ class LocalStore:
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
             if overwrite:
-                _replace(folder, name, data, is_synced=self._is_synced)
+                replace(folder, name, data, is_synced=self._is_synced)
+            elif not self._create(folder, name, data, key):
                 return
-            try:
-                _create(folder, name, data, is_synced=self._is_synced)
-            except FileExistsError as error:
-                if not _is_object(folder, name):
-                    raise
-                raise ExistsError(f"{self.url}: key {key!r} is taken") from error
+            if path not in self._swept:
+                self._swept.add(path)
+                sweep(folder)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -124,7 +117,7 @@ class LocalStore:
         check_range(start, end)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
-            return _read(folder, name, slice(start, end))
+            return read(folder, name, slice(start, end))
         raise NotFoundError(f"{self.url}: no key {key!r}")
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
@@ -139,8 +132,19 @@ class LocalStore:
         check_key(key)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
-            if _is_object(folder, name):
+            if is_object(folder, name):
                 os.unlink(name, dir_fd=folder)
+
+    def _create(self, folder: int, name: str, data: bytes, key: str) -> bool:
+        """Create an object; return whether its file had a temporary name first."""
+        try:
+            return create(folder, name, data, is_synced=self._is_synced)
+        except FileExistsError as error:
+            if not is_object(folder, name):
+                raise
+            if self._is_synced:
+                sync_object(folder, name)
+            raise ExistsError(f"{self.url}: key {key!r} is taken") from error
 
     def _walk(self, path: str, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield what matches below folder `path`, entering no folder that cannot match."""
@@ -178,7 +182,7 @@ class LocalStore:
         except FileNotFoundError:
             if not is_made:
                 raise
-        _make_folder(self._root, is_synced=self._is_synced)
+        _make_root(self._root, is_synced=self._is_synced)
         return os.open(self._root, _FOLDER)
 
     @contextmanager
@@ -217,23 +221,15 @@ def _root_of(url: str) -> Path:
         raise ConfigError(f"{url}: {error}") from error
 
 
-def _make_folder(path: Path, *, is_synced: bool) -> None:
-    """Make `path` and its missing parents, private to the user and durable."""
+def _make_root(path: Path, *, is_synced: bool) -> None:
+    """Make `path` and its missing parents."""
     try:
-        path.mkdir(_FOLDER_MODE)
-    except FileExistsError:
-        return
+        parent = os.open(path.parent, _FOLDER)
     except FileNotFoundError:
-        if path.parent.is_dir():
-            raise  # Some file systems, such as /proc, answer so where nothing can be made.
-        _make_folder(path.parent, is_synced=is_synced)
-        _make_folder(path, is_synced=is_synced)
-        return
-    # The umask may have taken bits away.
-    path.chmod(_FOLDER_MODE)
-    if is_synced:
-        with _closing(os.open(path.parent, _FOLDER)) as parent:
-            os.fsync(parent)
+        _make_root(path.parent, is_synced=is_synced)
+        parent = os.open(path.parent, _FOLDER)
+    with closing(parent):
+        make_folder(parent, path.name, is_synced=is_synced)
 
 
 def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
@@ -243,108 +239,8 @@ def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> in
     except FileNotFoundError:
         if not is_made:
             raise
-    with suppress(FileExistsError):
-        os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
-        os.chmod(name, _FOLDER_MODE, dir_fd=folder)
-        if is_synced:
-            os.fsync(folder)
+    make_folder(folder, name, is_synced=is_synced)
     return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
-
-
-def _create(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
-    """Make file `name` appear with all its bytes, or raise `FileExistsError`."""
-    try:
-        _create_unnamed(folder, name, data, is_synced=is_synced)
-    except OSError as error:
-        if error.errno not in _NO_UNNAMED_FILES:
-            raise
-        with _temporary(folder, data, is_synced=is_synced) as temporary:
-            _give_name(folder, temporary, name)
-    if is_synced:
-        try:
-            os.fsync(folder)
-        except OSError:
-            os.unlink(name, dir_fd=folder)
-            raise
-
-
-def _create_unnamed(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
-    with _closing(os.open(".", _WRITE | _UNNAMED, _FILE_MODE, dir_fd=folder)) as file:
-        _fill(file, data, is_synced=is_synced)
-        # Only with dst_dir_fd does Python call linkat(2), which follows the link that /proc shows.
-        os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder)
-
-
-def _replace(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
-    """Make file `name` hold `data`, whatever it held."""
-    with _temporary(folder, data, is_synced=is_synced) as temporary:
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    if is_synced:
-        os.fsync(folder)
-
-
-@contextmanager
-def _temporary(folder: int, data: bytes, *, is_synced: bool) -> Iterator[str]:
-    """Give the name of a file that holds `data`, and remove that name at the end."""
-    name = _TEMPORARY + secrets.token_hex(8)
-    file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=folder)
-    try:
-        with _closing(file):
-            _fill(file, data, is_synced=is_synced)
-        yield name
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=folder)
-
-
-def _fill(file: int, data: bytes, *, is_synced: bool) -> None:
-    # The umask may have taken bits away.
-    os.fchmod(file, _FILE_MODE)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-    if is_synced:
-        os.fsync(file)
-
-
-def _give_name(folder: int, temporary: str, name: str) -> None:
-    """Give the file a name that is not taken, by a hard link or by a rename that refuses."""
-    try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        _rename_exclusively(folder, temporary, name)
-
-
-def _rename_exclusively(folder: int, old: str, new: str) -> None:
-    # Python has no call for it, and a plain rename replaces.
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        raise OSError(errno.ENOTSUP, "the file system has no hard links, the system no renameat2")
-    if rename(folder, os.fsencode(old), folder, os.fsencode(new), _RENAME_NOREPLACE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), new)
-
-
-def _read(folder: int, name: str, part: slice) -> bytes:
-    with _closing(os.open(name, _READ, dir_fd=folder)) as handle:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise OSError(errno.ENOENT, "not a regular file", name)
-        first, last, _ = part.indices(info.st_size)
-        with open(handle, "rb", closefd=False) as file:
-            file.seek(first)
-            return file.read(max(0, last - first))
-
-
-def _is_object(folder: int, name: str) -> bool:
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        # It was there a moment ago, and only objects are ever removed.
-        return True
-    return stat.S_ISREG(mode)
 
 
 def _sorted_names(folder: int) -> list[str]:
@@ -356,14 +252,6 @@ def _sorted_names(folder: int) -> list[str]:
             if not entry.name.startswith(".")
             and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
         )
-
-
-@contextmanager
-def _closing(handle: int) -> Iterator[int]:
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 @contextmanager

@@ -1,0 +1,153 @@
+"""Runs of the writer under strace, which kills, stops or refuses it at one chosen system call."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pytest
+
+# The call by which a file gets its name, for each road that a writer can take.
+NAMING_CALL = {"unnamed": "linkat", "named": "linkat", "renamed": "renameat2"}
+
+TESTS = Path(__file__).parent.parent
+
+# What the way to a record consists of; `?`: not every machine has it.
+_TRACED = "openat,mkdirat,fchmodat,?fchmodat2,fchmod,write,fsync,linkat,renameat2,unlinkat,close,writev"
+_CALL = re.compile(r"(\w+)\(")
+# What the writer reports with, and nothing else writes with.
+_REPORT = "writev"
+
+
+class Point(NamedTuple):
+    """The `nth` call of `syscall`, counted from 1."""
+
+    syscall: str
+    nth: int
+
+    def fault(self, effect: str) -> str:
+        """Return what strace has to inject for `effect`, such as `signal=KILL`, at this call alone."""
+        return f"{self.syscall}:{effect}:when={self.nth}"
+
+
+@dataclass
+class Run:
+    """What one child of the writer did: the lines of strace, and its reports, oldest first."""
+
+    process: int
+    trace: list[str] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def acknowledged(self) -> dict[int, Any]:
+        """The messages that the agent holds placeholders for, by index."""
+        replaced = [report["replaced"] for report in self.reports]
+        return {int(index): message for messages in replaced for index, message in messages.items()}
+
+    @property
+    def errors(self) -> list[str]:
+        """The kinds of the errors of all turns."""
+        return [kind for report in self.reports for kind in report["errors"]]
+
+    def shows(self, text: str) -> bool:
+        """Tell whether strace said `text`."""
+        return any(text in line for line in self.trace)
+
+    def until_each_report(self) -> list[list[str]]:
+        """Return, for each report, the trace up to it."""
+        return [self.trace[:i] for i, line in enumerate(self.trace) if line.startswith(_REPORT)]
+
+    def points(self) -> list[Point]:
+        """Return every call that the store made."""
+        counts: Counter[str] = Counter()
+        points = []
+        for line in self.trace:
+            if (call := _CALL.match(line)) and call[1] != _REPORT:
+                counts[call[1]] += 1
+                points.append(Point(call[1], counts[call[1]]))
+        return points
+
+
+class Tracer:
+    """Drives one writer process and traces each of its children."""
+
+    def __init__(self, writer: subprocess.Popen[str], strace: str) -> None:
+        self._strace = strace
+        self._input, self._output = _pipe(writer.stdin), _pipe(writer.stdout)
+        assert self._read() == "ready"
+
+    def run(self, root: Path, fault: str | None = None) -> Run:
+        """Offload the conversation to `root` in a new process, with `fault` injected by strace."""
+        with self.running(root, fault) as run:
+            pass
+        return run
+
+    @contextmanager
+    def running(self, root: Path, fault: str | None = None) -> Iterator[Run]:
+        """Give the run once the process ended or stopped; what stopped is killed at the end.
+
+        The reports are complete only after the block.
+        """
+        self._say(str(root))
+        run = Run(process=int(self._read()))
+        inject = [] if fault is None else ["-e", f"inject={fault}"]
+        command = [self._strace, "-y", "-e", f"trace={_TRACED}", *inject, "-p", str(run.process)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
+            lines = _pipe(strace.stderr)
+            greeting = lines.readline()
+            self._say("go")
+            try:
+                _follow(lines, run)
+                yield run
+            finally:
+                if run.shows("stopped by SIGSTOP"):
+                    os.kill(run.process, signal.SIGKILL)
+                run.reports += [json.loads(line) for line in iter(self._read, "ended")]
+        if "attached" not in greeting:
+            pytest.skip(f"this machine lets nobody trace: {greeting.strip()}")
+
+    def _say(self, line: str) -> None:
+        self._input.write(line + "\n")
+        self._input.flush()
+
+    def _read(self) -> str:
+        line = self._output.readline()
+        assert line, "the writer is gone"
+        return line.strip()
+
+
+@contextmanager
+def tracer(road: str = "unnamed", durability: str = "fsync", codec: str = "zstd") -> Iterator[Tracer]:
+    """Give a tracer of writers that take `road` to a file's name; skip where strace is missing."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed; tests/faults/install_tools.sh does it")
+    command = [sys.executable, "-m", "faults.writer", road, durability, codec]
+    with subprocess.Popen(
+        command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        yield Tracer(writer, strace)
+
+
+def _follow(lines: IO[str], run: Run) -> None:
+    """Take in what strace says until the process ends or stops."""
+    for line in lines:
+        run.trace.append(line)
+        if "stopped by SIGSTOP" in line:
+            return
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream

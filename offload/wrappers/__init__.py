@@ -1,0 +1,23 @@
+"""Stores around stores: each adds one behaviour and is a store again, so they stack.
+
+    EncryptingStore(CachingStore(RetryingStore(open_store(url)), folder=...))
+
+The order matters: a cache outside an encrypting store would write plain bytes to its folder.
+"""
+
+from __future__ import annotations
+
+from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._caching import CachingStore
+from offload.wrappers._encrypting import EncryptingStore
+from offload.wrappers._read_only import ReadOnlyStore
+from offload.wrappers._retrying import RetryingStore
+
+__all__ = [
+    "BulkWrapperStore",
+    "CachingStore",
+    "EncryptingStore",
+    "ReadOnlyStore",
+    "RetryingStore",
+    "WrapperStore",
+]

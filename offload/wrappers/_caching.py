@@ -1,0 +1,140 @@
+"""A store that keeps what was read from the one that it wraps, in memory or in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from offload.errors import ConfigError, OffloadError
+from offload.keys import check_key
+from offload.store import OffloadStore
+from offload.wrappers._base import BulkWrapperStore, WrapperStore, check_range
+from offload.wrappers._folder_cache import FolderCache
+from offload.wrappers._memory_cache import MemoryCache
+
+# One object may take this share of the cache, so that it does not drive out all others.
+_LARGEST_SHARE = 4
+
+
+class CachingStore(WrapperStore):
+    """Serves again what was read once, dropping the least recently used beyond `max_bytes`.
+
+    Whole objects are kept: one that was read whole, or whose range turned out to be the whole, if it
+    takes at most a quarter of `max_bytes`. Ranges of a kept object are cut from it (a file is read
+    and checked whole); other ranges are fetched and not kept. Listings come from the wrapped store.
+
+    What a read through the cache can miss, and nothing else: that another writer deleted the object
+    or replaced it, for as long as it is kept. It then returns the bytes of one earlier version, never a
+    mixture. A put or delete through this store, or through any store on the same folder, drops the
+    object before it returns, also where the wrapped store raised; one whose process was killed on the
+    way counts as another writer. To learn what the store itself holds, verify it without the cache.
+
+    A folder serves one store, opened with one set of options, from any number of processes of one
+    user on one machine. It is made private (0700, files 0600). Every file carries a SHA-256, which is
+    compared on each read; one that does not match is removed and the object fetched again. A full
+    or failing disk costs hits, never a read. Each process keeps to `max_bytes` by a scan after writing
+    a sixteenth of it: of n busy processes together the folder can exceed it by (n - 1) sixteenths.
+
+    Args:
+        inner: the store that is wrapped.
+        max_bytes: what the cache may take, more than 0.
+        folder: where to keep objects; None keeps them in the memory of this store. The folder is the
+            cache's alone: what it does not know there, it may remove.
+
+    Raises:
+        ConfigError: `max_bytes` is not positive; at the first use: others can write to the folder.
+    """
+
+    def __init__(
+        self,
+        inner: OffloadStore,
+        *,
+        max_bytes: int = 64 * 1024**2,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(inner)
+        if max_bytes <= 0:
+            raise ConfigError(f"max_bytes is {max_bytes}; give the cache at least one byte")
+        self._largest = max_bytes // _LARGEST_SHARE
+        self._cache: MemoryCache | FolderCache = (
+            MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=inner.url)
+        )
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Store `data` under `key` in the wrapped store; see `OffloadStore.put`."""
+        with self._changing([check_key(key)]):
+            self.inner.put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them, from the cache if it has them."""
+        check_key(key)
+        check_range(start, end)
+        held = self._cache.get(key)
+        if held is not None:
+            return held[start:end]
+        with self._cache.filling(key) as fill:
+            data = self.inner.get(key, start=start, end=end)
+            if _is_whole(data, start, end) and len(data) <= self._largest:
+                fill(data)
+        return data
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; see `OffloadStore.delete`."""
+        with self._changing([check_key(key)]):
+            self.inner.delete(key)
+
+    @contextmanager
+    def _changing(self, keys: Sequence[str]) -> Iterator[None]:
+        """Keep the cache true while objects change.
+
+        Dropping first shows that it can be done before anything has changed; what is read
+        before the change is done is dropped after it.
+        """
+        self._drop(keys)
+        try:
+            yield
+        finally:
+            self._drop(keys)
+
+    def _drop(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._cache.drop(key)
+
+
+class BulkCachingStore(CachingStore, BulkWrapperStore, bulk_form_of=CachingStore):
+    """A caching store around one with bulk verbs."""
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
+        """Create many objects in the wrapped store; see `SupportsBulk.put_many`."""
+        with self._changing([key for key, _ in items]):
+            return self.bulk.put_many(items)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Return many objects, fetching together those that the cache has not."""
+        results: dict[str, bytes | OffloadError] = {}
+        for key in keys:
+            held = self._cache.get(key)
+            if held is not None:
+                results[key] = held
+        missing = [key for key in dict.fromkeys(keys) if key not in results]
+        with ExitStack() as stack:
+            fills = [stack.enter_context(self._cache.filling(key)) for key in missing]
+            for key, fill, fetched in zip(missing, fills, self.bulk.get_many(missing), strict=True):
+                results[key] = fetched
+                if isinstance(fetched, bytes) and len(fetched) <= self._largest:
+                    fill(fetched)
+        return [results[key] for key in keys]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove many keys; see `SupportsBulk.delete_many`."""
+        keys = list(keys)
+        with self._changing(keys):
+            self.bulk.delete_many(keys)
+
+
+def _is_whole(data: bytes, start: int, end: int | None) -> bool:
+    """Tell whether what was read from `start` to `end` is the whole object."""
+    if start < 0:
+        return len(data) < -start
+    return start == 0 and (end is None or len(data) < end)

@@ -1,0 +1,169 @@
+"""Sealed bytes: what an encrypting store writes. Importing this module loads `cryptography`."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from offload.errors import ConfigError, CorruptError
+from offload.wrappers._layout import CHUNK, FOOTER, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
+
+VARIABLE = "OFFLOAD_KEY"
+
+_KEY_BYTES = 32
+_SALT_BYTES = 32
+_ID_BYTES = 8
+_MAGIC = b"OFS1"
+_KEY_ID = b"offload sealed object: key id"
+_OBJECT_KEY = b"offload sealed object: object key"
+# Magic, id of the key, salt, plain size; the CRC-32 of these ends the footer.
+_FACTS = struct.Struct(f"<4s{_ID_BYTES}s{_SALT_BYTES}sQ")
+_CRC = struct.Struct("<I")
+_HEX = re.compile(rf"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", re.ASCII)
+_BASE64 = re.compile(r"([A-Za-z0-9+/_-]{43})=?", re.ASCII)
+
+
+class Key:
+    """A secret, and what is done with it; it shows itself to nobody.
+
+    Args:
+        secret: 32 random bytes.
+    """
+
+    __slots__ = ("_secret", "id")
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self.id = self._derive(_KEY_ID, _ID_BYTES, salt=None)
+
+    def __repr__(self) -> str:
+        return f"<Key {self.id.hex()}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError("a key is neither copied nor pickled; open the store where it is used")
+
+    def seal(self, name: str, data: bytes) -> bytes:
+        """Return the sealed object of `data` under the store key `name`; another one on each call."""
+        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), len(data))
+        footer = facts + _CRC.pack(zlib.crc32(facts))
+        sealed = self.sealed(name, footer)
+        plain = memoryview(data)
+        return b"".join([*(sealed.seal(n, plain) for n in range(count_chunks(len(data)))), footer])
+
+    def sealed(self, name: str, footer: bytes) -> Sealed:
+        """Return what opens the object with this footer. The footer is proven by the first chunk opened.
+
+        Raises:
+            CorruptError: these bytes are no footer.
+            ConfigError: the object was sealed with another key.
+        """
+        facts, crc = footer[: -_CRC.size], footer[-_CRC.size :]
+        if len(footer) != FOOTER or crc != _CRC.pack(zlib.crc32(facts)) or not facts.startswith(_MAGIC):
+            raise CorruptError(f"{name}: damaged, or no object of an EncryptingStore")
+        _, key_id, salt, size = _FACTS.unpack(facts)
+        if key_id != self.id:
+            raise ConfigError(
+                f"{name}: sealed with the key of id {key_id.hex()}, not with this one of id {self.id.hex()}; "
+                "give the key that wrote it"
+            )
+        cipher = AESGCM(self._derive(_OBJECT_KEY, _KEY_BYTES, salt=salt))
+        return Sealed(name, size, cipher, footer + name.encode("utf-8", "surrogatepass"))
+
+    def _derive(self, purpose: bytes, length: int, *, salt: bytes | None) -> bytes:
+        return HKDF(SHA256(), length, salt, purpose).derive(self._secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One object: its facts, and the cipher under its own key.
+
+    Attributes:
+        name: the store key.
+        size: how many plain bytes it holds.
+    """
+
+    name: str
+    size: int
+    _cipher: AESGCM = field(repr=False)
+    _context: bytes = field(repr=False)
+
+    @property
+    def stored_size(self) -> int:
+        """The size of the sealed object."""
+        return sealed_size(self.size)
+
+    def seal(self, chunk: int, plain: memoryview) -> bytes:
+        """Return chunk number `chunk` of `plain`, which is the whole, sealed."""
+        part = plain[chunk * CHUNK : (chunk + 1) * CHUNK]
+        return self._cipher.encrypt(self._nonce(chunk), part, self._context)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return from where to where the sealed bytes go that hold the plain ones from `start` to `end`."""
+        chunks = chunks_of(start, end, self.size)
+        return chunks.start * SEALED_CHUNK, min(chunks.stop * SEALED_CHUNK, self.stored_size - FOOTER)
+
+    def open(self, stored: bytes, offset: int, start: int, end: int) -> bytes:
+        """Return the plain bytes from `start` to `end`, given the sealed ones from `offset` on.
+
+        Raises `CorruptError` if they are not all there or not those that were sealed.
+        """
+        chunks = chunks_of(start, end, self.size)
+        if not 0 <= offset <= chunks.start * SEALED_CHUNK:
+            raise self._corrupt(chunks.start)
+        sealed = memoryview(stored)
+        plain = b"".join([self._open(n, sealed, offset) for n in chunks])
+        skipped = chunks.start * CHUNK
+        return plain[max(0, start - skipped) : max(0, min(end, self.size) - skipped)]
+
+    def _open(self, chunk: int, sealed: memoryview, offset: int) -> bytes:
+        first = chunk * SEALED_CHUNK - offset
+        size = min(CHUNK, self.size - chunk * CHUNK) + TAG
+        try:
+            return self._cipher.decrypt(self._nonce(chunk), sealed[first : first + size], self._context)
+        except InvalidTag:
+            raise self._corrupt(chunk) from None
+
+    def _nonce(self, chunk: int) -> bytes:
+        is_last = chunk == count_chunks(self.size) - 1
+        return chunk.to_bytes(11, "big") + bytes([is_last])
+
+    def _corrupt(self, chunk: int) -> CorruptError:
+        return CorruptError(f"{self.name}: chunk {chunk} is not what was sealed under this key")
+
+
+def read_key(key: bytes | str | None) -> Key:
+    """Return the key given as bytes or text, or by the environment if it is None.
+
+    Raises `ConfigError` if there is none or it has another form; the message does not repeat it.
+    """
+    if key is None:
+        key = os.environ.get(VARIABLE)
+    if key is None:
+        raise ConfigError(f"no key: give 32 random bytes, or set {VARIABLE} to these in base64")
+    secret: object = _decoded(key.strip()) if isinstance(key, str) else key
+    if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
+        raise ConfigError(
+            f"a key is {_KEY_BYTES} random bytes, or these as text in hexadecimal or base64, "
+            "such as `openssl rand -base64 32` prints"
+        )
+    return Key(secret)
+
+
+def _decoded(text: str) -> bytes:
+    """Return the bytes that a text stands for, or none."""
+    if _HEX.fullmatch(text):
+        return bytes.fromhex(text)
+    if match := _BASE64.fullmatch(text):
+        return base64.b64decode(match[1].replace("-", "+").replace("_", "/") + "=")
+    return b""

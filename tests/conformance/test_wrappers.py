@@ -1,0 +1,88 @@
+"""Every wrapper is a store again, around a store in memory, in a folder, and with bulk verbs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload.store import OffloadStore
+from offload.testing import StoreConformance
+from offload.testing.faults import FaultyBulkStore
+from offload.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+
+KEY = bytes(range(32))
+
+
+class Around(StoreConformance):
+    """Puts and gets are checked against the store inside."""
+
+    @pytest.fixture(params=["memory", "local", "bulk"])
+    def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
+        if request.param == "local":
+            return LocalStore(str(tmp_path / "store"), storage_options={"durability": "none"})
+        return MemoryStore() if request.param == "memory" else _bulk_store()
+
+    def raw_get(self, store: OffloadStore, key: str) -> bytes:
+        assert isinstance(store, WrapperStore)
+        return store.inner.get(key)
+
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
+        assert isinstance(store, WrapperStore)
+        store.inner.put(key, data)
+
+
+class TestWrapperStore(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore) -> OffloadStore:
+        return WrapperStore(inner)
+
+
+class TestRetryingStore(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore) -> OffloadStore:
+        return RetryingStore(inner)
+
+
+class TestCachingStoreInMemory(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore) -> OffloadStore:
+        return CachingStore(inner)
+
+
+class TestCachingStoreInAFolder(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore, tmp_path: Path) -> OffloadStore:
+        return CachingStore(inner, folder=tmp_path / "cache")
+
+
+class TestEncryptingStore(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore) -> OffloadStore:
+        return EncryptingStore(inner, KEY)
+
+    # Another store of that key: it remembers nothing of the one under test.
+    def raw_get(self, store: OffloadStore, key: str) -> bytes:
+        return EncryptingStore(_inner(store), KEY).get(key)
+
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
+        EncryptingStore(_inner(store), KEY).put(key, data)
+
+
+class TestAllOfThem(Around):
+    @pytest.fixture
+    def store(self, inner: OffloadStore, tmp_path: Path) -> OffloadStore:
+        cached = CachingStore(RetryingStore(inner), folder=tmp_path / "cache")
+        return WrapperStore(EncryptingStore(cached, KEY))
+
+
+def _bulk_store() -> OffloadStore:
+    return FaultyBulkStore(MemoryStore(), nth=sys.maxsize)
+
+
+def _inner(store: OffloadStore) -> OffloadStore:
+    assert isinstance(store, WrapperStore)
+    return store.inner

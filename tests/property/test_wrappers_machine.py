@@ -1,0 +1,35 @@
+"""All wrappers at once against a dict; each store on the cache folder sees the changes of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from offload.store import OffloadStore
+from offload.testing import FaultyBulkStore, StoreMachine
+from offload.wrappers import CachingStore, EncryptingStore, RetryingStore, WrapperStore
+from offload_backends.memory import MemoryStore
+
+
+@pytest.mark.parametrize("around", [MemoryStore, lambda: FaultyBulkStore(MemoryStore())])
+def test_a_stack_of_wrappers_is_a_store(around, tmp_path):
+    class Machine(StoreMachine):
+        def make_store(self) -> OffloadStore:
+            self.folder = Path(mkdtemp(dir=tmp_path))
+            self.medium = around()
+            return self.stack()
+
+        def reopen_store(self, store: OffloadStore) -> OffloadStore:  # noqa: ARG002  # every stack is the same
+            return self.stack()
+
+        def stack(self) -> WrapperStore:
+            retrying = RetryingStore(self.medium, sleep=lambda _: None)
+            return EncryptingStore(CachingStore(retrying, max_bytes=50_000, folder=self.folder), b"k" * 32)
+
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=20, stateful_step_count=25, deadline=None)
+    )

@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import base64
+import pickle
+import struct
+import subprocess
+import sys
+import zlib
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from offload.errors import ConfigError, CorruptError, NotFoundError, StoreUnavailableError
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload.wrappers import EncryptingStore
+from offload_backends.memory import MemoryStore
+
+KEY = bytes(range(32))
+OTHER_KEY = bytes(32)
+CHUNK = 64 * 1024
+SEALED = CHUNK + 16
+FOOTER = 56
+LARGE = b"".join(n.to_bytes(4, "big") for n in range(50_000))  # three chunks and a part
+
+
+@pytest.fixture
+def medium():
+    return MemoryStore()
+
+
+@pytest.fixture
+def store(medium):
+    return EncryptingStore(medium, KEY)
+
+
+def hkdf(purpose, length, salt):
+    return HKDF(SHA256(), length, salt, b"offload sealed object: " + purpose).derive(KEY)
+
+
+def opened_by_the_book(name, sealed):
+    """Open a sealed object as the format page says, without the code under test."""
+    body, footer = sealed[:-56], sealed[-56:]
+    magic, key_id, salt, size, crc = struct.unpack("<4s8s32sQI", footer)
+    assert (magic, key_id, crc) == (b"OFS1", hkdf(b"key id", 8, None), zlib.crc32(footer[:-4]))
+    cipher = AESGCM(hkdf(b"object key", 32, salt))
+    chunks = [body[at : at + SEALED] for at in range(0, len(body), SEALED)]
+    plain = b"".join(
+        cipher.decrypt(
+            n.to_bytes(11, "big") + (b"\1" if n == len(chunks) - 1 else b"\0"), chunk, footer + name.encode()
+        )
+        for n, chunk in enumerate(chunks)
+    )
+    assert len(plain) == size
+    return plain
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200_000])
+def test_an_object_is_what_the_format_says(store, medium, size):
+    data = LARGE[:size]
+    store.put("a/b", data)
+
+    sealed = medium.get("a/b")
+
+    assert opened_by_the_book("a/b", sealed) == data
+    assert len(sealed) == size + 16 * max(1, -(-size // CHUNK)) + FOOTER
+    assert store.get("a/b") == data
+    assert [found.size for found in store.keys()] == [size]
+
+
+# Sealed once, by the first version; never made anew.
+GOLDEN = bytes.fromhex(
+    "3d03e3da129ccb78ad41d81778fbaaf63d141b29c0d0cfa94a7bcf97db"
+    "4f465331473a55f52dbfb8997ec52cd53af57478ccc7d9e809c1332c9bf9bca004fa9b63f2cede87c8dd92f0"
+    "0d00000000000000ec4b7614"
+)
+
+
+def test_an_object_of_every_released_format_is_read(store, medium):
+    medium.put("golden/1", GOLDEN)
+
+    assert store.get("golden/1") == b"kept for ever"
+
+
+def test_nothing_of_the_content_or_the_key_is_in_the_medium(store, medium):
+    store.put("a", b"the needle " * 1000)
+
+    assert b"needle" not in medium.get("a")
+    assert KEY not in medium.get("a")
+
+
+def test_the_same_bytes_are_sealed_differently_each_time(store, medium):
+    store.put("a", bytes(100_000))
+    first = medium.get("a")
+    store.put("a", bytes(100_000), overwrite=True)
+    blocks = {medium.get("a")[at : at + 16] for at in range(0, 100_000, 16)}
+
+    assert first[:16] not in blocks
+    assert len(blocks) == 6250
+    assert first[-44:-12] != medium.get("a")[-44:-12]
+
+
+# What was not sealed so
+
+
+def reads(size):
+    return [{}, {"start": -1}, {"start": -size}, {"start": 0, "end": size}, {"start": size + 1}]
+
+
+@pytest.mark.parametrize("data", [b"", b"0123456789"], ids=len)
+def test_no_flipped_bit_is_read(medium, data):
+    EncryptingStore(medium, KEY).put("a", data)
+    sealed = medium.get("a")
+    for place in range(8 * len(sealed)):
+        flipped = bytearray(sealed)
+        flipped[place // 8] ^= 1 << place % 8
+        medium.put("a", bytes(flipped), overwrite=True)
+        for read in reads(len(data)):
+            with pytest.raises(CorruptError):
+                EncryptingStore(medium, KEY).get("a", **read)
+
+
+@pytest.mark.parametrize("data", [b"", b"0123456789"], ids=len)
+def test_no_truncated_or_lengthened_object_is_read(medium, data):
+    EncryptingStore(medium, KEY).put("a", data)
+    sealed = medium.get("a")
+    wrong = [sealed[:n] for n in range(len(sealed))] + [sealed[n:] for n in range(1, len(sealed))]
+    wrong += [sealed + b"\0", b"\0" + sealed, sealed + sealed, sealed[:3] + sealed]
+
+    for damaged in wrong:
+        medium.put("a", damaged, overwrite=True)
+        with pytest.raises(CorruptError):
+            EncryptingStore(medium, KEY).get("a")
+        with pytest.raises(CorruptError):
+            EncryptingStore(medium, KEY).get("a", start=-len(data) - 1)
+
+
+def chunks_and_footer(sealed):
+    body = sealed[:-FOOTER]
+    return [body[at : at + SEALED] for at in range(0, len(body), SEALED)], sealed[-FOOTER:]
+
+
+def resized(footer, size):
+    facts = footer[:44] + struct.pack("<Q", size)
+    return facts + struct.pack("<I", zlib.crc32(facts))
+
+
+@pytest.mark.parametrize(
+    "rearrange",
+    {
+        "swapped": lambda c, f: [c[1], c[0], c[2], c[3], f],
+        "repeated": lambda c, f: [c[0], c[0], c[2], c[3], f],
+        "left out": lambda c, f: [c[0], c[2], c[3], f],
+        "cut at a chunk": lambda c, f: [*c[:3], f],
+        "cut at a chunk, with the size changed to match": lambda c, f: [*c[:3], resized(f, 3 * CHUNK)],
+        "all but one cut": lambda c, f: [c[0], resized(f, CHUNK)],
+        "emptied": lambda _, f: [resized(f, 0)],
+        "said to be empty": lambda c, f: [*c, resized(f, 0)],
+        "said to be huge": lambda c, f: [*c, resized(f, 2**64 - 1)],
+    }.values(),
+)
+def test_chunks_cannot_be_rearranged(store, medium, rearrange):
+    store.put("a", LARGE)
+    medium.put("a", b"".join(rearrange(*chunks_and_footer(medium.get("a")))), overwrite=True)
+    fresh = EncryptingStore(medium, KEY)
+
+    for read in ({}, {"start": -200_000}, {"start": 0, "end": 300_000}, {"start": 1}):
+        with pytest.raises(CorruptError):
+            fresh.get("a", **read)
+
+
+def test_a_chunk_too_many_is_refused_and_no_range_reads_it(store, medium):
+    store.put("a", LARGE)
+    chunks, footer = chunks_and_footer(medium.get("a"))
+    medium.put("a", b"".join([*chunks, chunks[3], footer]), overwrite=True)
+
+    for read in ({}, {"start": -200_000}):
+        with pytest.raises(CorruptError):
+            store.get("a", **read)
+    assert store.get("a", start=1, end=300_000) == LARGE[1:]
+    assert store.get("a", start=-10) == LARGE[-10:]
+
+
+@pytest.mark.parametrize("size", [0, CHUNK, 3 * CHUNK, 2**63])
+def test_a_range_past_an_end_that_was_moved_is_not_empty_but_refused(store, medium, size):
+    store.put("a", LARGE)
+    chunks, footer = chunks_and_footer(medium.get("a"))
+    medium.put("a", b"".join([*chunks, resized(footer, size)]), overwrite=True)
+
+    for start, end in ((size, None), (size, size + 10), (199_000, 199_100)):
+        with pytest.raises(CorruptError):
+            EncryptingStore(medium, KEY).get("a", start=start, end=end)
+
+
+def test_an_object_moved_under_another_key_is_refused(store, medium):
+    store.put("a", b"0123456789")
+    medium.put("b", medium.get("a"))
+
+    for read in reads(10):
+        with pytest.raises(CorruptError, match=r"^b: chunk 0 is not what was sealed"):
+            store.get("b", **read)
+
+
+def test_chunks_of_two_versions_of_an_object_do_not_mix(store, medium):
+    store.put("a", LARGE)
+    old, _ = chunks_and_footer(medium.get("a"))
+    store.put("a", LARGE, overwrite=True)
+    new, footer = chunks_and_footer(medium.get("a"))
+    medium.put("a", b"".join([new[0], old[1], *new[2:], footer]), overwrite=True)
+
+    assert store.get("a", start=0, end=CHUNK) == LARGE[:CHUNK]
+    with pytest.raises(CorruptError, match="chunk 1"):
+        store.get("a", start=CHUNK, end=CHUNK + 1)
+
+
+@pytest.mark.parametrize("foreign", [b"", b"x", b"plain text" * 10, bytes(200_000)])
+def test_what_was_stored_without_encryption_is_refused(store, medium, foreign):
+    medium.put("a", foreign)
+
+    for read in reads(10):
+        with pytest.raises(CorruptError, match="no object of an EncryptingStore"):
+            store.get("a", **read)
+    assert [found.key for found in store.keys()] == ["a"]
+
+
+# Keys
+
+
+def test_a_wrong_key_is_told_from_damage_and_names_both_ids(store, medium):
+    store.put("a", b"0123456789")
+    wrong = EncryptingStore(medium, OTHER_KEY)
+
+    for read in reads(10):
+        with pytest.raises(
+            ConfigError, match=r"a: sealed with the key of id [0-9a-f]{16}, not with"
+        ) as caught:
+            wrong.get("a", **read)
+        assert hkdf(b"key id", 8, None).hex() in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        KEY.hex(),
+        KEY.hex().upper(),
+        base64.b64encode(KEY).decode(),
+        base64.urlsafe_b64encode(KEY).decode().rstrip("="),
+        f"  {KEY.hex()}\n",
+    ],
+)
+def test_a_key_as_text_is_the_key(store, medium, text, monkeypatch):
+    store.put("a", b"sealed")
+    monkeypatch.setenv("OFFLOAD_KEY", text)
+
+    assert EncryptingStore(medium, text).get("a") == b"sealed"
+    assert EncryptingStore(medium).get("a") == b"sealed"
+
+
+def test_both_alphabets_of_base64_are_read(medium):
+    key = b"\xfb\xff" * 16
+    EncryptingStore(medium, key).put("a", b"sealed")
+
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        assert EncryptingStore(medium, encode(key).decode()).get("a") == b"sealed"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(b"", bytes(31), bytes(33), KEY.hex().encode(), 32, bytearray(32), ""),
+        *("secret-word", KEY.hex()[:-1], KEY.hex()[:-1] + "g", KEY.hex() + "00", "\u0665" * 64, "A" * 42),
+    ],
+)
+def test_another_form_of_key_is_refused_without_repeating_it(medium, key):
+    with pytest.raises(ConfigError, match="a key is 32 random bytes") as caught:
+        EncryptingStore(medium, key)
+
+    assert not key or str(key) not in str(caught.value).replace("32", "")
+    assert caught.value.__cause__ is None
+
+
+def test_no_key_is_told(medium, monkeypatch):
+    monkeypatch.delenv("OFFLOAD_KEY", raising=False)
+
+    with pytest.raises(ConfigError, match="set OFFLOAD_KEY"):
+        EncryptingStore(medium)
+
+
+def test_the_key_is_in_no_repr_error_or_pickle(store, medium):
+    store.put("a", b"x")
+    medium.put("a", b"damaged", overwrite=True)
+    with pytest.raises(CorruptError) as damaged:
+        store.get("a")
+
+    shown = [repr(store), repr(vars(store)), str(store), repr(damaged.value)]
+
+    assert repr(store) == "EncryptingStore(MemoryStore('memory://'))"
+    for form in (KEY.hex(), repr(KEY)[2:-1], base64.b64encode(KEY).decode()):
+        assert not any(form in text for text in shown)
+    with pytest.raises(ConfigError, match="neither copied nor pickled"):
+        pickle.dumps(store._key)
+    with pytest.raises((ConfigError, TypeError)):
+        pickle.dumps(store)
+
+
+def test_a_missing_package_names_the_command():
+    program = (
+        "import sys; sys.modules['cryptography'] = None\n"
+        "from offload.wrappers import EncryptingStore\n"
+        "try: EncryptingStore(None, bytes(32))\n"
+        "except ImportError as error: print(error.kind, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert done.stdout.startswith("missing_extra ")
+    assert "pip install 'offload[crypto]'" in done.stdout
+
+
+def test_wrappers_load_no_cryptography_before_they_need_it():
+    program = "import sys, offload.wrappers; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert "offload.wrappers._encrypting" in done.stdout.split()
+    assert "cryptography" not in done.stdout.split()
+
+
+# What a read costs
+
+
+class Counting(MemoryStore):
+    """Tells what was fetched."""
+
+    def get(self, key, *, start=0, end=None):
+        data = super().get(key, start=start, end=end)
+        self.fetched = [*getattr(self, "fetched", []), len(data)]
+        return data
+
+
+@pytest.mark.parametrize(
+    ("read", "fetched"),
+    [
+        ({}, [200_000 + 4 * 16 + FOOTER]),
+        ({"start": -1000}, [SEALED + 200_000 - 3 * CHUNK + 16 + FOOTER + SEALED]),
+        ({"start": 0, "end": 10}, [FOOTER, SEALED]),
+        ({"start": CHUNK - 1, "end": CHUNK + 1}, [FOOTER, 2 * SEALED]),
+        ({"start": CHUNK, "end": 2 * CHUNK}, [FOOTER, SEALED]),
+        ({"start": 199_000}, [FOOTER, 200_000 - 3 * CHUNK + 16]),
+        ({"start": 400_000, "end": 400_001}, [FOOTER, 200_000 - 3 * CHUNK + 16]),
+    ],
+)
+def test_a_read_fetches_only_the_chunks_it_needs(read, fetched):
+    medium = Counting()
+    EncryptingStore(medium, KEY).put("a", LARGE)
+
+    EncryptingStore(medium, KEY).get("a", **read)
+
+    assert len(medium.fetched) == len(fetched)
+    assert sum(medium.fetched) <= sum(fetched)
+
+
+@pytest.mark.parametrize("first", [{}, {"start": -10}, {"start": 70_000, "end": 70_001}])
+def test_a_range_after_another_read_is_one_request(first):
+    medium = Counting()
+    store = EncryptingStore(medium, KEY)
+    store.put("a", LARGE)
+    store.get("a", **first)
+    medium.fetched = []
+
+    assert store.get("a", start=10, end=20) == LARGE[10:20]
+    assert medium.fetched == [SEALED]
+
+
+# What is remembered of an object
+
+
+@pytest.mark.parametrize("new", [LARGE[::-1], LARGE[:5], LARGE * 2, b""], ids=len)
+def test_a_range_of_an_object_that_another_replaced_is_of_the_new_one(store, medium, new):
+    store.put("a", LARGE)
+    store.get("a")
+    EncryptingStore(medium, KEY).put("a", new, overwrite=True)
+
+    for start, end in ((0, 10), (3, 100_000), (199_999, 200_001), (390_000, None)):
+        assert store.get("a", start=start, end=end) == new[start:end]
+
+
+def test_a_range_of_an_object_that_another_deleted_is_not_found(store, medium):
+    store.put("a", LARGE)
+    store.get("a")
+    medium.delete("a")
+
+    for start, end in ((0, 10), (0, 0), (10**9, None)):
+        with pytest.raises(NotFoundError):
+            store.get("a", start=start, end=end)
+
+
+class Restless(MemoryStore):
+    """Replaces the object each time that its footer was read."""
+
+    replacements = sys.maxsize
+
+    def get(self, key, *, start=0, end=None):
+        data = super().get(key, start=start, end=end)
+        if start == -FOOTER and self.replacements:
+            self.replacements -= 1
+            EncryptingStore(self, KEY).put(key, LARGE, overwrite=True)
+        return data
+
+
+def test_an_object_replaced_while_a_range_is_read_is_read_again_for_a_bounded_time():
+    medium = Restless()
+    EncryptingStore(medium, KEY).put("a", LARGE)
+    with pytest.raises(StoreUnavailableError, match="again and again"):
+        EncryptingStore(medium, KEY).get("a", start=5, end=9)
+
+    medium.replacements = 3
+    assert EncryptingStore(medium, KEY).get("a", start=5, end=9) == LARGE[5:9]
+
+
+# In bulk, and beside other parts
+
+
+def test_many_are_sealed_and_what_cannot_be_opened_is_told_in_its_place(medium):
+    store: Any = EncryptingStore(FaultyBulkStore(medium, nth=sys.maxsize), KEY)
+    assert store.put_many([("a", b"1"), ("b", b"2"), ("c", b"3"), ("d", b"4")]) == [None] * 4
+    assert opened_by_the_book("a", medium.get("a")) == b"1"
+    medium.put("b", b"damaged", overwrite=True)
+    medium.delete("c")
+    EncryptingStore(medium, OTHER_KEY).put("d", b"4", overwrite=True)
+
+    results = store.get_many(["a", "b", "c", "d", "a"])
+
+    assert [r if isinstance(r, bytes) else type(r) for r in results] == [
+        *(b"1", CorruptError, NotFoundError, ConfigError, b"1")
+    ]
+
+
+@pytest.mark.parametrize("verb", ["put", "get", "keys", "delete"])
+def test_an_error_of_the_store_inside_passes(medium, verb):
+    store = EncryptingStore(FaultyStore(medium, verb=verb, is_lasting=True), KEY)
+    calls = {
+        "put": lambda: store.put("a", b"x"),
+        "get": lambda: store.get("a", start=1, end=2),
+        "keys": lambda: list(store.keys()),
+        "delete": lambda: store.delete("a"),
+    }
+
+    with pytest.raises(StoreUnavailableError):
+        calls[verb]()

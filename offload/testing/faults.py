@@ -101,8 +101,7 @@ class FaultyStore:
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Do `OffloadStore.get`, or fail."""
         with self._operation("get", key):
-            data = self._inner.get(key, start=start, end=end)
-        return data
+            return self._inner.get(key, start=start, end=end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Do `OffloadStore.keys`, or fail."""

@@ -1,0 +1,286 @@
+"""Each operation of the store fails in turn, in every way: nothing is lost, nothing wrong is returned.
+
+A scenario runs with its first operation failing, then with its second, until a run meets no failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
+
+import pytest
+
+from offload import (
+    CorruptError,
+    Offloader,
+    OffloadError,
+    OffloadPolicy,
+    Rule,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload_backends.memory import MemoryStore
+
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
+SMALL = [f"needle {n} of item {i}\n" * 40 for i, n in enumerate(range(1, 9))]
+# Does not fit the last 64 KiB of its record: it takes several requests to read.
+LARGE = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(2200))
+
+Objects = list[tuple[str, bytes]]
+Check = Callable[[MemoryStore, FaultyStore], None]
+
+
+class Way(NamedTuple):
+    """How an operation fails."""
+
+    moment: Literal["before", "after", "torn"]
+    is_lasting: bool
+    error: type[OffloadError]
+
+    def __str__(self) -> str:
+        return f"{self.moment}-{'always' if self.is_lasting else 'once'}-{self.error.kind}"
+
+
+ERRORS = (StoreUnavailableError, StorePermissionError)
+WAYS = [
+    *(Way("before", is_lasting, error) for is_lasting in (False, True) for error in ERRORS),
+    *(Way("after", is_lasting, error) for is_lasting in (False, True) for error in ERRORS),
+]
+TORN = [Way("torn", is_lasting, StoreUnavailableError) for is_lasting in (False, True)]
+
+on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+on_both_stores = pytest.mark.parametrize("kind", [FaultyStore, FaultyBulkStore])
+
+
+def fail_each(
+    check: Check, kind: type[FaultyStore], way: Way, objects: Objects, *, at_least: int = 1
+) -> None:
+    """Run `check` on a store that holds `objects` with operation 1, 2, 3, … failing, until none does."""
+    for nth in itertools.count(1):
+        inner = holding(objects)
+        store = kind(inner, nth=nth, moment=way.moment, is_lasting=way.is_lasting, error=way.error)
+        try:
+            check(inner, store)
+        except BaseException as error:
+            error.add_note(f"where operation {nth} fails")
+            raise
+        if store.failures == 0:
+            assert nth > at_least, "the scenario asks less of the store than it is meant to"
+            return
+
+
+def holding(objects: Objects) -> MemoryStore:
+    store = MemoryStore()
+    for key, data in objects:
+        store.put(key, data)
+    return store
+
+
+def opened(store: MemoryStore | FaultyStore, codec: str) -> Offloader:
+    return Offloader(store, session="s", policy=POLICY, codec=codec)
+
+
+def conversation(texts: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}]}
+        for i, text in enumerate(texts)
+    ]
+
+
+@cache
+def written(codec: str, *texts: str) -> tuple[Objects, list[Any], str]:
+    """Return what a faultless run leaves: its objects, the messages to send, the ref of the last item."""
+    store = MemoryStore()
+    out = opened(store, codec).offload(conversation(list(texts)))
+    assert len(out.records) == len(texts)
+    return [(o.key, store.get(o.key)) for o in store.keys()], out.messages, out.records[-1].ref
+
+
+@on_every_codec
+@on_both_stores
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("stored_before", [0, 4])
+def test_offload_keeps_what_it_could_not_store_and_stores_it_the_next_time(
+    codec: str, kind: type[FaultyStore], way: Way, stored_before: int
+) -> None:
+    messages = conversation(SMALL)
+    _, sent, _ = written(codec, *SMALL)
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        off = opened(store, codec)
+
+        out = off.offload(messages)
+
+        kept = [new is old for new, old in zip(out.messages, messages, strict=True)]
+        assert messages == conversation(SMALL)
+        assert opened(inner, codec).restore(out.messages) == messages
+        assert [type(error) for error in out.errors] == [way.error] * any(kept)
+        assert len(out.records) == kept.count(False)
+
+        store.heal()
+        again = off.offload(messages)
+        assert (again.errors, again.messages) == ([], sent)
+        assert off.restore(sent) == messages
+        assert len(opened(inner, codec).records()) == len(SMALL)
+
+    objects = written(codec, *SMALL[:stored_before])[0] if stored_before else []
+    fail_each(check, kind, way, objects, at_least=len(SMALL))
+
+
+@on_every_codec
+@on_both_stores
+@pytest.mark.parametrize("way", TORN, ids=str)
+def test_a_record_that_a_broken_medium_tore_never_gets_a_placeholder(
+    codec: str, kind: type[FaultyStore], way: Way
+) -> None:
+    messages = conversation(SMALL)
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        off = opened(store, codec)
+
+        out = off.offload(messages)
+        assert opened(inner, codec).restore(out.messages) == messages
+
+        store.heal()
+        again = off.offload(messages)
+        assert opened(inner, codec).restore(again.messages) == messages
+        assert all(isinstance(error, CorruptError) for error in again.errors)
+        intact = len(SMALL) - len(again.errors)
+        assert len(again.records) == intact >= len(SMALL) - max(1, store.failures)
+
+    fail_each(check, kind, way, [], at_least=len(SMALL))
+
+
+@on_every_codec
+@pytest.mark.parametrize("way", WAYS + TORN, ids=str)
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_offload_text_returns_the_text_or_what_restores_it(codec: str, way: Way, is_stored: bool) -> None:
+    [text] = SMALL[:1]
+    objects, sent, _ = written(codec, text)
+    placeholder = sent[0]["content"][0]["content"]
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        off = opened(store, codec)
+
+        answer = off.offload_text(text, tool_use_id="call_0")
+        assert answer in (text, placeholder)
+        assert opened(inner, codec).restore(conversation([answer])) == conversation([text])
+
+        store.heal()
+        again = off.offload_text(text, tool_use_id="call_0")
+        assert opened(inner, codec).restore(conversation([again])) == conversation([text])
+        assert again == placeholder or way.moment == "torn"
+
+    fail_each(check, FaultyStore, way, objects if is_stored else [])
+
+
+@on_every_codec
+@on_both_stores
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_with_on_error_raise_nothing_else_than_the_error_leaves_and_the_next_call_goes_on(
+    codec: str, kind: type[FaultyStore], way: Way
+) -> None:
+    messages = conversation(SMALL)
+    _, sent, _ = written(codec, *SMALL)
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        del inner
+        off = Offloader(store, session="s", policy=POLICY, codec=codec, on_error="raise")
+        try:
+            assert off.offload(messages).messages == sent
+            assert store.failures == 0
+        except way.error:
+            assert store.failures > 0
+
+        store.heal()
+        assert off.offload(messages).messages == sent
+
+    fail_each(check, kind, way, [], at_least=len(SMALL))
+
+
+QUESTIONS: dict[str, Callable[[Offloader, str], Any]] = {
+    "read": lambda off, ref: off.tools.read(ref),
+    "read a part": lambda off, ref: off.tools.read(ref, offset=60_000, limit=500),
+    "read lines": lambda off, ref: off.tools.read(ref, start_line=1, end_line=1),
+    "tail": lambda off, ref: off.tools.tail(ref, lines=3),
+    "grep": lambda off, ref: off.tools.grep(LARGE[70_000:70_020], ref),
+    "grep all": lambda off, _: off.tools.grep("needle", max_matches=100),
+    "list": lambda off, _: off.tools.list(),
+    "records": lambda off, _: off.records(),
+    "stats": lambda off, _: off.stats(),
+}
+
+
+@on_every_codec
+@on_both_stores
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_restore_gives_everything_back_or_raises(codec: str, kind: type[FaultyStore], way: Way) -> None:
+    texts = [*SMALL, LARGE]
+    objects, sent, _ = written(codec, *texts)
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        del inner
+        off = opened(store, codec)
+        raised = error_of(partial(off.restore, sent), conversation(texts))
+        assert raised is None or (raised is way.error and store.failures > 0)
+
+        store.heal()
+        assert off.restore(sent) == conversation(texts)
+
+    fail_each(check, kind, way, objects, at_least=len(texts))
+
+
+@on_every_codec
+@on_both_stores
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_gets_the_right_answer_or_an_error(
+    codec: str, kind: type[FaultyStore], way: Way, question: str
+) -> None:
+    objects, _, ref = written(codec, *SMALL, LARGE)
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        right = QUESTIONS[question](opened(inner, codec), ref)
+        off = opened(store, codec)
+        ask = partial(QUESTIONS[question], off, ref)
+        raised = error_of(ask, right)
+        assert raised is None or (raised is way.error and store.failures > 0)
+
+        store.heal()
+        assert ask() == right
+
+    fail_each(check, kind, way, objects)
+
+
+@on_every_codec
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("read", {}), ("tail", {}), ("grep", {"pattern": "needle", "id": None}), ("list", {"id": None})],
+)
+def test_a_call_of_the_model_never_raises(codec: str, way: Way, name: str, more: dict[str, Any]) -> None:
+    objects, _, ref = written(codec, *SMALL, LARGE)
+    arguments = {k: v for k, v in {"id": ref, **more}.items() if v is not None}
+
+    def check(inner: MemoryStore, store: FaultyStore) -> None:
+        right = opened(inner, codec).tools.call(f"context_{name}", arguments)
+        answer = opened(store, codec).tools.call(f"context_{name}", arguments)
+
+        assert not right.startswith("Error: ")
+        assert answer.startswith("Error: ") if store.failures else answer == right
+
+    fail_each(check, FaultyStore, way, objects)
+
+
+def error_of(ask: Callable[[], object], right: object) -> type[OffloadError] | None:
+    """Return the class of the error that `ask` raises; an answer must be the right one."""
+    try:
+        answer = ask()
+    except OffloadError as error:
+        return type(error)
+    assert answer == right
+    return None

@@ -136,7 +136,7 @@ def test_every_flipped_bit_of_a_small_record_is_found(tmp_path: Path, half: int,
 
 @pytest.mark.parametrize(
     ("codec", "file"),
-    [("raw", 0), "json", 0, "raw", 1],
+    [("raw", 0), ("json", 0), ("raw", 1)],
 )
 def test_a_flipped_bit_of_a_readable_record_is_found_or_harms_nothing(
     tmp_path: Path, codec: str, file: int

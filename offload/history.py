@@ -62,7 +62,8 @@ class Entry:
         fixed_tokens: tokens of its texts that are no items.
         calls: the tool calls that it makes, id → tool name.
         answers: assistant messages up to and with this one.
-        output: the message with its items replaced; None while nothing in it is.
+        output: the message with its items replaced, as the caller got it; None while nothing in it is.
+        rendered: the output as it was made.
     """
 
     message: Any
@@ -71,6 +72,7 @@ class Entry:
     calls: dict[str, str]
     answers: int
     output: Any = None
+    rendered: Any = None
 
     @property
     def tokens(self) -> int:
@@ -137,8 +139,10 @@ class History:
         decision = replace(slot.decision, action="keep", reason=reason, ref=None)
         self.decide(slot, replace(decision, tokens_after=decision.item.tokens))
 
-    def mark_replaced(self, index: int) -> None:
-        """Note that the entry at `index` has an output of its own."""
+    def set_output(self, index: int, output: Any) -> None:
+        """Give the entry at `index` an output of its own."""
+        self.entries[index].output = output
+        self.entries[index].rendered = _snapshot(output)
         if index not in self._replaced:
             insort(self._replaced, index)
 
@@ -157,11 +161,14 @@ class History:
     def output(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with the replaced ones in place; all others are the same objects.
 
-        The replaced ones are the caller's own: what it does to them is not seen again.
+        What the caller did to an output that it got before is not in the one that it gets now.
         """
         out = list(messages)
         for i in self._replaced:
-            out[i] = _snapshot(self.entries[i].output)
+            entry = self.entries[i]
+            if entry.output != entry.rendered:
+                entry.output = _snapshot(entry.rendered)
+            out[i] = entry.output
         return out
 
     def replaced_slots(self) -> list[Slot]:

@@ -116,11 +116,13 @@ class Offloader:
                 return OffloadResult(given, [], [], 0, 0, 0, errors)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
-        for index in range(self._history.keep_common(messages), len(messages)):
-            self._take_in(index, messages[index], errors)
-        self._decide()
-        self._replace(errors)
-        self._history.watch()
+        try:
+            for index in range(self._history.keep_common(messages), len(messages)):
+                self._take_in(index, messages[index], errors)
+            self._decide()
+            self._replace(errors)
+        finally:
+            self._history.watch()
         return self._result(messages, errors)
 
     def offload_text(
@@ -341,8 +343,7 @@ class Offloader:
                 self._history.put_back(slot, "its message takes no other text")
             self._report(_malformed(error, index), errors)
             return
-        entry.output = output
-        self._history.mark_replaced(index)
+        self._history.set_output(index, output)
 
     def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
         history = self._history

@@ -760,6 +760,20 @@ def test_a_block_that_is_put_before_an_item_in_place_does_not_lose_its_text(wait
     assert off.restore(out.messages) == messages
 
 
+def test_an_edit_in_place_is_seen_also_after_a_turn_that_raised(broken):
+    off = Offloader(broken, on_error="raise")
+    messages = conversation()
+    with pytest.raises(StoreMissingError):
+        off.offload(messages)
+    broken.unlink()
+    messages[2]["content"].insert(0, {"type": "text", "text": "IMPORTANT"})
+
+    out = off.offload(messages)
+
+    assert out.messages[2]["content"][0]["text"] == "IMPORTANT"
+    assert off.restore(out.messages) == messages
+
+
 def test_what_is_done_to_the_messages_that_came_back_is_not_seen_again(tmp_path):
     off = Offloader(tmp_path)
     messages = conversation()

@@ -102,6 +102,7 @@ class _Model(BaseModel):
 
         @classmethod
         def model_validate(cls, *args: Any, **options: Any) -> Self:
+            """Return the model that data describes. Raises `PolicyError`."""
             try:
                 return super().model_validate(*args, **options)
             except ValidationError as error:

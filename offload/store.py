@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from offload.errors import OffloadError
+from offload.errors import ConfigError, OffloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +103,12 @@ class SupportsBulk(Protocol):
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove every key as `delete` would."""
         ...
+
+
+def check_range(start: int, end: int | None) -> None:
+    """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
+    if end is not None and (start < 0 or end < 0):
+        raise ConfigError(
+            f"range start={start}, end={end}: a suffix takes no end, and an end counts from the "
+            "beginning; give start=-n alone, or 0 <= start <= end"
+        )

@@ -9,15 +9,6 @@ from offload.errors import ConfigError, InvalidKeyError
 from offload.keys import check_key
 
 
-def check_range(start: int, end: int | None) -> None:
-    """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
-    if end is not None and (start < 0 or end < 0):
-        raise ConfigError(
-            f"range start={start}, end={end}: a suffix takes no end, and an end counts from the "
-            "beginning; give start=-n alone, or 0 <= start <= end"
-        )
-
-
 def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
     """Raise `ConfigError` if a storage option of the store at `url` is not one of `known`."""
     unknown = sorted(set(given or ()) - set(known))

@@ -26,8 +26,8 @@ from offload.errors import (
     UnknownSchemeError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject
-from offload_backends._checks import check_range, is_key, may_hold
+from offload.store import StoredObject, check_range
+from offload_backends._checks import is_key, may_hold
 
 _USER = re.compile(r"(?<=://)[^/@]*@")
 _OF_ONE_MACHINE = {"file", "local", "memory"}

@@ -24,8 +24,8 @@ from offload.errors import (
     StorePermissionError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject
-from offload_backends._checks import check_options, check_range, is_key, may_hold
+from offload.store import StoredObject, check_range
+from offload_backends._checks import check_options, is_key, may_hold
 from offload_backends._local_files import (
     closing,
     create,

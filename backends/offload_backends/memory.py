@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.keys import check_key
-from offload.store import StoredObject
-from offload_backends._checks import check_options, check_range
+from offload.store import StoredObject, check_range
+from offload_backends._checks import check_options
 
 _SCHEME = "memory://"
 

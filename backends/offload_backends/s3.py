@@ -27,8 +27,8 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject
-from offload_backends._checks import check_range, is_key
+from offload.store import StoredObject, check_range
+from offload_backends._checks import is_key
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from offload.errors import ConfigError, OffloadError
+from offload.errors import OffloadError
 from offload.store import OffloadStore, StoredObject, SupportsBulk
 
 
@@ -96,15 +96,6 @@ class BulkWrapperStore(WrapperStore, bulk_form_of=WrapperStore):
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove many keys; see `SupportsBulk.delete_many`."""
         self.bulk.delete_many(keys)
-
-
-def check_range(start: int, end: int | None) -> None:
-    """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
-    if end is not None and (start < 0 or end < 0):
-        raise ConfigError(
-            f"range start={start}, end={end}: a suffix takes no end, and an end counts from the "
-            "beginning; give start=-n alone, or 0 <= start <= end"
-        )
 
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 from offload.errors import ConfigError, OffloadError
 from offload.keys import check_key
-from offload.store import OffloadStore
-from offload.wrappers._base import BulkWrapperStore, WrapperStore, check_range
+from offload.store import OffloadStore, check_range
+from offload.wrappers._base import BulkWrapperStore, WrapperStore
 from offload.wrappers._folder_cache import FolderCache
 from offload.wrappers._memory_cache import MemoryCache
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from offload.errors import CorruptError, MissingExtraError, OffloadError, StoreUnavailableError
 from offload.keys import check_key
-from offload.store import OffloadStore, StoredObject
-from offload.wrappers._base import BulkWrapperStore, WrapperStore, check_range
+from offload.store import OffloadStore, StoredObject, check_range
+from offload.wrappers._base import BulkWrapperStore, WrapperStore
 from offload.wrappers._layout import FOOTER, plain_size, suffix_size
 from offload.wrappers._memory_cache import MemoryCache
 

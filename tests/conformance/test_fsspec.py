@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from bucket_conformance import BucketConformance
 
 from offload.store import OffloadStore
 from offload.testing import StoreConformance
@@ -42,17 +43,5 @@ def connected(s3_bucket: Bucket) -> FsspecStore:
     return FsspecStore(s3_bucket.url, storage_options=s3_bucket.storage_options)
 
 
-class TestFsspecS3(StoreConformance):
-    bucket: Bucket
-
-    @pytest.fixture
-    def store(self, s3_bucket: Bucket, connected: OffloadStore) -> OffloadStore:
-        self.bucket = s3_bucket
-        s3_bucket.empty()
-        return connected
-
-    def raw_get(self, store: OffloadStore, key: str) -> bytes:  # noqa: ARG002  # the bucket is the medium
-        return self.bucket.read(key)
-
-    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:  # noqa: ARG002  # the same
-        self.bucket.write(key, data)
+class TestFsspecS3(BucketConformance):
+    """The suite, on S3 through the generic store."""

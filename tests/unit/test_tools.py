@@ -7,17 +7,14 @@ import re
 from typing import Any
 
 import pytest
+from answers import MAX_ANSWER, body, put, session, tools_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload.codec import Content, get_codec
 from offload.errors import ConfigError, CorruptError, NotFoundError
-from offload.session import Draft, Placed, Session
-from offload.store import OffloadStore
 from offload.tools import Tools, definitions, system_prompt
 from offload_backends.memory import MemoryStore
 
-MAX_ANSWER = 8192
 LOOK_ALIKE = "[Offloaded: result of Bash, 1 line, 2 characters, id aaaaaaaaaa]\n"
 
 LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))
@@ -36,31 +33,6 @@ CONTENTS = {
     "look-alike begun": "[" * 20_000,
     "control": "\x1b[2J\0\x07" * 5000,
 }
-
-
-def session(store: OffloadStore | None = None, name: str = "s") -> Session:
-    return Session(store or MemoryStore(), name, get_codec("zstd"))
-
-
-def put(
-    into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
-) -> str:
-    """Store `text` and return its ref."""
-    draft = Draft(item_type, tool, call, Content.of(text, 1), None, lambda ref: f"[{ref}]")
-    [placed] = into.write([draft])
-    assert isinstance(placed, Placed)
-    return placed.info.ref
-
-
-def tools_for(text: str) -> tuple[Tools, str]:
-    into = session()
-    ref = put(into, text)
-    return Tools(into), ref
-
-
-def body(answer: str) -> str:
-    """Return an answer without its first and its last line."""
-    return answer.split("\n", 1)[1].rsplit("\n", 1)[0]
 
 
 def undefuse(shown: str) -> str:

@@ -8,40 +8,12 @@ import re
 from typing import Any
 
 import pytest
+from answers import MAX_ANSWER, body, put, session, tools_for
 
-from offload.codec import Content, get_codec
-from offload.session import Draft, Placed, Session
 from offload.tools import Tools
 from offload.tools import _grep as grep_module
-from offload_backends.memory import MemoryStore
 
-MAX_ANSWER = 8192
 LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))
-
-
-def session() -> Session:
-    return Session(MemoryStore(), "s", get_codec("zstd"))
-
-
-def put(
-    into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
-) -> str:
-    """Store `text` and return its ref."""
-    draft = Draft(item_type, tool, call, Content.of(text, 1), None, lambda ref: f"[{ref}]")
-    [placed] = into.write([draft])
-    assert isinstance(placed, Placed)
-    return placed.info.ref
-
-
-def tools_for(text: str) -> tuple[Tools, str]:
-    into = session()
-    ref = put(into, text)
-    return Tools(into), ref
-
-
-def body(answer: str) -> str:
-    """Return an answer without its first and its last line."""
-    return answer.split("\n", 1)[1].rsplit("\n", 1)[0]
 
 
 def test_a_needle_in_one_line_of_ten_megabytes_is_shown_in_500_characters_and_reading_goes_on_there() -> None:

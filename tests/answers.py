@@ -1,0 +1,36 @@
+"""What the tests of the tools share: a session with one record, and the body of an answer."""
+
+from __future__ import annotations
+
+from offload.codec import Content, get_codec
+from offload.session import Draft, Placed, Session
+from offload.store import OffloadStore
+from offload.tools import Tools
+from offload_backends.memory import MemoryStore
+
+MAX_ANSWER = 8192
+
+
+def session(store: OffloadStore | None = None, name: str = "s") -> Session:
+    return Session(store or MemoryStore(), name, get_codec("zstd"))
+
+
+def put(
+    into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
+) -> str:
+    """Store `text` and return its ref."""
+    draft = Draft(item_type, tool, call, Content.of(text, 1), None, lambda ref: f"[{ref}]")
+    [placed] = into.write([draft])
+    assert isinstance(placed, Placed)
+    return placed.info.ref
+
+
+def tools_for(text: str) -> tuple[Tools, str]:
+    into = session()
+    ref = put(into, text)
+    return Tools(into), ref
+
+
+def body(answer: str) -> str:
+    """Return an answer without its first and its last line."""
+    return answer.split("\n", 1)[1].rsplit("\n", 1)[0]

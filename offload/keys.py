@@ -15,6 +15,8 @@ from offload.errors import InvalidKeyError
 
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 120
+# What a store says of itself, as a backend found out; no record, and no listing shows it.
+DESCRIPTOR = "offload.json"
 
 _PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
 _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -32,12 +34,14 @@ def check_key(key: str) -> str:
     """Return `key` if it is a valid store key, or raise `InvalidKeyError`.
 
     A key is 1 to 512 characters: parts of `[a-z0-9._=~-]` joined by single slashes, none of which
-    starts with a dot or is longer than 240 characters.
+    starts with a dot or is longer than 240 characters. The one name `offload.json` is the store's own.
     """
     if not isinstance(key, str):
         raise InvalidKeyError(f"a key is a str, not {type(key).__name__}")
     if not 0 < len(key) <= MAX_KEY_BYTES:
         raise InvalidKeyError(f"a key has 1 to {MAX_KEY_BYTES} characters, this one {len(key)}")
+    if key == DESCRIPTOR:
+        raise InvalidKeyError(f"key {key!r} is the store's own; give another name")
     for part in key.split("/"):
         if not _PART.fullmatch(part) or len(part) > 2 * MAX_PART_BYTES:
             raise InvalidKeyError(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from offload.errors import ConfigError, OffloadError
+
+Durability = Literal["power", "process", "memory", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,15 @@ class OffloadStore(Protocol):
     @property
     def has_atomic_create(self) -> bool:
         """Whether a create-only `put` has exactly one winner among concurrent writers."""
+        ...
+
+    @property
+    def durability(self) -> Durability:
+        """What an object survives once its put has returned.
+
+        "power" a power cut, "process" the death of the process but perhaps no power cut, "memory" neither,
+        "unknown" what the medium gives.
+        """
         ...
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
@@ -102,6 +113,20 @@ class SupportsBulk(Protocol):
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove every key as `delete` would."""
+        ...
+
+
+@runtime_checkable
+class SupportsStreams(Protocol):
+    """Objects of any size, written piece by piece: what keeps the memory for a large one constant."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` from `pieces`, of `size` bytes in all, as `put` without `overwrite` would.
+
+        The object appears whole or not at all, and a few pieces are held at a time. `pieces` may be
+        iterated again for another try. Pieces that add up to another size raise `ConfigError` and
+        store nothing.
+        """
         ...
 
 

@@ -26,7 +26,7 @@ from offload.errors import (
     UnknownSchemeError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import is_key, may_hold
 
 _USER = re.compile(r"(?<=://)[^/@]*@")
@@ -74,6 +74,11 @@ class FsspecStore:
     def has_atomic_create(self) -> bool:
         """False: fsspec asks no file system for it."""
         return False
+
+    @property
+    def durability(self) -> Durability:
+        """Not known: fsspec promises nothing."""
+        return "unknown"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, as whole and durable as the file system makes it.

@@ -24,7 +24,7 @@ from offload.errors import (
     StorePermissionError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import check_options, is_key, may_hold
 from offload_backends._local_files import (
     closing,
@@ -68,10 +68,10 @@ class LocalStore:
         check_options(storage_options, ("durability",), url)
         if not _HAS_FOLDER_HANDLES:
             raise ConfigError("the local store needs POSIX folder handles; use local:// of fsspec")
-        self._durability: str = (storage_options or {}).get("durability", "fsync")
-        if self._durability not in _DURABILITIES:
-            raise ConfigError(f"durability is one of {_DURABILITIES}, not {self._durability!r}")
-        self._is_synced = self._durability == "fsync"
+        durability = (storage_options or {}).get("durability", "fsync")
+        if durability not in _DURABILITIES:
+            raise ConfigError(f"durability is one of {_DURABILITIES}, not {durability!r}")
+        self._is_synced = durability == "fsync"
         self._root = _root_of(url)
         self._swept: set[str] = set()
 
@@ -94,9 +94,9 @@ class LocalStore:
         return True
 
     @property
-    def durability(self) -> str:
-        """What a finished put survives: "fsync" a power cut, "none" the death of the process."""
-        return self._durability
+    def durability(self) -> Durability:
+        """A power cut; with the option `durability="none"` the death of the process only."""
+        return "power" if self._is_synced else "process"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.keys import check_key
-from offload.store import StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import check_options
 
 _SCHEME = "memory://"
@@ -67,6 +67,11 @@ class MemoryStore:
     def has_atomic_create(self) -> bool:
         """True: one lock orders all writers."""
         return True
+
+    @property
+    def durability(self) -> Durability:
+        """Nothing: objects end with the process."""
+        return "memory"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""

@@ -27,7 +27,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.keys import check_key
-from offload.store import StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import is_key
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class S3Store:
     def has_atomic_create(self) -> bool:
         """True where the server honours `If-None-Match`."""
         return True
+
+    @property
+    def durability(self) -> Durability:
+        """A power cut: the service answers once the object is durable."""
+        return "power"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key` in one request; see `OffloadStore.put`."""

@@ -15,12 +15,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from offload.errors import ExistsError, InvalidKeyError, NotFoundError
-from offload.store import OffloadStore
+from offload.store import Durability, OffloadStore
 from offload.testing._bulk import BulkConformance
 from offload.testing._listing import ListingConformance
 from offload.testing._suite import DIGITS, NEIGHBOURS, keys_of
@@ -29,7 +29,7 @@ INVALID_KEYS: tuple[Any, ...] = (
     *("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "./a", ".a", "a/.tmp-b"),
     *("A", "a b", " a", "a\\b", "c:a", "a\0b", "a\n", "a\nb", "*", "a?versionid=b", "a#b", "a%2fb"),
     *("s3://b/a", "a::b", "$home", "a|b", "a'b", 'a"b', "\u00e9", "e\u0301", "\u202ea", "\ud800"),
-    *("a" * 241, "/".join(["a" * 200] * 3), None, 1, b"a"),
+    *("a" * 241, "/".join(["a" * 200] * 3), "offload.json", None, 1, b"a"),
 )
 ODD_KEYS = (
     *("~", "~/a", "~root", "-", "-rf", "--", "_", "=", "==", "=2e=2e", "0", "a..b", "a.", "a~1"),
@@ -58,6 +58,7 @@ class StoreConformance(ListingConformance, BulkConformance):
         assert isinstance(store, OffloadStore)
         assert isinstance(store.is_shared, bool)
         assert isinstance(store.has_atomic_create, bool)
+        assert store.durability in get_args(Durability)
 
     def test_its_url_names_no_user_and_no_password(self, store: OffloadStore) -> None:
         host = store.url.split("://", 1)[-1].partition("/")[0]

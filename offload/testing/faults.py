@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
 from offload.errors import ConfigError, OffloadError, StoreUnavailableError
-from offload.store import OffloadStore, StoredObject
+from offload.store import Durability, OffloadStore, StoredObject
 
 Verb = Literal["put", "get", "keys", "delete"]
 Moment = Literal["before", "after", "torn"]
@@ -87,6 +87,11 @@ class FaultyStore:
     def has_atomic_create(self) -> bool:
         """What the inner store says."""
         return self._inner.has_atomic_create
+
+    @property
+    def durability(self) -> Durability:
+        """What the inner store says."""
+        return self._inner.durability
 
     def heal(self) -> None:
         """Fail no more."""

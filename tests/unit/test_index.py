@@ -124,7 +124,7 @@ def test_a_record_of_every_codec_is_recognised(codec: str) -> None:
     assert parse_key(StoredObject(key, 1, 1.0)) is not None
 
 
-    "offload.json",
+FOREIGN = [
     "r/readme",
     "r/s/readme.md",
     "r/s/abcdefghij",

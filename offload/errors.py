@@ -79,9 +79,19 @@ class NotFoundError(OffloadError, KeyError):
 
 
 class ExpiredError(NotFoundError):
-    """The record existed and was collected; the message says why and when."""
+    """The record existed and was collected; the message says why and when.
+
+    Attributes:
+        reason: "expired", "quota" or "deleted".
+        at: when it was marked, in seconds since the epoch by the store's clock.
+    """
 
     kind = "expired"
+
+    def __init__(self, message: str, reason: str = "deleted", at: float = 0.0) -> None:
+        super().__init__(message, reason, at)
+        self.reason = reason
+        self.at = at
 
 
 class CorruptError(OffloadError):

@@ -169,7 +169,9 @@ class Offloader:
         decision = self._judged(item, self._facts(0, item))
         if decision.action != "offload":
             return item.text
-        [outcome] = self._writer.write([Wanted(item, decision.item.tokens, decision.preview_chars)])
+        [outcome] = self._writer.write(
+            [Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl)]
+        )
         if isinstance(outcome, Placed):
             return outcome.placeholder
         return item.text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
@@ -183,6 +185,7 @@ class Offloader:
 
         Raises:
             MessageError: `messages` is no list.
+            ExpiredError: what a placeholder stands for was collected.
             NotFoundError: a record vanished while it was read.
             CorruptError: a record is damaged.
             StoreError: the store could not be read.
@@ -291,7 +294,9 @@ class Offloader:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
-        wanted = [Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars) for _, s in due]
+        wanted = [
+            Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars, s.decision.ttl) for _, s in due
+        ]
         try:
             for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
                 self._apply(slot, outcome, errors)

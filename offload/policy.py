@@ -12,12 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, cast
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -31,6 +33,24 @@ READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep
 DEFAULT_MIN_TOKENS = 2000
 
 Action = Literal["offload", "keep", "wait"]
+_DURATION = re.compile(r"(\d+)\s*([smhd])", re.ASCII)
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_MAX_SECONDS = 10**9
+
+
+def _seconds(value: object) -> object:
+    """Return whole seconds of a `timedelta` or a text like "90s"; anything else is left to pydantic."""
+    if isinstance(value, timedelta):
+        return int(value.total_seconds())
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if match is None:
+            raise ValueError(f'a duration is seconds or a text like "90s", "15m", "2h", "7d", not {value!r}')
+        return int(match[1]) * _UNITS[match[2]]
+    return value
+
+
+Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=_MAX_SECONDS)]
 _INNER = re.compile(r"(^|; )Rule(?=[.:])")
 _Size = Annotated[int, Field(strict=True, gt=0)]
 _Count = Annotated[int, Field(strict=True, ge=0)]
@@ -77,6 +97,7 @@ class Decision:
         preview_chars: how many characters of preview the placeholder may show.
         ref: the record that now stands for the item; None while it is in the message.
         tokens_after: tokens of what stands in the message.
+        ttl: for how many seconds its record is kept at least; None for good.
     """
 
     item: ItemFacts
@@ -85,6 +106,7 @@ class Decision:
     preview_chars: int
     ref: str | None
     tokens_after: int
+    ttl: int | None = None
 
 
 class _Model(BaseModel):
@@ -122,6 +144,8 @@ class Rule(_Model):
         after_turns: how often the model must have answered with the item in full view; 0 offloads it
             before the model sees it, 1 after it was seen once.
         preview_chars: characters of preview in the placeholder; 0 for none.
+        ttl: how long a record is kept at least: seconds, a `timedelta`, or a text like "90s", "15m", "2h",
+            "7d". After that the next collection takes it, whoever still cites it; None keeps it for good.
     """
 
     enabled: Annotated[bool, Field(strict=True)] = True
@@ -130,6 +154,7 @@ class Rule(_Model):
     min_bytes: _Size | None = None
     after_turns: _Count = 0
     preview_chars: Annotated[int, Field(strict=True, ge=0, le=20_000)] = 1000
+    ttl: Annotated[Seconds, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Self:
@@ -167,6 +192,29 @@ _READERS = dict.fromkeys(
 )
 
 
+class Retention(_Model):
+    """How much is kept, and for how long a marked record can still be read by who is reading it.
+
+    A quota takes the oldest records of a session, and of a store those of the least recently used session
+    first; never those of a session that is pinned or live, and none that is shared.
+
+    Attributes:
+        session_bytes: stored bytes of one session.
+        session_records: records of one session.
+        store_bytes: stored bytes of all sessions; looked at when the whole store is collected.
+        store_records: records of all sessions; the same.
+        grace: how long a marked record stays before it is emptied. It must be longer than any read takes.
+        live_for: how long after its last use a session counts as live.
+    """
+
+    session_bytes: _Size | None = None
+    session_records: _Size | None = None
+    store_bytes: _Size | None = None
+    store_records: _Size | None = None
+    grace: Seconds = 3600
+    live_for: Seconds = 86_400
+
+
 class OffloadPolicy(_Model):
     """Which items are offloaded.
 
@@ -180,12 +228,14 @@ class OffloadPolicy(_Model):
             or `tools` is taken at its word and has no such default.
         exclude_tools: globs of tools whose results always stay.
         min_saving: tokens that an offload must free, the placeholder counted.
+        retention: what a collection takes beside records whose time to live is over.
     """
 
     types: dict[ItemType, Rule] = Field(default_factory=dict)
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
     min_saving: _Count = 100
+    retention: Retention = Retention()
 
     @model_validator(mode="before")
     @classmethod
@@ -208,7 +258,7 @@ class OffloadPolicy(_Model):
         """Return what becomes of `item`. Pure: the same facts give the same decision always."""
         rule = self._rule(item)
         action, reason = self._judge(rule, item)
-        return Decision(item, action, reason, rule.preview_chars, None, item.tokens)
+        return Decision(item, action, reason, rule.preview_chars, None, item.tokens, rule.ttl)
 
     def _judge(self, rule: Rule, item: ItemFacts) -> tuple[Action, str]:
         for kept, reason in (

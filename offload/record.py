@@ -56,6 +56,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sha256: digest of the content, also in the counts: it ties the two ends of a record together.
         placeholder: the text that stands in the message instead of the item.
         form: what `restore` needs to rebuild the item beside its text, as JSON; None for one string.
+        ttl: for how many seconds after it was stored the record is kept at least; None for good.
+        origin: the session that the ref was drawn in, where the record was copied from another one.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -69,6 +71,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: bytes
     placeholder: str
     form: str | None = None
+    ttl: int | None = None
+    origin: str | None = None
 
     def is_same_item(self, other: Header) -> bool:
         """Tell whether both headers describe one item with one content, whoever wrote them and when."""
@@ -96,6 +100,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         bytes: its bytes; None in a listing.
         stored_bytes: size of the stored object.
         created_at: when it was stored, in seconds since the epoch.
+        expires_at: from when on it may be collected; None if it has no time to live.
         key: the key of the stored object.
     """
 
@@ -110,6 +115,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     stored_bytes: int
     created_at: float
+    expires_at: float | None = None
     key: str
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from offload.errors import MessageError
 from offload.messages import Item, Scan, adapter_for
 from offload.placeholder import PlaceholderRenderer
-from offload.record import Header, decode_text
+from offload.record import Header, RecordInfo, decode_text
 from offload.session import Session
 
 _Claims = Mapping[str, Sequence[tuple[Header, bytes]]]
@@ -34,11 +34,17 @@ class Restorer:
         if refs:
             # Another writer may have stored an item that is known here under another key as well.
             catalog.load()
-        infos = [info for ref in sorted(refs) for info in catalog.known(ref)]
+        infos = [info for ref in sorted(refs) for info in catalog.known(ref) or self._expect(ref)]
         claims: dict[str, list[tuple[Header, bytes]]] = {}
         for header, content in self._session.load_many(infos):
             claims.setdefault(header.ref, []).append((header, content))
         return claims
+
+    def _expect(self, ref: str) -> list[RecordInfo]:
+        """Raise `ExpiredError` for a ref whose record was collected; any other stands for nothing."""
+        if self._session.catalog.tombstone(ref) is not None:
+            self._session.find(ref)
+        return []
 
     def _restored(self, message: Any, items: Sequence[Item], claims: _Claims) -> Any:
         for item in items:

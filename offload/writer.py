@@ -36,11 +36,13 @@ class Wanted(NamedTuple):
         item: the item.
         tokens: its tokens.
         preview_chars: how much of it the placeholder may show.
+        ttl: for how many seconds its record is kept at least; None for good.
     """
 
     item: Item
     tokens: int
     preview_chars: int
+    ttl: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,9 @@ class ItemWriter:
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
             return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
-        return identity, Draft(item.item_type, item.tool_name, item.tool_use_id, content, item.form, render)
+        return identity, Draft(
+            item.item_type, item.tool_name, item.tool_use_id, content, item.form, render, want.ttl
+        )
 
 
 def _identify(item: Item, digest: bytes) -> _Identity:

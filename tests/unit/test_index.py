@@ -133,7 +133,8 @@ FOREIGN = [
     "r/s/abcdefghij~tool_result~~5~3.zst.tmp",
     "r/s/abcdefghij~tool_result~~5.zst",
     "r/s/abcdefghij~tool_result~~five~3.zst",
-    "r/s/abcdefghij~tool_result~~5~3~9.zst",
+    "r/s/abcdefghij~tool_result~~5~3~0.zst",
+    "r/s/abcdefghij.1~tool_result~~5~3.zst",
     "r/s/short~tool_result~~5~3.zst",
     "r/s/abcdefghijabcdefghijk~tool_result~~5~3.zst",
     "r/s/abcdefgh1j~tool_result~~5~3.zst",
@@ -218,7 +219,7 @@ def test_an_unknown_ref_costs_one_listing_by_its_prefix_and_a_known_one_none() -
     catalog = Catalog(store, "s")
     for _ in range(3):
         catalog.find(REF)
-    assert store.listed == [("r/s/abcdefghij~", "")]
+    assert store.listed == [("r/s/abcdefghij", "")]
 
 
 def test_two_keys_of_one_ref_are_kept_in_key_order() -> None:

@@ -654,7 +654,7 @@ def test_any_function_counts_tokens(tmp_path):
 class Careless:
     """Parts of a caller's own that raise what they should not."""
 
-    url, is_shared, has_atomic_create = "careless://", False, True
+    url, is_shared, has_atomic_create, durability = "careless://", False, True, "unknown"
 
     def __call__(self, *_, **__):
         raise RuntimeError("the disk is on fire")

@@ -208,7 +208,9 @@ def test_a_size_that_is_none_is_refused_with_its_name_and_value(field: str, valu
         ("enabled", 1),
         ("enabled", "yes"),
         ("min_token", 5),
-        ("ttl", "1h"),
+        ("ttl", "1 hour"),
+        ("ttl", 0),
+        ("ttl", 1.5),
     ],
 )
 def test_a_rule_of_nonsense_is_refused_with_the_field_and_the_value(field: str, value: Any) -> None:

@@ -1,0 +1,111 @@
+"""Record keys: what a listing tells of a record, and of one that was collected.
+
+    r/<session>/<ref>~<item_type>~<tool>~<chars>~<tokens><suffix>     one record
+    r/<session>/<the same name>.<reason>                              its tombstone: it is collected
+    r/<session>/<the same name with suffix .link>                     a record of another session, shared
+    h/<session>/<the same name>.json                                  a record's header, where kept apart
+
+A ref may be followed by `.<generation>`, from 2: the item was stored again after its record was
+collected. The tokens may be followed by `~<seconds>`: the record may be collected so long after it was
+stored. Tombstones and links lie beside the records, so that one listing tells all of a session.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple, cast
+
+from offload.codec import find_codec
+from offload.errors import InvalidKeyError
+from offload.keys import check_key, decode_part, encode_part
+from offload.record import Counts, Header, RecordInfo
+from offload.store import StoredObject
+
+RECORDS, SIDECARS = "r", "h"
+LINK_SUFFIX = ".link"
+
+Reason = Literal["expired", "quota", "deleted"]
+
+_KEY = re.compile(
+    r"r/(?P<session>[^/]+)/(?P<ref>[a-z]{10,20})(?:\.(?P<generation>[2-9]|[1-9]\d{1,5}))?"
+    r"~(?P<item_type>[a-z_]+)~(?P<tool>[^/~]*)~(?P<chars>\d{1,15})~(?P<tokens>\d{1,15})"
+    r"(?:~(?P<ttl>[1-9]\d{0,9}))?(?P<suffix>\.[a-z]+)(?:\.(?P<reason>expired|quota|deleted))?",
+    re.ASCII,
+)
+
+
+class Tombstone(NamedTuple):
+    """The mark of a record that is collected.
+
+    Attributes:
+        key: the key of the record.
+        ref: its ref.
+        reason: why it went.
+        at: when, in seconds since the epoch by the store's clock.
+    """
+
+    key: str
+    ref: str
+    reason: Reason
+    at: float
+
+
+def session_prefix(session: str) -> str:
+    """Return what the keys of every record of `session` start with."""
+    return f"{RECORDS}/{encode_part(session)}/"
+
+
+def record_key(header: Header, counts: Counts, suffix: str, generation: int = 1) -> str:
+    """Return the key of a record: everything that a listing needs to know about it."""
+    ref = header.ref if generation == 1 else f"{header.ref}.{generation}"
+    tool = "" if header.tool_name is None else encode_part(header.tool_name)
+    ttl = "" if header.ttl is None else f"~{header.ttl}"
+    name = f"{ref}~{header.item_type}~{tool}~{counts.chars}~{counts.tokens}{ttl}{suffix}"
+    key = check_key(session_prefix(header.session) + name)
+    if not _KEY.fullmatch(key):
+        raise InvalidKeyError(f"{key} would not be found again in a listing")
+    return key
+
+
+def sidecar_key(key: str) -> str:
+    """Return the key under which the header of the record at `key` is kept apart."""
+    return f"{SIDECARS}{key.removeprefix(RECORDS)}.json"
+
+
+def tombstone_key(key: str, reason: Reason) -> str:
+    """Return the key of the tombstone of the record at `key`."""
+    return f"{key}.{reason}"
+
+
+def generation_of(key: str) -> int:
+    """Return which time the item of a record's key was stored, from 1."""
+    match = _KEY.fullmatch(key)
+    return int(match["generation"] or 1) if match else 1
+
+
+def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
+    """Return what a listed object stands for: a record, a tombstone, or None, which is neither."""
+    match = _KEY.fullmatch(stored.key)
+    if match is None:
+        return None
+    if match["reason"]:
+        key = stored.key.rpartition(".")[0]
+        return Tombstone(key, match["ref"], cast("Reason", match["reason"]), stored.modified)
+    if match["suffix"] != LINK_SUFFIX and find_codec(stored.key) is None:
+        return None
+    try:
+        session, tool = decode_part(match["session"]), decode_part(match["tool"])
+    except InvalidKeyError:
+        return None
+    return RecordInfo(
+        ref=match["ref"],
+        session=session,
+        item_type=match["item_type"],
+        tool_name=tool if match["tool"] else None,
+        chars=int(match["chars"]),
+        tokens=int(match["tokens"]),
+        stored_bytes=stored.size,
+        created_at=stored.modified,
+        expires_at=stored.modified + int(match["ttl"]) if match["ttl"] else None,
+        key=stored.key,
+    )

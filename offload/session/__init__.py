@@ -1,0 +1,18 @@
+"""The records of one session on one store: written once, found by ref, read back or refused."""
+
+from offload.session._names import check_name, is_ref, new_name
+from offload.session._reader import Damage, Link, SessionReader, is_link
+from offload.session._session import Draft, Placed, Session
+
+__all__ = [
+    "Damage",
+    "Draft",
+    "Link",
+    "Placed",
+    "Session",
+    "SessionReader",
+    "check_name",
+    "is_link",
+    "is_ref",
+    "new_name",
+]

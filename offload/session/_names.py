@@ -1,0 +1,39 @@
+"""Names of sessions, and what a ref looks like."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import time
+from typing import TypeGuard
+
+from offload.errors import ConfigError
+from offload.record import MAX_REF_LETTERS, REF_LETTERS
+
+_MAX_NAME_CHARS = 1000
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+
+
+def new_name() -> str:
+    """Return a name that no other session has: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
+    letters = string.ascii_lowercase + string.digits
+    random = "".join(secrets.choice(letters) for _ in range(6))
+    return f"session_{time.strftime('%Y%m%d_%H%M%S')}_{random}"
+
+
+def check_name(session: object) -> str:
+    """Return `session` if it can name a session. Raises `ConfigError` if it cannot."""
+    if not isinstance(session, str) or not 1 <= len(session) <= _MAX_NAME_CHARS:
+        raise ConfigError(
+            f"a session's name is a text of 1 to {_MAX_NAME_CHARS} characters, not {session!r:.60}"
+        )
+    try:
+        session.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
+    return session
+
+
+def is_ref(text: object) -> TypeGuard[str]:
+    """Tell whether `text` has the form of a ref; nothing else is ever looked up in a store."""
+    return isinstance(text, str) and REF_LETTERS <= len(text) <= MAX_REF_LETTERS and _LETTERS.issuperset(text)

@@ -1,0 +1,242 @@
+"""Reading the records of one session: found by ref, read back or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from offload.codec import Fetch, StoredRecord, find_codec
+from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError
+from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, sidecar_key
+from offload.record import Header, RecordInfo, draw_ref
+from offload.session._names import is_ref
+from offload.store import OffloadStore, SupportsBulk
+
+# A bulk read holds at most this much at once.
+_BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
+# An open record holds 64 KiB, or its whole table if that is larger.
+_OPEN_RECORDS = 16
+_WHY: dict[Reason, str] = {
+    "expired": "its time to live was over",
+    "quota": "the store was over its quota",
+    "deleted": "it was deleted",
+}
+
+
+class Link(msgspec.Struct, frozen=True):
+    """What stands under a key with the suffix `.link`: the session that shares its record of this ref."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A record that cannot be read back.
+
+    Attributes:
+        info: its entry in the catalog.
+        error: why: `CorruptError` for damaged bytes, `NotFoundError` if it vanished while it was read,
+            a `StoreError` if the store could not tell.
+    """
+
+    info: RecordInfo
+    error: OffloadError
+
+
+class SessionReader:
+    """The records of one agent conversation, to be read.
+
+    Args:
+        store: where they are kept.
+        name: the session's name; any text, it becomes a key part by `offload.keys.encode_part`.
+    """
+
+    def __init__(self, store: OffloadStore, name: str) -> None:
+        self.store = store
+        self.name = name
+        # Asked once: a check against a protocol takes longer than preparing a small record.
+        self._bulk = store if isinstance(store, SupportsBulk) else None
+        self._opened: dict[str, StoredRecord] = {}
+        self.catalog = Catalog(store, name)
+
+    def find(self, ref: str) -> RecordInfo:
+        """Return the entry of `ref`.
+
+        Raises `NotFoundError`, the same for unknown and foreign ones, or `ExpiredError` if the record was
+        collected.
+        """
+        found = self.catalog.find(ref) if is_ref(ref) else []
+        if not found:
+            raise self._missing(ref)
+        return found[0]
+
+    def read(self, ref: str) -> StoredRecord:
+        """Open the record of `ref` for reading by range.
+
+        The last few stay open, since a model reads page after page: what finds a place in them is then
+        at hand. Records are never rewritten, so nothing that is held can be out of date.
+
+        Raises `NotFoundError` and `CorruptError` as `find` and `open` do.
+        """
+        info = self.find(ref)
+        record = self._opened.pop(info.key, None)
+        if record is None:
+            try:
+                record = self.open(info)
+            except NotFoundError:
+                # It was collected since it was listed, and perhaps stored again.
+                info = self.find(ref)
+                record = self.open(info)
+        codec = find_codec(info.key)
+        if codec is not None and codec.reads_ranges:
+            self._opened[info.key] = record
+            while len(self._opened) > _OPEN_RECORDS:
+                self._opened.pop(next(iter(self._opened)), None)
+        return record
+
+    def open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:
+        """Open the record of a catalog entry for reading by range; `held` is its object, if at hand.
+
+        Raises `NotFoundError` if it is gone, `ExpiredError` if it was collected, also while it is read;
+        `CorruptError` if its structure is damaged or it is another record that was moved under this key.
+        """
+        if is_link(info):
+            return self._follow(info)
+        record = self._open(info, held)
+        if (record.ref, record.session) != (info.ref, self.name):
+            raise CorruptError(f"{info.key} holds record {record.ref} of another place")
+        return record
+
+    def load(self, info: RecordInfo) -> tuple[Header, bytes]:
+        """Return the header and the whole content of a record, every checksum compared."""
+        return self._load(info, None)
+
+    def _load(self, info: RecordInfo, held: bytes | OffloadError | None) -> tuple[Header, bytes]:
+        record = self.open(info, held if isinstance(held, bytes) else None)
+        content = record.load()
+        header = record.header
+        if not _is_drawn(header):
+            raise CorruptError(f"{info.key}: the ref is not that of its content")
+        return header, content
+
+    def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
+        """Yield what `load` returns for each entry, in order; small records are fetched concurrently."""
+        if self._bulk is None:
+            yield from map(self.load, infos)
+            return
+        for start in range(0, len(infos), _BULK_RECORDS):
+            group = infos[start : start + _BULK_RECORDS]
+            small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i)]
+            held = dict(zip(small, self._bulk.get_many(small), strict=True))
+            for info in group:
+                yield self._load(info, held.get(info.key))
+
+    def headers(self, ref: str) -> Iterator[Header]:
+        """Yield the header of every record that stands under `ref`; those that cannot be read are none."""
+        for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
+            with suppress(NotFoundError, CorruptError):
+                yield self.open(info).header
+
+    def infos(self) -> list[RecordInfo]:
+        """Return the entry of every record of the session, oldest first, from a fresh listing."""
+        self.catalog.load()
+        return self.catalog.entries()
+
+    def verify(self) -> Iterator[Damage]:
+        """Read every object of the session whole and yield each that is damaged; one hides no other."""
+        self.catalog.load()
+        for info in self.catalog.objects():
+            if is_link(info):
+                continue  # It is verified where it lies.
+            try:
+                self.load(info)
+            except OffloadError as error:
+                yield Damage(info, error)
+
+    def _missing(self, ref: str) -> NotFoundError:
+        """Return why there is no record of `ref`, as far as the catalog was told."""
+        tombstone = self.catalog.tombstone(ref) if is_ref(ref) else None
+        if tombstone is None:
+            return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
+        return _expired(tombstone)
+
+    def _gone(self, info: RecordInfo) -> OffloadError:
+        """Return what it means that the object of an entry is not there, or that a range of it is empty."""
+        self.catalog.refresh([info.ref])
+        if any(i.key == info.key for i in self.catalog.known(info.ref)):
+            return CorruptError(f"{info.key} is truncated")
+        return self._missing(info.ref)
+
+    def _follow(self, info: RecordInfo) -> StoredRecord:
+        """Open the record of another session that was shared with this one."""
+        try:
+            link = msgspec.json.decode(self.store.get(info.key), type=Link)
+        except NotFoundError:
+            self.catalog.drop(info.key)
+            raise self._missing(info.ref) from None
+        except msgspec.MsgspecError as error:
+            raise CorruptError(f"{info.key} names no session: {error}") from error
+        origin = SessionReader(self.store, link.session)
+        found = origin.find(info.ref)
+        if is_link(found):
+            raise self._missing(info.ref)
+        return origin.open(found)
+
+    def _open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:
+        codec = find_codec(info.key)
+        if codec is None:
+            raise CorruptError(f"no codec reads {info.key}")
+        sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
+        try:
+            return codec.open(_fetch_from(held) if held else self._fetch(info, info.key), sidecar)
+        except CorruptError as error:
+            raise CorruptError(f"{info.key}: {error}") from error
+
+    def _fetch(self, info: RecordInfo, key: str) -> Fetch:
+        """Return what reads ranges of an object of a record, and tells when that was collected."""
+
+        def fetch(*, start: int = 0, end: int | None = None) -> bytes:
+            try:
+                data = self.store.get(key, start=start, end=end)
+            except NotFoundError:
+                raise self._gone(info) from None
+            if not data:
+                # No part of a record is empty: a collector has emptied it, or it is torn.
+                raise self._gone(info)
+            return data
+
+        return fetch
+
+
+def is_link(info: RecordInfo) -> bool:
+    """Tell whether an entry is of another session's record."""
+    return info.key.endswith(LINK_SUFFIX)
+
+
+def _fetch_from(data: bytes) -> Fetch:
+    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
+        return data[start:end]
+
+    return fetch
+
+
+def _expired(tombstone: Tombstone) -> ExpiredError:
+    marked = datetime.fromtimestamp(tombstone.at, UTC)
+    said = f"record {tombstone.ref!r} was collected, {_WHY[tombstone.reason]}; marked {marked:%F %T} UTC"
+    return ExpiredError(said, tombstone.reason, tombstone.at)
+
+
+def _is_drawn(header: Header) -> bool:
+    drawn = draw_ref(
+        header.session if header.origin is None else header.origin,
+        header.item_type,
+        header.tool_use_id,
+        header.sha256,
+        header.form,
+        letters=len(header.ref),
+    )
+    return drawn == header.ref

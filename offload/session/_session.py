@@ -1,0 +1,207 @@
+"""Writing the records of one session: each created once, adopted where it is there, never overwritten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from offload.codec import Codec, Content, Encoded, parse_sidecar
+from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
+from offload.index import record_key, sidecar_key
+from offload.record import MAX_REF_LETTERS, REF_LETTERS, Counts, Header, RecordInfo, draw_ref
+from offload.session._reader import SessionReader
+from offload.store import OffloadStore
+
+# Longer refs and later generations that are tried for one item, together.
+_MAX_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An item on its way into a record.
+
+    Attributes:
+        item_type: what kind of part of a message it is.
+        tool_name: the tool that produced it, or None.
+        tool_use_id: the provider's id of the tool call, or None.
+        content: its text, measured.
+        form: what `restore` needs beside the text, as JSON, or None.
+        render: returns the placeholder for a ref.
+        ttl: for how many seconds the record is kept at least; None for good.
+    """
+
+    item_type: str
+    tool_name: str | None
+    tool_use_id: str | None
+    content: Content
+    form: str | None
+    render: Callable[[str], str]
+    ttl: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A record that is durable in the store, and the text that stands for it from now on."""
+
+    info: RecordInfo
+    placeholder: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    draft: Draft
+    header: Header
+    key: str
+    encoded: Encoded
+
+
+class Session(SessionReader):
+    """The records of one agent conversation.
+
+    Args:
+        store: where they are kept.
+        name: the session's name; any text, it becomes a key part by `offload.keys.encode_part`.
+        codec: how new records are written; existing ones are read by the codec that their key names.
+    """
+
+    def __init__(self, store: OffloadStore, name: str, codec: Codec) -> None:
+        super().__init__(store, name)
+        self._codec = codec
+
+    def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
+        """Store every draft and return, in the same order, what became of each.
+
+        A new record costs one create-only put, concurrent where the store can. A record that exists
+        already with the same content is a success, and its placeholder is the one that it was stored
+        with. Another item under the same ref makes the ref longer; an item whose record was collected is
+        stored again as its next generation, under the same ref.
+        """
+        attempts = [self._attempt(draft) for draft in drafts]
+        outcomes = self._looked_at(attempts, self._create_many(attempts))
+        return [self._settle(attempt, outcome) for attempt, outcome in zip(attempts, outcomes, strict=True)]
+
+    def _attempt(self, draft: Draft, letters: int = REF_LETTERS) -> _Attempt:
+        counts = draft.content.counts
+        ref = draw_ref(
+            self.name, draft.item_type, draft.tool_use_id, counts.sha256, draft.form, letters=letters
+        )
+        header = Header(
+            ref=ref,
+            session=self.name,
+            item_type=draft.item_type,
+            tool_name=draft.tool_name,
+            tool_use_id=draft.tool_use_id,
+            created_at=time.time(),
+            sha256=counts.sha256,
+            placeholder=draft.render(ref),
+            form=draft.form,
+            ttl=draft.ttl,
+        )
+        key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
+        return _Attempt(draft, header, key, self._codec.encode(header, draft.content))
+
+    def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
+        known = [bool(self.catalog.known(a.header.ref)) for a in attempts]
+        fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
+        if self._bulk is not None and len(fresh) > 1 and not self._codec.has_sidecar:
+            errors = self._bulk.put_many([(a.key, a.encoded.body) for a in fresh])
+            outcomes = [error or a for a, error in zip(fresh, errors, strict=True)]
+        else:
+            outcomes = [self._create(a) for a in fresh]
+        done = iter(outcomes)
+        return [
+            ExistsError(f"{a.key} is known") if is_known else next(done)
+            for a, is_known in zip(attempts, known, strict=True)
+        ]
+
+    def _create(self, attempt: _Attempt) -> _Attempt | OffloadError:
+        try:
+            if attempt.encoded.sidecar is not None:
+                attempt = self._create_sidecar(attempt, attempt.encoded.sidecar)
+            self.store.put(attempt.key, attempt.encoded.body)
+        except OffloadError as error:
+            return error
+        return attempt
+
+    def _create_sidecar(self, attempt: _Attempt, sidecar: bytes) -> _Attempt:
+        """Store a header before its body; one that a writer left who got no further is taken over."""
+        key = sidecar_key(attempt.key)
+        try:
+            self.store.put(key, sidecar)
+        except ExistsError:
+            header = parse_sidecar(self.store.get(key))
+            if not header.is_same_item(attempt.header):
+                raise CollisionError(f"{key} holds the header of another item") from None
+            return replace(attempt, header=header)
+        return attempt
+
+    def _looked_at(
+        self, attempts: Sequence[_Attempt], outcomes: list[_Attempt | OffloadError]
+    ) -> list[_Attempt | OffloadError]:
+        """Ask the store anew for what is taken: a record that a collector has marked is about to go."""
+        taken = [a.header.ref for a, o in zip(attempts, outcomes, strict=True) if isinstance(o, ExistsError)]
+        try:
+            self.catalog.refresh(taken)
+        except OffloadError as error:
+            return [error if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
+        return outcomes
+
+    def _settle(self, attempt: _Attempt, outcome: _Attempt | OffloadError) -> Placed | OffloadError:
+        """Turn the outcome of a create into a placed record.
+
+        Our own is adopted, another's makes the ref longer, after a collected one comes the next generation.
+        """
+        for _ in range(_MAX_TRIES):
+            if not isinstance(outcome, ExistsError):
+                break
+            letters = len(attempt.header.ref)
+            try:
+                return self._adopt(attempt, outcome)
+            except (CollisionError, CorruptError):
+                # Another's, or a torn one that nobody can read: neither is overwritten.
+                letters += 1
+            except NotFoundError:
+                pass  # It was collected: the next generation is free, or the key is again.
+            except OffloadError as error:
+                return error
+            if letters > MAX_REF_LETTERS:
+                break
+            attempt = self._attempt(attempt.draft, letters)
+            [outcome] = self._looked_at([attempt], [self._create(attempt)])
+        if isinstance(outcome, OffloadError):
+            return outcome
+        counts = outcome.draft.content.counts
+        return self._place(outcome.header, counts, outcome.key, len(outcome.encoded.body))
+
+    def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
+        """Take a record that stands under this ref already, if it is of the same item."""
+        if isinstance(outcome, CollisionError):
+            raise outcome
+        found = self.catalog.known(attempt.header.ref)
+        if not found:
+            raise self._missing(attempt.header.ref)
+        for info in found:
+            record = self.open(info)
+            if record.header.is_same_item(attempt.header):
+                return self._place(record.header, record.counts, info.key, info.stored_bytes)
+        raise CollisionError(f"{attempt.key} is taken by another item")
+
+    def _place(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> Placed:
+        info = RecordInfo(
+            ref=header.ref,
+            session=self.name,
+            item_type=header.item_type,
+            tool_name=header.tool_name,
+            tool_use_id=header.tool_use_id,
+            chars=counts.chars,
+            tokens=counts.tokens,
+            lines=counts.lines,
+            bytes=counts.bytes,
+            stored_bytes=stored_bytes,
+            created_at=header.created_at,
+            expires_at=None if header.ttl is None else header.created_at + header.ttl,
+            key=key,
+        )
+        self.catalog.add(info)
+        return Placed(info, header.placeholder)

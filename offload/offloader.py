@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from offload.codec import get_codec
-from offload.errors import ConfigError, MessageError, OffloadError, StoreError
-from offload.history import Entry, History, Slot
-from offload.messages import Item, Scan, adapter_for, role_of
+from offload.conversation import Conversation, OnError
+from offload.errors import ConfigError, MessageError
+from offload.messages import Item
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.policy import Decision, ItemFacts, OffloadPolicy
-from offload.preview import head_tail
-from offload.record import ITEM_TYPES, ItemType, RecordInfo, encode_text
+from offload.policy import OffloadPolicy
+from offload.record import ITEM_TYPES, ItemType, RecordInfo
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.results import OffloadResult, Stats
-from offload.session import Damage, Placed, Session, check_name, new_name
+from offload.session import Damage, Session, check_name, new_name
 from offload.store import OffloadStore
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import Tools, system_prompt
-from offload.writer import ItemWriter, Outcome, Spared, Wanted
-
-OnError = Literal["keep", "raise", "truncate"]
-
-_log = logging.getLogger("offload")
+from offload.writer import ItemWriter
 
 
 class Offloader:
@@ -76,13 +69,12 @@ class Offloader:
         self.policy = OffloadPolicy() if policy is None else policy
         self.store = open_store(store, storage_options=storage_options)
         self.session = new_name() if session is None else check_name(session)
-        self._on_error = on_error
-        self._renderer = DefaultRenderer() if placeholder is None else placeholder
-        self._count_tokens = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
+        renderer = DefaultRenderer() if placeholder is None else placeholder
+        counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
         self._session = Session(self.store, self.session, get_codec(codec))
-        self._writer = ItemWriter(self._session, self._renderer, self._count_tokens, self.policy.min_saving)
-        self._restorer = Restorer(self._session, self._renderer)
-        self._history = History()
+        self._restorer = Restorer(self._session, renderer)
+        writer = ItemWriter(self._session, renderer, counter, self.policy.min_saving)
+        self._conversation = Conversation(self.session, self.policy, writer, counter, on_error)
         self._lock = threading.Lock()
         self.tools = Tools(self._session)
 
@@ -104,26 +96,8 @@ class Offloader:
             OffloadError: with `on_error="raise"`, what the store raised.
         """
         given = _as_list(messages)
-        errors: list[OffloadError] = []
         with self._lock:
-            try:
-                return self._turn(given, errors)
-            except Exception as error:  # a part of the caller's own may raise anything
-                if self._on_error == "raise":
-                    raise
-                self._history = History()
-                self._report(_unexpected(error), errors)
-                return OffloadResult(given, [], [], 0, 0, 0, errors)
-
-    def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
-        try:
-            for index in range(self._history.keep_common(messages), len(messages)):
-                self._take_in(index, messages[index], errors)
-            self._decide()
-            self._replace(errors)
-        finally:
-            self._history.watch()
-        return self._result(messages, errors)
+            return self._conversation.offload(given)
 
     def offload_text(
         self,
@@ -157,24 +131,7 @@ class Offloader:
             if name is not None and not isinstance(name, str):
                 raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
         with self._lock:
-            try:
-                return self._offload_item(Item(None, item_type, text, tool_name, tool_use_id))
-            except Exception as error:  # the same
-                if self._on_error == "raise":
-                    raise
-                self._report(_unexpected(error), [])
-                return text
-
-    def _offload_item(self, item: Item) -> str:
-        decision = self._judged(item, self._facts(0, item))
-        if decision.action != "offload":
-            return item.text
-        [outcome] = self._writer.write(
-            [Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl)]
-        )
-        if isinstance(outcome, Placed):
-            return outcome.placeholder
-        return item.text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
+            return self._conversation.offload_item(Item(None, item_type, text, tool_name, tool_use_id))
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
@@ -244,147 +201,8 @@ class Offloader:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""
         return system_prompt()
 
-    def _take_in(self, index: int, message: Any, errors: list[OffloadError]) -> None:
-        """Add a message to the history; one that is malformed has no items and is reported once."""
-        history = self._history
-        try:
-            is_answer = role_of(message, f"messages[{index}]") == "assistant"
-            scan = adapter_for(message).scan(message, f"messages[{index}]", history.tool_names)
-        except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
-            self._report(_malformed(error, index), errors)
-            is_answer, scan = False, Scan()
-        slots = [Slot(item, self.policy.decide(self._facts(index, item)), item.text) for item in scan.items]
-        fixed = sum(self._count_tokens(text) for text in scan.texts)
-        history.add(Entry(message, slots, fixed, scan.calls, history.answers + is_answer))
-
-    def _facts(self, index: int, item: Item) -> ItemFacts:
-        return ItemFacts(
-            message=index,
-            block=item.block,
-            item_type=item.item_type,
-            tool_name=item.tool_name,
-            tool_use_id=item.tool_use_id,
-            chars=len(item.text),
-            bytes=len(encode_text(item.text)) if self.policy.counts_bytes else None,
-            tokens=self._count_tokens(item.text),
-            is_error=item.is_error,
-            is_stored=self._writer.knows(item.text),
-            answers=0,
-        )
-
-    def _judged(self, item: Item, facts: ItemFacts) -> Decision:
-        decision = self.policy.decide(facts)
-        # Asked last: of a text that only claims to be a placeholder the store must be asked.
-        if decision.action != "keep" and self._writer.is_placeholder(item):
-            return self.policy.decide(facts._replace(is_stored=True))
-        return decision
-
-    def _decide(self) -> None:
-        """Judge every open item; what is kept is closed, what waits stays open."""
-        history = self._history
-        still_open = []
-        for index, slot in history.open_slots:
-            answers = history.answers - history.entries[index].answers
-            history.decide(slot, self._judged(slot.item, slot.decision.item._replace(answers=answers)))
-            if slot.decision.action != "keep":
-                still_open.append((index, slot))
-        history.open_slots = still_open
-
-    def _replace(self, errors: list[OffloadError]) -> None:
-        """Store what is to be offloaded, then give its messages their outputs."""
-        history = self._history
-        due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
-        wanted = [
-            Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars, s.decision.ttl) for _, s in due
-        ]
-        try:
-            for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
-                self._apply(slot, outcome, errors)
-        finally:
-            for index in dict.fromkeys(i for i, slot in due if slot.is_replaced):
-                self._render_output(index, errors)
-            history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
-
-    def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:
-        decision, ref = slot.decision, None
-        if isinstance(outcome, Placed):
-            slot.text, slot.info, ref = outcome.placeholder, outcome.info, outcome.info.ref
-        elif isinstance(outcome, Spared):
-            decision = replace(decision, action="keep", reason=outcome.reason)
-        else:
-            slot.text = self._fallback(slot.item, decision, outcome, errors)
-            decision = replace(decision, action="keep", reason=f"not stored: {outcome}")
-        slot.is_settled = not isinstance(outcome, OffloadError)
-        after = self._count_tokens(slot.text) if slot.is_replaced else decision.item.tokens
-        self._history.decide(slot, replace(decision, ref=ref, tokens_after=after))
-
-    def _fallback(
-        self, item: Item, decision: Decision, error: OffloadError, errors: list[OffloadError]
-    ) -> str:
-        """Report that an item could not be stored; return what stands in the message then."""
-        self._report(error, errors)
-        return _truncated(item.text, decision.preview_chars) if self._on_error == "truncate" else item.text
-
-    def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
-        """Make one event of a failure: of a store that fails for many items, the first alone."""
-        if isinstance(error, StoreError) and any(isinstance(e, StoreError) for e in errors):
-            return
-        errors.append(error)
-        _log.warning("session %s: left in the message: %s", self.session, error)
-        if self._on_error == "raise":
-            raise error
-
-    def _render_output(self, index: int, errors: list[OffloadError]) -> None:
-        """Give a message its output; one that cannot be copied with a change stays as it is."""
-        entry = self._history.entries[index]
-        adapter = adapter_for(entry.message)
-        output = entry.message
-        try:
-            for slot in entry.slots:
-                if slot.is_replaced:
-                    output = adapter.replace(output, slot.item.block, slot.text)
-        except Exception as error:  # noqa: BLE001 # the same
-            for slot in entry.slots:
-                self._history.put_back(slot, "its message takes no other text")
-            self._report(_malformed(error, index), errors)
-            return
-        self._history.set_output(index, output)
-
-    def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
-        history = self._history
-        replaced = history.replaced_slots()
-        return OffloadResult(
-            messages=history.output(messages),
-            records=[slot.info for slot in replaced if slot.info is not None],
-            decisions=list(history.decisions),
-            tokens_before=history.tokens,
-            tokens_after=history.tokens - sum(slot.tokens_freed for slot in replaced),
-            chars_freed=sum(slot.chars_freed for slot in replaced),
-            errors=errors,
-        )
-
-
-def _truncated(text: str, preview_chars: int) -> str:
-    preview = head_tail(text, preview_chars).text
-    cut = f"{preview}\n[Cut: the rest of {len(text)} characters could not be stored.]"
-    return cut if len(cut) < len(text) else text
-
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
     return list(messages)
-
-
-def _malformed(error: Exception, index: int) -> MessageError:
-    if isinstance(error, MessageError):
-        return error
-    return MessageError(f"messages[{index}]: {type(error).__name__}: {error}")
-
-
-def _unexpected(error: Exception) -> OffloadError:
-    if isinstance(error, OffloadError):
-        return error
-    wrapped = OffloadError(f"unexpected {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped

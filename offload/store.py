@@ -125,7 +125,7 @@ class SupportsStreams(Protocol):
 
         The object appears whole or not at all, and a few pieces are held at a time. `pieces` may be
         iterated again for another try. Pieces that add up to another size raise `ConfigError` and
-        store nothing.
+        store nothing; an error that `pieces` raise comes through, and nothing is stored.
         """
         ...
 

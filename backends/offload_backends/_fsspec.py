@@ -1,13 +1,20 @@
 """A store on any fsspec file system: what serves a URL that no backend claims.
 
 It promises what fsspec promises, no more: whether a put is atomic and durable is up to the file
-system, and a create-only put that no server checks has a moment between looking and writing.
+system, and a create-only put that no server checks has a moment between looking and writing. Some file
+systems take no notice of `mode="create"` and overwrite; so the first put asks, by creating a file of its
+own twice, and keeps the answer in the descriptor for the next process.
+
+There are no streams: fsspec has no way to create a file piece by piece that every file system keeps from
+overwriting one that is there, or from leaving half of it behind.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -25,8 +32,9 @@ from offload.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from offload.keys import check_key
+from offload.keys import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range
+from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
 
 _USER = re.compile(r"(?<=://)[^/@]*@")
@@ -34,6 +42,8 @@ _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Each file system has its own word for the time of the last write.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+# Not empty: s3fs makes an empty file by another call.
+_PROBE = b"offload looks whether a create is refused where a file is\n"
 
 
 class FsspecStore:
@@ -53,7 +63,7 @@ class FsspecStore:
         self._full_url = url
         self._url = _USER.sub("", url)
         self._options = dict(storage_options or {})
-        self._opened: dict[int, tuple[Any, str]] = {}
+        self._opened: dict[int, _Root] = {}
         for link in url.split("::"):
             _check_scheme(link.split("://")[0].lower(), self._url)
 
@@ -89,13 +99,9 @@ class FsspecStore:
         mode = "overwrite" if overwrite else "create"
         with self._mapped_errors(key, absent=StoreMissingError):
             system, path = self._locate(key)
-            # A listing kept from before may still say that the key is free.
-            system.invalidate_cache()
-            try:
-                system.pipe_file(path, data, mode=mode)
-            except FileNotFoundError:
-                system.makedirs(path.rpartition("/")[0], exist_ok=True)
-                system.pipe_file(path, data, mode=mode)
+            if not overwrite and not self._root().refuses_taken() and _is_file(system, path):
+                raise ExistsError(f"{self._url}: {key!r} is taken")
+            _write(system, path, data, mode)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -156,15 +162,19 @@ class FsspecStore:
 
     def _locate(self, key: str) -> tuple[Any, str]:
         """Return the file system and the path of `key` in it; the empty key is the root."""
+        root = self._root()
+        return root.system, root.path_of(key) if key else root.path
+
+    def _root(self) -> _Root:
         # A connection does not survive a fork, so each process opens its own.
         opened = self._opened.get(os.getpid())
         if opened is None:
             import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
 
-            system, root = fsspec.core.url_to_fs(self._full_url, **self._options)
-            opened = self._opened[os.getpid()] = (system, root.rstrip("/"))
-        system, root = opened
-        return system, f"{root}/{key}" if key else root
+            system, path = fsspec.core.url_to_fs(self._full_url, **self._options)
+            # Threads that come at once get one, and with it one probe.
+            opened = self._opened.setdefault(os.getpid(), _Root(system, path.rstrip("/")))
+        return opened
 
     @contextmanager
     def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
@@ -189,10 +199,92 @@ class FsspecStore:
             raise StoreError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+class _Root:
+    """The folder of a store in an opened file system, and what was found out about it.
+
+    Args:
+        system: the file system.
+        path: the folder, without a slash at its end.
+    """
+
+    def __init__(self, system: Any, path: str) -> None:
+        self.system = system
+        self.path = path
+        self._lock = threading.Lock()
+        self._creates: _descriptor.Creates | None = None
+
+    def path_of(self, name: str) -> str:
+        """Return the path of a file in the folder."""
+        return f"{self.path}/{name}"
+
+    def refuses_taken(self) -> bool:
+        """Return whether a create-only write fails where a file is, found out by the first who asks."""
+        with self._lock:
+            if self._creates is None:
+                self._creates = self._described() or self._probed()
+            return self._creates == "enforced"
+
+    def _described(self) -> _descriptor.Creates | None:
+        try:
+            return _descriptor.decode(
+                self.system.cat_file(self.path_of(DESCRIPTOR), end=_descriptor.MAX_BYTES)
+            )
+        except Exception:  # noqa: BLE001  # absent or not to be read: the file system is asked itself
+            return None
+
+    def _probed(self) -> _descriptor.Creates:
+        """Create a file twice, and write down what became of it."""
+        # No key begins with a dot.
+        path = self.path_of(f".probe-{secrets.token_hex(8)}")
+        _write(self.system, path, _PROBE, "create")
+        try:
+            creates = _second_create(self.system, path)
+        finally:
+            with suppress(Exception):
+                self.system.rm_file(path)
+        # Without it the next process asks again.
+        with suppress(Exception):
+            _write(self.system, self.path_of(DESCRIPTOR), _descriptor.encode(creates), "create")
+        return creates
+
+
+def _second_create(system: Any, path: str) -> _descriptor.Creates:
+    """Return what a create-only write does where a file is."""
+    try:
+        _write(system, path, _PROBE, "create")
+    except FileExistsError:
+        return "enforced"
+    except (TimeoutError, ConnectionError):
+        raise
+    except Exception:  # noqa: BLE001  # each file system has errors of its own; this one cannot be told from others
+        return "unsupported"
+    return "ignored"
+
+
+def _write(system: Any, path: str, data: bytes, mode: str) -> None:
+    """Write a file, first making its folder if there is none."""
+    # A listing kept from before may still say that the path is free.
+    system.invalidate_cache()
+    try:
+        system.pipe_file(path, data, mode=mode)
+    except FileNotFoundError:
+        system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        system.pipe_file(path, data, mode=mode)
+
+
+def _is_file(system: Any, path: str) -> bool:
+    system.invalidate_cache()
+    try:
+        return bool(system.info(path)["type"] != "directory")
+    except _ABSENT:
+        return False
+
+
 def _check_scheme(scheme: str, url: str) -> None:
     import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
 
-    known = fsspec.available_protocols()
+    # The protocols that fsspec can import, and the classes that the program registered.
+    known = sorted({*fsspec.available_protocols(), *fsspec.registry})
     if scheme not in known:
         raise UnknownSchemeError(f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}")
 

@@ -16,8 +16,10 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+
+Buffer = bytes | memoryview
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -54,8 +56,11 @@ def make_folder(parent: int, name: str, *, is_synced: bool) -> None:
         raise
 
 
-def create(folder: int, name: str, data: bytes, *, is_synced: bool) -> bool:
+def create(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> bool:
     """Make file `name` appear with all its bytes; raise `FileExistsError` if the name is taken.
+
+    Where a first try shows that files cannot be unnamed, `pieces` is iterated again. What it raises
+    must be no `OSError`, which would be taken for the medium's.
 
     Returns whether the file had a temporary name first, which a killed writer leaves behind.
     """
@@ -64,12 +69,13 @@ def create(folder: int, name: str, data: bytes, *, is_synced: bool) -> bool:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     is_named = False
     try:
-        _create_unnamed(folder, name, data, is_synced=is_synced)
+        _create_unnamed(folder, name, pieces, is_synced=is_synced)
     except OSError as error:
         if error.errno not in _NO_UNNAMED_FILES:
             raise
         is_named = True
-        with _temporary(folder, data, is_synced=is_synced) as temporary:
+    if is_named:
+        with _temporary(folder, pieces, is_synced=is_synced) as temporary:
             _give_name(folder, temporary, name)
     if is_synced:
         try:
@@ -82,7 +88,7 @@ def create(folder: int, name: str, data: bytes, *, is_synced: bool) -> bool:
 
 def replace(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
     """Make file `name` hold `data`, whatever it held; the file has a temporary name first."""
-    with _temporary(folder, data, is_synced=is_synced) as temporary:
+    with _temporary(folder, [data], is_synced=is_synced) as temporary:
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     if is_synced:
         os.fsync(folder)
@@ -127,6 +133,11 @@ def is_object(folder: int, name: str) -> bool:
     return stat.S_ISREG(mode)
 
 
+def is_own(info: os.stat_result) -> bool:
+    """Tell whether a file or folder is of this user, or of root, who can do anything anyway."""
+    return info.st_uid in (os.geteuid(), 0)
+
+
 @contextmanager
 def closing(handle: int) -> Iterator[int]:
     """Close `handle` at the end of the block."""
@@ -136,21 +147,21 @@ def closing(handle: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _create_unnamed(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
+def _create_unnamed(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
     with closing(os.open(".", _WRITE | _UNNAMED, _FILE_MODE, dir_fd=folder)) as file:
-        _fill(file, data, is_synced=is_synced)
+        _fill(file, pieces, is_synced=is_synced)
         # Only with dst_dir_fd does Python call linkat(2), which follows the link that /proc shows.
         os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder)
 
 
 @contextmanager
-def _temporary(folder: int, data: bytes, *, is_synced: bool) -> Iterator[str]:
-    """Give the name of a file that holds `data`, and remove that name at the end."""
+def _temporary(folder: int, pieces: Iterable[Buffer], *, is_synced: bool) -> Iterator[str]:
+    """Give the name of a file that holds `pieces`, and remove that name at the end."""
     name = ".tmp-" + secrets.token_hex(8)
     file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=folder)
     try:
         with closing(file):
-            _fill(file, data, is_synced=is_synced)
+            _fill(file, pieces, is_synced=is_synced)
         yield name
     finally:
         # Gone by a rename, or left to `sweep`.
@@ -158,12 +169,13 @@ def _temporary(folder: int, data: bytes, *, is_synced: bool) -> Iterator[str]:
             os.unlink(name, dir_fd=folder)
 
 
-def _fill(file: int, data: bytes, *, is_synced: bool) -> None:
+def _fill(file: int, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
     # The umask may have taken bits away.
     os.fchmod(file, _FILE_MODE)
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[os.write(file, rest) :]
     if is_synced:
         os.fsync(file)
 

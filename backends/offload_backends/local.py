@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,13 @@ from offload.errors import (
 )
 from offload.keys import check_key
 from offload.store import Durability, StoredObject, check_range
-from offload_backends._checks import check_options, is_key, may_hold
+from offload_backends._checks import check_options, is_key, may_hold, sized
 from offload_backends._local_files import (
+    Buffer,
     closing,
     create,
     is_object,
+    is_own,
     make_folder,
     read,
     replace,
@@ -48,6 +51,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
 
 
@@ -56,7 +60,10 @@ class LocalStore:
 
     Args:
         url: a path, absolute or not, `~` allowed, or a `file://` URL. The first put makes the
-            folder; the root itself may be a symbolic link, nothing below it.
+            folder; the root itself may be a symbolic link, nothing below it. A folder that others may
+            change is refused at the first use: one of another user than this one and root, or one that
+            its group or everybody may write to, unless its sticky bit is set, as that of /tmp. The
+            group counts also where only this user is in it, which no folder tells.
         storage_options: `durability`: "fsync" (the default: a put survives a power cut) or "none"
             (it survives the death of the process only: a power cut may leave an empty file).
 
@@ -101,15 +108,25 @@ class LocalStore:
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
         check_key(key)
+        if not overwrite:
+            self._create(key, [data])
+            return
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
-            if overwrite:
-                replace(folder, name, data, is_synced=self._is_synced)
-            elif not self._create(folder, name, data, key):
-                return
-            if path not in self._swept:
-                self._swept.add(path)
-                sweep(folder)
+            replace(folder, name, data, is_synced=self._is_synced)
+            self._sweep_once(path, folder)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key`, writing `pieces` to its file as they come; see `SupportsStreams.put_stream`."""
+        check_key(key)
+        try:
+            self._create(key, _Source(pieces, size))
+        except _SourceError as carrier:
+            failure = carrier.failure
+        else:
+            return
+        # Outside the handler, so that the caller's error does not seem to come of ours.
+        raise failure
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -135,16 +152,24 @@ class LocalStore:
             if is_object(folder, name):
                 os.unlink(name, dir_fd=folder)
 
-    def _create(self, folder: int, name: str, data: bytes, key: str) -> bool:
-        """Create an object; return whether its file had a temporary name first."""
-        try:
-            return create(folder, name, data, is_synced=self._is_synced)
-        except FileExistsError as error:
-            if not is_object(folder, name):
-                raise
-            if self._is_synced:
-                sync_object(folder, name)
-            raise ExistsError(f"{self.url}: key {key!r} is taken") from error
+    def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
+        path, _, name = key.rpartition("/")
+        with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
+            try:
+                had_temporary_name = create(folder, name, pieces, is_synced=self._is_synced)
+            except FileExistsError as error:
+                if not is_object(folder, name):
+                    raise
+                if self._is_synced:
+                    sync_object(folder, name)
+                raise ExistsError(f"{self.url}: key {key!r} is taken") from error
+            if had_temporary_name:
+                self._sweep_once(path, folder)
+
+    def _sweep_once(self, path: str, folder: int) -> None:
+        if path not in self._swept:
+            self._swept.add(path)
+            sweep(folder)
 
     def _walk(self, path: str, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield what matches below folder `path`, entering no folder that cannot match."""
@@ -166,10 +191,13 @@ class LocalStore:
         """Open folder `path` below the root, part by part so that no link is followed."""
         folder = self._open_root(is_made=is_made)
         try:
+            is_common = _check_root(folder, self._root)
             for part in path.split("/") if path else ():
                 child = _open_child(folder, part, is_made=is_made, is_synced=self._is_synced)
                 os.close(folder)
                 folder = child
+                if is_common:
+                    _check_child(folder, part)
             yield folder
         finally:
             os.close(folder)
@@ -206,6 +234,27 @@ class LocalStore:
             raise StoreError(f"{where}: {reason}") from error
 
 
+class _SourceError(Exception):
+    """Carries what a caller's pieces raised past all that handles errors of the medium."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+class _Source:
+    """A caller's pieces, of `size` bytes in all; whatever they raise becomes a `_SourceError`."""
+
+    def __init__(self, pieces: Iterable[bytes], size: int) -> None:
+        self._pieces, self._size = pieces, size
+
+    def __iter__(self) -> Iterator[memoryview]:
+        try:
+            yield from sized(self._pieces, self._size)
+        except Exception as error:
+            raise _SourceError(error) from error
+
+
 def _root_of(url: str) -> Path:
     path = url
     if url.startswith(_SCHEME):
@@ -232,6 +281,25 @@ def _make_root(path: Path, *, is_synced: bool) -> None:
         make_folder(parent, path.name, is_synced=is_synced)
 
 
+def _check_root(root: int, path: Path) -> bool:
+    """Raise `StorePermissionError` if others than this user and root may change what is in the open root.
+
+    Returns whether others may add to it, which a sticky bit allows.
+    """
+    info = os.fstat(root)
+    if not is_own(info):
+        raise StorePermissionError(
+            f"{path} belongs to user {info.st_uid}, who could change what it holds; name a folder of your "
+            f"own, or give this one to user {os.geteuid()} with chown"
+        )
+    is_common = bool(info.st_mode & _OTHERS_WRITE)
+    if is_common and not info.st_mode & stat.S_ISVTX:
+        raise StorePermissionError(
+            f"{path} may be written to by others (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
+        )
+    return is_common
+
+
 def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
     """Open folder `name` in `folder`, first making it if `is_made`."""
     try:
@@ -241,6 +309,12 @@ def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> in
             raise
     make_folder(folder, name, is_synced=is_synced)
     return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
+
+
+def _check_child(folder: int, name: str) -> None:
+    """Raise what a file in the place of the open folder would, if another user made the folder."""
+    if not is_own(os.fstat(folder)):
+        raise OSError(errno.ENOTDIR, "a folder of another user", name)
 
 
 def _sorted_names(folder: int) -> list[str]:
@@ -267,6 +341,7 @@ def _absence_ignored() -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore
+    from offload.store import OffloadStore, SupportsStreams
 
     _conforms: type[OffloadStore] = LocalStore
+    _streams: type[SupportsStreams] = LocalStore

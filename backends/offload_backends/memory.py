@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.keys import check_key
 from offload.store import Durability, StoredObject, check_range
-from offload_backends._checks import check_options
+from offload_backends._checks import check_options, sized
 
 _SCHEME = "memory://"
 
@@ -82,6 +82,11 @@ class MemoryStore:
                 raise ExistsError(f"{self._url}: key {key!r} is taken")
             self._space.objects[full_key] = entry
 
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` from `pieces`, which come to rest in memory; see `SupportsStreams.put_stream`."""
+        check_key(key)
+        self.put(key, b"".join(sized(pieces, size)))
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         full_key = self._prefix + check_key(key)
@@ -109,6 +114,7 @@ class MemoryStore:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore
+    from offload.store import OffloadStore, SupportsStreams
 
     _conforms: type[OffloadStore] = MemoryStore
+    _streams: type[SupportsStreams] = MemoryStore

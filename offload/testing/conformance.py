@@ -23,6 +23,7 @@ from offload.errors import ExistsError, InvalidKeyError, NotFoundError
 from offload.store import Durability, OffloadStore
 from offload.testing._bulk import BulkConformance
 from offload.testing._listing import ListingConformance
+from offload.testing._streams import StreamConformance
 from offload.testing._suite import DIGITS, NEIGHBOURS, keys_of
 
 INVALID_KEYS: tuple[Any, ...] = (
@@ -43,7 +44,7 @@ RANGES = (
 MEGABYTE = bytes(range(256)) * 4096
 
 
-class StoreConformance(ListingConformance, BulkConformance):
+class StoreConformance(ListingConformance, BulkConformance, StreamConformance):
     """Subclass it, name the class `Test…`, and give one fixture, `store`: a store that is empty.
 
     Override `raw_get` and `raw_put` where the medium can be reached past the store: puts and gets are

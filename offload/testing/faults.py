@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
 from offload.errors import ConfigError, OffloadError, StoreUnavailableError
-from offload.store import Durability, OffloadStore, StoredObject
+from offload.store import Durability, OffloadStore, StoredObject, SupportsStreams
 
 Verb = Literal["put", "get", "keys", "delete"]
 Moment = Literal["before", "after", "torn"]
@@ -23,7 +23,8 @@ Moment = Literal["before", "after", "torn"]
 class FaultyStore:
     """Passes operations on to another store and fails one of them, or all from one on.
 
-    Safe to use from several threads. It has no bulk verbs; `FaultyBulkStore` has.
+    Safe to use from several threads. It takes streams, whatever the inner store takes; it has no bulk
+    verbs; `FaultyBulkStore` has.
 
     Args:
         inner: the store that does the work.
@@ -103,6 +104,19 @@ class FaultyStore:
             stored = data[: len(data) // 2] if fails and self._moment == "torn" else data
             self._inner.put(key, stored, overwrite=overwrite)
 
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Do `SupportsStreams.put_stream`, or fail; an operation of the verb "put".
+
+        An inner store without streams gets the pieces in one, and their size is not compared.
+        """
+        with self._operation("put", key) as fails:
+            if fails and self._moment == "torn":
+                pieces, size = [b"".join(pieces)[: size // 2]], size // 2
+            if isinstance(self._inner, SupportsStreams):
+                self._inner.put_stream(key, pieces, size)
+            else:
+                self._inner.put(key, b"".join(pieces))
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Do `OffloadStore.get`, or fail."""
         with self._operation("get", key):
@@ -179,4 +193,5 @@ if TYPE_CHECKING:
     from offload.store import SupportsBulk
 
     _conforms: type[OffloadStore] = FaultyStore
+    _streams: type[SupportsStreams] = FaultyStore
     _moves_many: type[SupportsBulk] = FaultyBulkStore

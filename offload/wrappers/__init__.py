@@ -7,7 +7,7 @@ The order matters: a cache outside an encrypting store would write plain bytes t
 
 from __future__ import annotations
 
-from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 from offload.wrappers._caching import CachingStore
 from offload.wrappers._encrypting import EncryptingStore
 from offload.wrappers._read_only import ReadOnlyStore
@@ -19,5 +19,6 @@ __all__ = [
     "EncryptingStore",
     "ReadOnlyStore",
     "RetryingStore",
+    "StreamWrapperStore",
     "WrapperStore",
 ]

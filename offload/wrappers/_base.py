@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from offload.errors import OffloadError
-from offload.store import Durability, OffloadStore, StoredObject, SupportsBulk
+from offload.store import Durability, OffloadStore, StoredObject, SupportsBulk, SupportsStreams
 
 
 class WrapperStore:
     """A store that passes every call on to another one; a wrapper overrides what it changes.
 
-    Constructing a wrapper gives an object with bulk verbs exactly if `inner` has them: callers ask
-    `isinstance(store, SupportsBulk)`. The verbs stand in a class of their own, the bulk form:
+    Constructing a wrapper gives an object with bulk verbs exactly if `inner` has them, and with streams
+    exactly if `inner` has them: callers ask `isinstance(store, SupportsBulk)`. What a wrapper does
+    around such a store stands in classes of their own, its extensions:
 
-        class BulkMyStore(MyStore, BulkWrapperStore, bulk_form_of=MyStore): ...
+        class BulkMyStore(MyStore, BulkWrapperStore, extends=MyStore): ...
+        class StreamMyStore(MyStore, StreamWrapperStore, extends=MyStore): ...
 
-    A wrapper without one has no bulk verbs, so that none can go past the verbs it overrides.
+    A wrapper without an extension has not these verbs, so that none can go past the verbs it overrides.
 
     Args:
         inner: the store that is wrapped.
@@ -26,18 +29,20 @@ class WrapperStore:
         inner: the same.
     """
 
-    _bulk_form: ClassVar[type[WrapperStore]]
+    _extensions: ClassVar[list[type[WrapperStore]]] = []
+    # What `inner` must have for an extension to apply.
+    _needs: ClassVar[type] = OffloadStore
 
-    def __init_subclass__(cls, *, bulk_form_of: type[WrapperStore] | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, extends: type[WrapperStore] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._bulk_form = cls
-        if bulk_form_of is not None:
-            bulk_form_of._bulk_form = cls  # noqa: SLF001  # our own attribute
+        cls._extensions = []
+        if extends is not None:
+            extends._extensions.append(cls)  # noqa: SLF001  # our own attribute
 
     def __new__(cls, inner: OffloadStore, *_args: Any, **_options: Any) -> Self:
-        """Return an instance of this class, or of its bulk form around a store with bulk verbs."""
-        form = cls._bulk_form if isinstance(inner, SupportsBulk) else cls
-        return cast("Self", object.__new__(form))
+        """Return an instance of this class with every extension that `inner` allows."""
+        fitting = (e for e in cls._extensions if isinstance(inner, e._needs))  # noqa: SLF001  # the same
+        return cast("Self", object.__new__(_combined((*fitting, cls))))
 
     def __init__(self, inner: OffloadStore) -> None:
         self.inner = inner
@@ -82,8 +87,10 @@ class WrapperStore:
         self.inner.delete(key)
 
 
-class BulkWrapperStore(WrapperStore, bulk_form_of=WrapperStore):
+class BulkWrapperStore(WrapperStore, extends=WrapperStore):
     """A wrapper around a store with bulk verbs: passes these on too."""
+
+    _needs = SupportsBulk
 
     @property
     def bulk(self) -> SupportsBulk:
@@ -103,6 +110,30 @@ class BulkWrapperStore(WrapperStore, bulk_form_of=WrapperStore):
         self.bulk.delete_many(keys)
 
 
+class StreamWrapperStore(WrapperStore, extends=WrapperStore):
+    """A wrapper around a store with streams: passes these on too."""
+
+    _needs = SupportsStreams
+
+    @property
+    def streams(self) -> SupportsStreams:
+        """The wrapped store, as one with streams."""
+        return cast("SupportsStreams", self.inner)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
+        self.streams.put_stream(key, pieces, size)
+
+
+@cache
+def _combined(classes: tuple[type[WrapperStore], ...]) -> type[WrapperStore]:
+    """Return the class that is all of `classes`, under the name of the last one."""
+    *extensions, wrapper = classes
+    facts = {"__doc__": wrapper.__doc__, "__module__": wrapper.__module__}
+    return type(wrapper.__name__, classes, facts) if extensions else wrapper
+
+
 if TYPE_CHECKING:
     _conforms: type[OffloadStore] = WrapperStore
     _moves_many: type[SupportsBulk] = BulkWrapperStore
+    _streams: type[SupportsStreams] = StreamWrapperStore

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from offload.errors import ConfigError, OffloadError
 from offload.keys import check_key
 from offload.store import OffloadStore, check_range
-from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 from offload.wrappers._folder_cache import FolderCache
 from offload.wrappers._memory_cache import MemoryCache
 
@@ -102,7 +102,7 @@ class CachingStore(WrapperStore):
             self._cache.drop(key)
 
 
-class BulkCachingStore(CachingStore, BulkWrapperStore, bulk_form_of=CachingStore):
+class BulkCachingStore(CachingStore, BulkWrapperStore, extends=CachingStore):
     """A caching store around one with bulk verbs."""
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
@@ -131,6 +131,15 @@ class BulkCachingStore(CachingStore, BulkWrapperStore, bulk_form_of=CachingStore
         keys = list(keys)
         with self._changing(keys):
             self.bulk.delete_many(keys)
+
+
+class StreamCachingStore(CachingStore, StreamWrapperStore, extends=CachingStore):
+    """A caching store around one with streams, which pass by the cache."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece in the wrapped store; see `SupportsStreams.put_stream`."""
+        with self._changing([check_key(key)]):
+            self.streams.put_stream(key, pieces, size)
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:

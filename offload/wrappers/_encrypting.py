@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from offload.errors import CorruptError, MissingExtraError, OffloadError, StoreUnavailableError
 from offload.keys import check_key
 from offload.store import OffloadStore, StoredObject, check_range
-from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 from offload.wrappers._layout import FOOTER, plain_size, suffix_size
 from offload.wrappers._memory_cache import MemoryCache
 
@@ -110,7 +110,7 @@ class EncryptingStore(WrapperStore):
         return plain
 
 
-class BulkEncryptingStore(EncryptingStore, BulkWrapperStore, bulk_form_of=EncryptingStore):
+class BulkEncryptingStore(EncryptingStore, BulkWrapperStore, extends=EncryptingStore):
     """An encrypting store around one with bulk verbs."""
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
@@ -128,3 +128,12 @@ class BulkEncryptingStore(EncryptingStore, BulkWrapperStore, bulk_form_of=Encryp
             return self._open_end(key, stored)
         except OffloadError as error:
             return error
+
+
+class StreamEncryptingStore(EncryptingStore, StreamWrapperStore, extends=EncryptingStore):
+    """An encrypting store around one with streams: chunks are sealed as the pieces come."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece, sealed; see `SupportsStreams.put_stream`."""
+        sealed = self._key.seal_stream(check_key(key), pieces, size)
+        self.streams.put_stream(key, sealed, sealed.size)

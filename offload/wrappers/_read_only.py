@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from offload.errors import InvalidKeyError, OffloadError, StorePermissionError
 from offload.keys import check_key
-from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 
 
 class ReadOnlyStore(WrapperStore):
@@ -27,7 +27,7 @@ class ReadOnlyStore(WrapperStore):
         )
 
 
-class BulkReadOnlyStore(ReadOnlyStore, BulkWrapperStore, bulk_form_of=ReadOnlyStore):
+class BulkReadOnlyStore(ReadOnlyStore, BulkWrapperStore, extends=ReadOnlyStore):
     """A read-only store around one with bulk verbs."""
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
@@ -44,3 +44,11 @@ class BulkReadOnlyStore(ReadOnlyStore, BulkWrapperStore, bulk_form_of=ReadOnlySt
             return self._refusal(key)
         except InvalidKeyError as error:
             return error
+
+
+class StreamReadOnlyStore(ReadOnlyStore, StreamWrapperStore, extends=ReadOnlyStore):
+    """A read-only store around one with streams."""
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:  # noqa: ARG002  # the contract's arguments
+        """Raise `StorePermissionError`; no piece is asked for."""
+        raise self._refusal(key)

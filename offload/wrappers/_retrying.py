@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
 from offload.store import OffloadStore, StoredObject
-from offload.wrappers._base import BulkWrapperStore, WrapperStore
+from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
+from offload.wrappers._call import Call
+from offload.wrappers._pieces import blocks_of
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+# How much of a streamed object is read back at once to compare it.
+_COMPARED_BYTES = 4 * 1024**2
 
 
 class RetryingStore(WrapperStore):
@@ -26,7 +31,8 @@ class RetryingStore(WrapperStore):
 
     A create whose answer was lost may have been done, and its retry then meets its own object: on
     `ExistsError` after a retry the object is read back, and the same bytes are a success. So are the
-    same bytes of another writer, which nobody can tell apart.
+    same bytes of another writer, which nobody can tell apart. Of a stream every try, and the reading back,
+    asks for the pieces anew: give a list or an object that can be iterated again, not a generator.
 
     Do not wrap an `s3://` store: it has retries of its own, and layers of retries multiply.
 
@@ -57,7 +63,7 @@ class RetryingStore(WrapperStore):
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
             raise ConfigError("deadline, first_pause and max_pause are seconds and not negative")
-        self._call = partial(_Call, deadline, (first_pause, max_pause), clock, sleep, jitter)
+        self._call = partial(Call, deadline, (first_pause, max_pause), clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, with retries; see `OffloadStore.put`."""
@@ -91,14 +97,14 @@ class RetryingStore(WrapperStore):
         """Remove `key`, with retries; see `OffloadStore.delete`."""
         self._call().run(partial(self.inner.delete, key))
 
-    def _holds(self, call: _Call, key: str, data: bytes) -> bool:
+    def _holds(self, call: Call, key: str, data: bytes) -> bool:
         try:
             return call.run(partial(self.inner.get, key)) == data
         except NotFoundError:
             return False  # Whoever took the key, it was deleted meanwhile.
 
 
-class BulkRetryingStore(RetryingStore, BulkWrapperStore, bulk_form_of=RetryingStore):
+class BulkRetryingStore(RetryingStore, BulkWrapperStore, extends=RetryingStore):
     """A retrying store around one with bulk verbs: only the items that failed are asked for again."""
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
@@ -117,9 +123,7 @@ class BulkRetryingStore(RetryingStore, BulkWrapperStore, bulk_form_of=RetryingSt
         """Remove many keys, with retries; see `SupportsBulk.delete_many`."""
         self._call().run(partial(self.bulk.delete_many, list(keys)))
 
-    def _settled(
-        self, call: _Call, key: str, data: bytes, result: OffloadError | None
-    ) -> OffloadError | None:
+    def _settled(self, call: Call, key: str, data: bytes, result: OffloadError | None) -> OffloadError | None:
         """Return the result of a retried create: None if the key is taken by `data` itself."""
         try:
             is_ours = isinstance(result, ExistsError) and self._holds(call, key, data)
@@ -128,44 +132,34 @@ class BulkRetryingStore(RetryingStore, BulkWrapperStore, bulk_form_of=RetryingSt
         return None if is_ours else result
 
 
-class _Call:
-    """One call's retries: how often it failed, and when it must end."""
+class StreamRetryingStore(RetryingStore, StreamWrapperStore, extends=RetryingStore):
+    """A retrying store around one with streams: each try asks for the pieces from the first on."""
 
-    def __init__(
-        self,
-        deadline: float,
-        pauses: tuple[float, float],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        jitter: Callable[[], float],
-    ) -> None:
-        self.failures = 0
-        self._until = clock() + deadline
-        self._longest, self._max_pause = pauses
-        self._clock, self._sleep, self._jitter = clock, sleep, jitter
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece, with retries; see `SupportsStreams.put_stream`."""
+        call = self._call()
+        try:
+            call.run(partial(self.streams.put_stream, key, pieces, size))
+        except ExistsError:
+            if not call.failures or not self._holds_stream(call, key, pieces, size):
+                raise
 
-    def run(self, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, trying until it is available or the deadline comes."""
-        while True:
-            try:
-                return attempt()
-            except StoreUnavailableError:
-                if not self.waits():
-                    raise
-
-    def waits(self) -> bool:
-        """Count a failure and wait before the next try; False if that would pass the deadline."""
-        self.failures += 1
-        pause = self._jitter() * min(self._longest, self._max_pause)
-        self._longest = min(self._longest * 2, self._max_pause)
-        if self._clock() + pause >= self._until:
-            return False
-        self._sleep(pause)
-        return True
+    def _holds_stream(self, call: Call, key: str, pieces: Iterable[bytes], size: int) -> bool:
+        """Return whether the object has these bytes, reading a block at a time."""
+        at = 0
+        try:
+            for block in blocks_of(pieces, _COMPARED_BYTES):
+                end = at + len(block)
+                if call.run(partial(self.inner.get, key, start=at, end=end)) != block:
+                    return False
+                at = end
+            return at == size and not call.run(partial(self.inner.get, key, start=size, end=size + 1))
+        except NotFoundError:
+            return False  # The same.
 
 
 def _each(
-    call: _Call, verb: Callable[[Sequence[Any]], list[R]], items: Sequence[Any]
+    call: Call, verb: Callable[[Sequence[Any]], list[R]], items: Sequence[Any]
 ) -> tuple[list[R], set[int]]:
     """Return the verb's result for each item, and the places of those that were asked for again."""
     results = verb(items)

@@ -8,6 +8,7 @@ import re
 import secrets
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from offload.errors import ConfigError, CorruptError
 from offload.wrappers._layout import CHUNK, FOOTER, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
+from offload.wrappers._pieces import blocks_of
 
 VARIABLE = "OFFLOAD_KEY"
 
@@ -55,11 +57,16 @@ class Key:
 
     def seal(self, name: str, data: bytes) -> bytes:
         """Return the sealed object of `data` under the store key `name`; another one on each call."""
-        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), len(data))
-        footer = facts + _CRC.pack(zlib.crc32(facts))
+        footer = self._footer(len(data))
         sealed = self.sealed(name, footer)
         plain = memoryview(data)
-        return b"".join([*(sealed.seal(n, plain) for n in range(count_chunks(len(data)))), footer])
+        parts = (plain[n * CHUNK : (n + 1) * CHUNK] for n in range(count_chunks(len(data))))
+        return b"".join([*(sealed.seal(n, part) for n, part in enumerate(parts)), footer])
+
+    def seal_stream(self, name: str, pieces: Iterable[bytes], size: int) -> SealedStream:
+        """Return the sealed object of `pieces`, of `size` bytes in all; another one on each call."""
+        footer = self._footer(size)
+        return SealedStream(self.sealed(name, footer), pieces, footer)
 
     def sealed(self, name: str, footer: bytes) -> Sealed:
         """Return what opens the object with this footer. The footer is proven by the first chunk opened.
@@ -79,6 +86,10 @@ class Key:
             )
         cipher = AESGCM(self._derive(_OBJECT_KEY, _KEY_BYTES, salt=salt))
         return Sealed(name, size, cipher, footer + name.encode("utf-8", "surrogatepass"))
+
+    def _footer(self, size: int) -> bytes:
+        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), size)
+        return facts + _CRC.pack(zlib.crc32(facts))
 
     def _derive(self, purpose: bytes, length: int, *, salt: bytes | None) -> bytes:
         return HKDF(SHA256(), length, salt, purpose).derive(self._secret)
@@ -103,10 +114,9 @@ class Sealed:
         """The size of the sealed object."""
         return sealed_size(self.size)
 
-    def seal(self, chunk: int, plain: memoryview) -> bytes:
-        """Return chunk number `chunk` of `plain`, which is the whole, sealed."""
-        part = plain[chunk * CHUNK : (chunk + 1) * CHUNK]
-        return self._cipher.encrypt(self._nonce(chunk), part, self._context)
+    def seal(self, chunk: int, plain: bytes | memoryview) -> bytes:
+        """Return `plain`, the bytes of chunk number `chunk`, sealed."""
+        return self._cipher.encrypt(self._nonce(chunk), plain, self._context)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return from where to where the sealed bytes go that hold the plain ones from `start` to `end`."""
@@ -140,6 +150,45 @@ class Sealed:
 
     def _corrupt(self, chunk: int) -> CorruptError:
         return CorruptError(f"{self.name}: chunk {chunk} is not what was sealed under this key")
+
+
+class SealedStream:
+    """A sealed object as an iterable of pieces, sealed when they are asked for.
+
+    They may be asked for again, for another try, and are then the same. Plain bytes that have changed
+    meanwhile raise `ConfigError`: two texts under one nonce would give both away. Plain bytes of
+    another size than the footer says make a stream of another size, which the store refuses.
+
+    Args:
+        sealed: what seals the chunks.
+        pieces: the plain bytes.
+        footer: the end of the object.
+
+    Attributes:
+        size: the size of the whole in bytes.
+    """
+
+    def __init__(self, sealed: Sealed, pieces: Iterable[bytes], footer: bytes) -> None:
+        self.size = sealed.stored_size
+        self._sealed, self._pieces, self._footer = sealed, pieces, footer
+        self._tags: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the chunks, then the footer."""
+        for number, plain in enumerate(self._chunks()):
+            chunk = self._sealed.seal(number, plain)
+            if number == len(self._tags):
+                self._tags.append(chunk[-TAG:])
+            if chunk[-TAG:] != self._tags[number]:
+                raise ConfigError(f"{self._sealed.name}: a stream gives the same bytes for every try")
+            yield chunk
+        yield self._footer
+
+    def _chunks(self) -> Iterator[bytes]:
+        blocks = blocks_of(self._pieces, CHUNK)
+        # Nothing has one chunk, which is empty.
+        yield next(blocks, b"")
+        yield from blocks
 
 
 def read_key(key: bytes | str | None) -> Key:

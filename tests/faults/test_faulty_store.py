@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from offload import ConfigError, ExistsError, NotFoundError, StorePermissionError, StoreUnavailableError
 from offload.errors import OffloadError
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, SupportsBulk, SupportsStreams
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -121,6 +121,52 @@ def test_each_item_in_bulk_is_an_operation_and_fails_in_its_place() -> None:
     ]
     store.delete_many(["a", "c"])
     assert contents(medium) == {"old": b"old"}
+
+
+PIECES = [b"01", b"", b"2345"]
+
+
+@pytest.mark.parametrize("kind", [FaultyStore, FaultyBulkStore])
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("before", {"old": b"old"}),
+        ("after", {"old": b"old", "new": b"012345"}),
+        ("torn", {"old": b"old", "new": b"012"}),
+    ],
+)
+def test_a_stream_fails_as_a_put_does(
+    kind: type[FaultyStore], moment: Literal["before", "after", "torn"], left: dict[str, bytes]
+) -> None:
+    for medium in (inner(), WithoutStreams()):
+        medium.put("old", b"old", overwrite=True)
+        store = kind(medium, moment=moment, verb="put")
+
+        with pytest.raises(StoreUnavailableError, match="put of"):
+            store.put_stream("new", PIECES, 6)
+
+        assert contents(medium) == left
+        assert (store.operations, store.failures) == (1, 1)
+
+
+def test_a_stream_that_is_not_to_fail_is_the_inner_stores() -> None:
+    medium = inner()
+    store = FaultyStore(medium, verb="put", nth=4)
+
+    store.put_stream("new", PIECES, 6)
+    with pytest.raises(ExistsError):
+        store.put_stream("new", PIECES, 6)
+    with pytest.raises(ConfigError):
+        store.put_stream("other", PIECES, 7)
+
+    assert contents(medium) == {"old": b"old", "new": b"012345"}
+    assert isinstance(store, SupportsStreams)
+
+
+class WithoutStreams(MemoryStore):
+    """Has the four verbs alone."""
+
+    put_stream: Any = None
 
 
 def test_only_the_bulk_store_claims_bulk_verbs() -> None:

@@ -6,7 +6,8 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,90 @@ def test_files_and_folders_are_private_whatever_the_umask(
 
     modes = [mode(tmp_path / path) for path in ("new", "new/root", "new/root/a", "new/root/a/b")]
     assert modes == [0o700, 0o700, 0o700, 0o600]
+
+
+VERBS: dict[str, Callable[[LocalStore], object]] = {
+    "put": lambda store: store.put("new", b"x"),
+    "overwrite": lambda store: store.put("old", b"x", overwrite=True),
+    "put_stream": lambda store: store.put_stream("new", [b"x"], 1),
+    "get": lambda store: store.get("old"),
+    "keys": lambda store: list(store.keys()),
+    "delete": lambda store: store.delete("old"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("open_mode", [0o720, 0o702, 0o775, 0o777])
+def test_a_root_that_others_may_write_to_is_refused_before_it_is_read_or_written(
+    tmp_path: Path, verb: str, open_mode: int
+) -> None:
+    (tmp_path / "old").write_bytes(b"kept")
+    tmp_path.chmod(open_mode)
+
+    with pytest.raises(StorePermissionError, match=f"chmod go-w {tmp_path}"):
+        VERBS[verb](LocalStore(str(tmp_path)))
+
+    assert everything_below(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("safe_mode", [0o700, 0o755, 0o1777, 0o1770])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_root_whose_files_only_their_owner_may_change_is_used(
+    tmp_path: Path, verb: str, safe_mode: int
+) -> None:
+    (tmp_path / "old").write_bytes(b"x")
+    tmp_path.chmod(safe_mode)
+
+    VERBS[verb](LocalStore(str(tmp_path)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_root_of_another_user_is_refused_before_it_is_read_or_written(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "old").write_bytes(b"kept")
+    give_to_another(tmp_path)
+
+    with pytest.raises(StorePermissionError, match="belongs to user 65534"):
+        VERBS[verb](LocalStore(str(tmp_path)))
+
+    assert everything_below(tmp_path) == ["old"]
+    assert (tmp_path / "old").read_bytes() == b"kept"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_folder_of_root_serves_every_user_who_may_write_there() -> None:
+    # Not tmp_path, whose parents let no other user in.
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        root.chmod(0o1777)
+
+        done = child("import os; os.setuid(65534); store.put('a/k', b'x')", root)
+
+        assert done.stderr == ""
+        assert (root / "a" / "k").stat().st_uid == 65534
+
+
+def test_a_folder_that_another_user_planted_below_the_root_holds_no_objects(tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "planted").write_bytes(b"x")
+    tmp_path.chmod(0o1777)
+    give_to_another(tmp_path / "r")
+    store = LocalStore(str(tmp_path))
+
+    assert list(store.keys()) == []
+    store.delete("r/planted")
+    with pytest.raises(NotFoundError):
+        store.get("r/planted")
+    with pytest.raises(StoreError, match="of another user"):
+        store.put("r/new", b"x")
+
+    assert everything_below(tmp_path) == ["r", "r/planted"]
+
+
+def give_to_another(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(path, 65534, 65534)
 
 
 def test_no_link_below_the_root_is_followed(tmp_path: Path) -> None:
@@ -238,6 +323,98 @@ def test_a_failed_fsync_drops_the_file_and_is_an_error(
     assert everything_below(tmp_path) == []
 
 
+@pytest.mark.usefixtures("road")
+def test_every_road_streams_once_and_leaves_no_litter(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    pieces = [b"first", b"", bytes(100_000)]
+    store.put_stream("a/k", pieces, 100_005)
+    with pytest.raises(ExistsError):
+        store.put_stream("a/k", [b"second"], 6)
+
+    assert everything_below(tmp_path) == ["a", "a/k"]
+    assert (tmp_path / "a/k").read_bytes() == b"first" + bytes(100_000)
+    assert mode(tmp_path / "a/k") == 0o600
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("number", [None, errno.EOPNOTSUPP, errno.ENOENT, errno.EEXIST, errno.EPERM])
+def test_a_stream_whose_pieces_raise_leaves_nothing_on_any_road_and_is_not_tried_again(
+    tmp_path: Path, number: int | None
+) -> None:
+    raised = ValueError("by the caller") if number is None else OSError(number, "by the caller")
+    first = KeyError("first")
+    raised.__context__ = first
+    begun = []
+
+    class Pieces:
+        def __iter__(self) -> Iterator[bytes]:
+            begun.append(self)
+            yield bytes(100_000)
+            raise raised
+
+    with pytest.raises(type(raised)) as caught:
+        LocalStore(str(tmp_path)).put_stream("k", Pieces(), 200_000)
+
+    assert caught.value is raised
+    assert raised.__context__ is first
+    assert len(begun) == 1
+    assert everything_below(tmp_path) == []
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("size", [0, 9, 11])
+def test_a_stream_of_another_size_leaves_nothing_on_any_road(tmp_path: Path, size: int) -> None:
+    with pytest.raises(ConfigError, match=f"{size} bytes"):
+        LocalStore(str(tmp_path)).put_stream("k", [b"01234", b"56789"], size)
+
+    assert everything_below(tmp_path) == []
+
+
+def test_a_stream_is_written_as_its_pieces_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    real_write = os.write
+
+    def watched(handle: int, data: memoryview) -> int:
+        # A short write each time.
+        written.append(real_write(handle, data[:700]))
+        return written[-1]
+
+    def pieces() -> Iterator[bytes]:
+        for n in range(20):
+            assert sum(written) == n * 1000
+            yield bytes([n]) * 1000
+
+    monkeypatch.setattr(os, "write", watched)
+    LocalStore(str(tmp_path)).put_stream("k", pieces(), 20_000)
+
+    assert (tmp_path / "k").read_bytes() == b"".join(bytes([n]) * 1000 for n in range(20))
+
+
+def test_an_object_that_is_there_costs_a_stream_no_piece(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    store.put("k", b"x")
+    pieces = iter([b"0", b"1"])
+
+    with pytest.raises(ExistsError):
+        store.put_stream("k", pieces, 2)
+
+    assert list(pieces) == [b"0", b"1"]
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_failed_fsync_drops_a_streamed_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    calls = iter(range(100))
+    monkeypatch.setattr(os, "fsync", failing(os.fsync, errno.EIO, lambda _: next(calls) == nth))
+
+    with pytest.raises(StoreError):
+        LocalStore(str(tmp_path)).put_stream("k", [b"x", b"y"], 2)
+
+    assert everything_below(tmp_path) == []
+
+
 def test_a_failed_fsync_of_new_bytes_keeps_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(str(tmp_path))
     store.put("k", b"old")
@@ -262,6 +439,10 @@ def test_file_and_folder_are_synced_before_a_put_returns(
 
     monkeypatch.setattr(os, "fsync", watched)
     LocalStore(str(tmp_path)).put("k", b"x")
+    assert synced == [False, True]
+
+    synced.clear()
+    LocalStore(str(tmp_path)).put_stream("s", [b"x", b"y"], 2)
     assert synced == [False, True]
 
     synced.clear()
@@ -381,5 +562,10 @@ def test_no_handle_stays_open(tmp_path: Path) -> None:
         with pytest.raises(NotFoundError):
             store.get(key)
     next(store.keys())
+    with pytest.raises(ConfigError):
+        store.put_stream("a/b/s", [b"x"], 2)
+    tmp_path.chmod(0o777)
+    with pytest.raises(StorePermissionError):
+        store.get("a/b/c")
 
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # the same

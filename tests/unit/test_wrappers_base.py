@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offload.errors import InvalidKeyError, StorePermissionError
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, SupportsBulk, SupportsStreams
 from offload.testing import StoreConformance
 from offload.testing.faults import FaultyBulkStore
 from offload.wrappers import (
@@ -28,20 +28,47 @@ def medium():
     return MemoryStore()
 
 
-@pytest.mark.parametrize("wrap", WRAPPERS)
-def test_a_wrapper_has_bulk_verbs_exactly_if_the_store_in_it_has(wrap):
-    around_bulk = wrap(wrap(FaultyBulkStore(MemoryStore())))
+class Plain(MemoryStore):
+    """Has the four verbs alone."""
 
-    assert isinstance(around_bulk, SupportsBulk)
-    assert isinstance(around_bulk, type(wrap(MemoryStore())))
-    assert not isinstance(wrap(wrap(MemoryStore())), SupportsBulk)
+    put_stream: Any = None
+
+
+class Bulk(Plain):
+    """Has bulk verbs and no streams."""
+
+    put_many = get_many = delete_many = FaultyBulkStore.delete_many
+
+
+@pytest.mark.parametrize(
+    ("inner", "is_bulk", "is_stream"),
+    [
+        (Plain, False, False),
+        (Bulk, True, False),
+        (MemoryStore, False, True),
+        (lambda: FaultyBulkStore(MemoryStore()), True, True),
+    ],
+)
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_a_wrapper_has_bulk_verbs_and_streams_exactly_if_the_store_in_it_has(wrap, inner, is_bulk, is_stream):
+    plain = wrap(Plain())
+
+    wrapper = wrap(wrap(inner()))
+
+    assert isinstance(wrapper, SupportsBulk) is is_bulk
+    assert isinstance(wrapper, SupportsStreams) is is_stream
+    assert isinstance(wrapper, type(plain))
+    assert type(wrapper) is type(wrap(inner()))
+    assert repr(wrapper).startswith(f"{type(plain).__name__}({type(plain).__name__}(")
 
 
 def test_bulk_verbs_never_go_past_the_verbs_that_a_wrapper_overrides():
     class Renaming(WrapperStore):
-        """Has no bulk form."""
+        """Has no extension."""
 
-    class BulkReversing(Renaming, BulkWrapperStore, bulk_form_of=Renaming):
+    assert not isinstance(Renaming(FaultyBulkStore(MemoryStore())), SupportsBulk | SupportsStreams)
+
+    class BulkRenaming(Renaming, BulkWrapperStore, extends=Renaming):
         """Has one now."""
 
     class Further(Renaming):
@@ -49,7 +76,8 @@ def test_bulk_verbs_never_go_past_the_verbs_that_a_wrapper_overrides():
 
     bulk = FaultyBulkStore(MemoryStore())
 
-    assert type(Renaming(bulk)) is BulkReversing
+    assert isinstance(Renaming(bulk), BulkRenaming)
+    assert not isinstance(Renaming(bulk), SupportsStreams)
     assert type(Renaming(MemoryStore())) is Renaming
     assert type(Further(bulk)) is Further
     assert not isinstance(Further(bulk), SupportsBulk)
@@ -104,6 +132,7 @@ def test_a_read_only_store_reads_as_the_contract_says(test):
         lambda store: store.delete("old"),
         lambda store: store.delete("none"),
         lambda store: store.delete_many(["old"]),
+        lambda store: store.put_stream("new", [b"x"], 1),
     ],
 )
 def test_a_read_only_store_refuses_every_change_and_says_why(medium, change):
@@ -124,3 +153,15 @@ def test_a_read_only_store_refuses_each_of_many_puts_in_its_place():
 
     assert [type(error) for error in errors] == [StorePermissionError, InvalidKeyError]
     assert inner.operations == 0
+
+
+def test_a_read_only_store_asks_for_no_piece_of_a_stream():
+    pieces = iter([b"0", b"1"])
+
+    store: Any = ReadOnlyStore(MemoryStore())
+    with pytest.raises(StorePermissionError):
+        store.put_stream("a", pieces, 2)
+    with pytest.raises(InvalidKeyError):
+        store.put_stream("../a", pieces, 2)
+
+    assert list(pieces) == [b"0", b"1"]

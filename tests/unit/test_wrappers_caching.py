@@ -458,3 +458,24 @@ def test_a_range_without_meaning_is_refused_kept_or_not(cached, medium):
         with pytest.raises(ConfigError, match="range"):
             store.get("a", start=-1, end=2)
         store.get("a")
+
+
+def test_a_stream_passes_by_the_cache_and_is_not_kept(cached, inner, medium):
+    store = cached(inner)
+
+    store.put_stream("a", [b"0123", b"456789"], 10)
+
+    assert medium.get("a") == b"0123456789"
+    assert [store.get("a"), store.get("a")] == [b"0123456789"] * 2
+    assert inner.operations == 1
+
+
+def test_a_stream_drops_what_was_kept_under_its_key(cached, inner, medium):
+    medium.put("a", b"old")
+    store = cached(inner)
+    store.get("a")
+    medium.delete("a")
+
+    store.put_stream("a", [b"new"], 3)
+
+    assert store.get("a") == b"new"

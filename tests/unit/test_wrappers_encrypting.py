@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from offload.errors import ConfigError, CorruptError, NotFoundError, StoreUnavailableError
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.wrappers import EncryptingStore
+from offload.wrappers import EncryptingStore, RetryingStore
 from offload_backends.memory import MemoryStore
 
 KEY = bytes(range(32))
@@ -301,7 +301,7 @@ def test_the_key_is_in_no_repr_error_or_pickle(store, medium):
         assert not any(form in text for text in shown)
     with pytest.raises(ConfigError, match="neither copied nor pickled"):
         pickle.dumps(store._key)
-    with pytest.raises((ConfigError, TypeError)):
+    with pytest.raises((ConfigError, TypeError, pickle.PicklingError)):
         pickle.dumps(store)
 
 
@@ -448,3 +448,81 @@ def test_an_error_of_the_store_inside_passes(medium, verb):
 
     with pytest.raises(StoreUnavailableError):
         calls[verb]()
+
+
+# Streams
+
+
+def sealing(inner) -> Any:
+    return EncryptingStore(inner, KEY)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 200_000])
+@pytest.mark.parametrize("step", [1000, CHUNK, 150_000])
+def test_a_streamed_object_is_what_the_format_says(store, medium, size, step):
+    data = LARGE[:size]
+
+    store.put_stream("a/b", [data[at : at + step] for at in range(0, size, step)], size)
+
+    assert opened_by_the_book("a/b", medium.get("a/b")) == data
+    assert store.get("a/b") == data
+
+
+def test_a_stream_is_sealed_as_its_pieces_come():
+    asked: list[int] = []
+
+    class Watching(MemoryStore):
+        def put_stream(self, _key, pieces, _size):
+            for number, sealed in enumerate(pieces):
+                assert len(sealed) <= SEALED
+                assert sum(asked) <= (number + 1) * CHUNK + 1000
+
+    def pieces():
+        for at in range(0, len(LARGE), 1000):
+            asked.append(len(LARGE[at : at + 1000]))
+            yield LARGE[at : at + 1000]
+
+    sealing(Watching()).put_stream("a", pieces(), len(LARGE))
+
+    assert sum(asked) == len(LARGE)
+
+
+class Twice(MemoryStore):
+    """Asks for the pieces of a stream twice."""
+
+    def put_stream(self, _key, pieces, _size):
+        self.tries = [b"".join(pieces), b"".join(pieces)]
+
+
+def test_a_stream_is_sealed_the_same_for_every_try_and_anew_for_every_call():
+    inner = Twice()
+    store = sealing(inner)
+
+    store.put_stream("a", [LARGE], len(LARGE))
+    first = inner.tries
+    store.put_stream("a", [LARGE], len(LARGE))
+
+    assert first[0] == first[1]
+    assert opened_by_the_book("a", first[0]) == LARGE
+    assert inner.tries[0][-44:-12] != first[0][-44:-12]
+
+
+@pytest.mark.parametrize("place", [0, CHUNK, len(LARGE) - 1])
+def test_no_nonce_seals_two_texts_where_pieces_change_between_tries(place):
+    changed = LARGE[:place] + b"\xff" + LARGE[place + 1 :]
+    texts = iter([LARGE, changed])
+
+    class Pieces:
+        def __iter__(self):
+            return iter([next(texts)])
+
+    with pytest.raises(ConfigError, match="same bytes"):
+        sealing(Twice()).put_stream("a", Pieces(), len(LARGE))
+
+
+def test_a_sealed_stream_whose_answer_was_lost_is_found_to_be_ours(medium):
+    retrying = RetryingStore(FaultyStore(medium, verb="put", moment="after"), sleep=lambda _: None)
+
+    sealing(retrying).put_stream("a", [LARGE], len(LARGE))
+
+    assert opened_by_the_book("a", medium.get("a")) == LARGE

@@ -263,3 +263,76 @@ def test_many_deletes_are_tried_again_with_all_their_keys(medium, retrying):
 def test_seconds_are_not_negative(name, seconds):
     with pytest.raises(ConfigError, match="not negative"):
         RetryingStore(MemoryStore(), **{name: seconds})
+
+
+# Streams
+
+PIECES = [b"", b"mine", bytes(3 * 1024**2), b"x" * 2 * 1024**2, b""]
+WHOLE = b"".join(PIECES)
+
+
+class Watching(MemoryStore):
+    """Keeps the sizes of what was read."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def get(self, key, *, start=0, end=None):
+        data = super().get(key, start=start, end=end)
+        self.sizes.append(len(data))
+        return data
+
+
+def test_every_try_of_a_stream_asks_for_the_pieces_anew(medium, retrying, time):
+    inner = FaultyStore(medium, nth=1)
+
+    retrying(inner).put_stream("a", PIECES, len(WHOLE))
+
+    assert medium.get("a") == WHOLE
+    assert (inner.failures, inner.operations, len(time.pauses)) == (1, 2, 1)
+
+
+def test_a_stream_that_was_stored_though_its_answer_was_lost_is_compared_block_by_block(retrying):
+    medium = Watching()
+    inner = FaultyStore(medium, verb="put", moment="after")
+
+    retrying(inner).put_stream("a", PIECES, len(WHOLE))
+
+    assert inner.failures == 1
+    assert sum(medium.sizes) == len(WHOLE)
+    assert max(medium.sizes) <= 4 * 1024**2
+    assert medium.get("a") == WHOLE
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [b"", WHOLE[:-1], WHOLE + b"x", b"M" + WHOLE[1:], WHOLE[:-1] + b"y", WHOLE[: 4 * 1024**2]],
+    ids=len,
+)
+def test_a_stream_that_met_anothers_object_on_a_retry_is_refused(medium, retrying, theirs):
+    medium.put("a", theirs)
+
+    with pytest.raises(ExistsError):
+        retrying(FaultyStore(medium, verb="put")).put_stream("a", PIECES, len(WHOLE))
+
+    assert medium.get("a") == theirs
+
+
+def test_an_empty_stream_whose_answer_was_lost_is_a_success_and_anothers_byte_is_not(medium, retrying):
+    retrying(FaultyStore(medium, verb="put", moment="after")).put_stream("a", [], 0)
+    medium.put("b", b"x")
+    with pytest.raises(ExistsError):
+        retrying(FaultyStore(medium, verb="put")).put_stream("b", [], 0)
+
+    assert (medium.get("a"), medium.get("b")) == (b"", b"x")
+
+
+def test_a_stream_that_met_an_object_at_once_is_refused_though_the_bytes_are_the_same(retrying):
+    medium = Watching()
+    medium.put("a", WHOLE)
+
+    with pytest.raises(ExistsError):
+        retrying(medium).put_stream("a", PIECES, len(WHOLE))
+
+    assert medium.sizes == []

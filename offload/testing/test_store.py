@@ -1,0 +1,50 @@
+"""The conformance suite on the store that `--offload-store` names; see `offload.testing.plugin`."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import shutil
+from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from offload.registry import open_store
+from offload.store import OffloadStore
+from offload.testing import StoreConformance
+from offload.testing.plugin import options_of
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def scratch_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    """Return the URL of a folder of our own below the one that is tested, empty again in the end."""
+    url: str | None = pytestconfig.getoption("offload_store")
+    if url is None:
+        pytest.skip("no store is named: --offload-store URL")
+    name = f"conformance-{secrets.token_hex(8)}"
+    yield f"{url}{'' if url.endswith('/') else '/'}{name}"
+    # From outside, so that what a store keeps of itself goes too.
+    store = open_store(url, storage_options=options_of(pytestconfig))
+    _empty(store, f"{name}/")
+    if store.url.startswith(("file://", "local://")):
+        shutil.rmtree(f"{unquote(urlsplit(store.url).path)}/{name}", ignore_errors=True)
+
+
+class TestStore(StoreConformance):
+    """The suite, each test in a folder that was never written to."""
+
+    @pytest.fixture
+    def store(self, scratch_url: str, pytestconfig: pytest.Config) -> Iterator[OffloadStore]:
+        """Return the store at a URL of its own."""
+        url = f"{scratch_url}/{next(_numbers)}"
+        opened = open_store(url, storage_options=options_of(pytestconfig))
+        yield opened
+        _empty(opened)
+
+
+def _empty(store: OffloadStore, prefix: str = "") -> None:
+    for found in list(store.keys(prefix)):
+        store.delete(found.key)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from offload.codec import SpooledContent
 from offload.errors import MessageError, OffloadError, StoreError
 from offload.history import Entry, History, Slot
 from offload.messages import Item, Scan, adapter_for, role_of
 from offload.policy import Decision, ItemFacts, OffloadPolicy
 from offload.preview import head_tail
-from offload.record import encode_text
+from offload.record import Counts, decode_text, encode_text
 from offload.results import OffloadResult
 from offload.session import Placed
+from offload.sink import Taken
 from offload.tokens import TokenCounter
 from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
@@ -61,15 +63,30 @@ class Conversation:
             self._report(_unexpected(error), errors)
             return OffloadResult(list(messages), [], [], 0, 0, 0, errors)
 
-    def offload_item(self, item: Item) -> str:
-        """Return the placeholder of one item, or its text where it stays."""
+    def offload_item(self, item: Item) -> Taken:
+        """Offload one item if the policy wants it."""
         try:
             return self._offload_item(item)
         except Exception as error:  # the same
             if self._on_error == "raise":
                 raise
-            self._report(_unexpected(error), [])
-            return item.text
+            wrapped = _unexpected(error)
+            self._report(wrapped, [])
+            return Taken(item.text, error=wrapped)
+
+    def offload_long(self, item: Item, content: SpooledContent) -> Taken:
+        """Offload an item whose text is `content`, too long for a message, whatever the policy says of it."""
+        decision = self._policy.decide(_long_facts(item, content.counts))
+        try:
+            outcome = self._writer.write_long(_wanted(item, decision), content)
+        except Exception as error:
+            if self._on_error == "raise":
+                raise
+            outcome = _unexpected(error)
+        if isinstance(outcome, Placed):
+            return Taken(outcome.placeholder, outcome.info)
+        whole = replace(item, text=decode_text(content.data))
+        return Taken(self._fallback(whole, decision, outcome, []), error=outcome)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
         try:
@@ -81,16 +98,16 @@ class Conversation:
             self._history.watch()
         return self._result(messages, errors)
 
-    def _offload_item(self, item: Item) -> str:
+    def _offload_item(self, item: Item) -> Taken:
         decision = self._judged(item, self._facts(0, item))
         if decision.action != "offload":
-            return item.text
-        [outcome] = self._writer.write(
-            [Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl)]
-        )
+            return Taken(item.text)
+        [outcome] = self._writer.write([_wanted(item, decision)])
         if isinstance(outcome, Placed):
-            return outcome.placeholder
-        return item.text if isinstance(outcome, Spared) else self._fallback(item, decision, outcome, [])
+            return Taken(outcome.placeholder, outcome.info)
+        if isinstance(outcome, Spared):
+            return Taken(item.text)
+        return Taken(self._fallback(item, decision, outcome, []), error=outcome)
 
     def _take_in(self, index: int, message: Any, errors: list[OffloadError]) -> None:
         """Add a message to the history; one that is malformed has no items and is reported once."""
@@ -142,9 +159,7 @@ class Conversation:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
-        wanted = [
-            Wanted(s.item, s.decision.item.tokens, s.decision.preview_chars, s.decision.ttl) for _, s in due
-        ]
+        wanted = [_wanted(slot.item, slot.decision) for _, slot in due]
         try:
             for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
                 self._apply(slot, outcome, errors)
@@ -210,6 +225,26 @@ class Conversation:
             chars_freed=sum(slot.chars_freed for slot in replaced),
             errors=errors,
         )
+
+
+def _wanted(item: Item, decision: Decision) -> Wanted:
+    return Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl)
+
+
+def _long_facts(item: Item, counts: Counts) -> ItemFacts:
+    return ItemFacts(
+        message=0,
+        block=None,
+        item_type=item.item_type,
+        tool_name=item.tool_name,
+        tool_use_id=item.tool_use_id,
+        chars=counts.chars,
+        bytes=counts.bytes,
+        tokens=counts.tokens,
+        is_error=False,
+        is_stored=False,
+        answers=0,
+    )
 
 
 def _truncated(text: str, preview_chars: int) -> str:

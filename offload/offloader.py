@@ -6,9 +6,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
-from offload.codec import get_codec
+from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
 from offload.errors import ConfigError, MessageError
 from offload.messages import Item
@@ -18,10 +19,14 @@ from offload.record import ITEM_TYPES, ItemType, RecordInfo
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.results import OffloadResult, Stats
+from offload.retention import Collection, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
+from offload.sharing import revoke, share
+from offload.sink import Sink, Taken
 from offload.store import OffloadStore
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import Tools, system_prompt
+from offload.transfer import fork
 from offload.writer import ItemWriter
 
 
@@ -71,8 +76,16 @@ class Offloader:
         self.session = new_name() if session is None else check_name(session)
         renderer = DefaultRenderer() if placeholder is None else placeholder
         counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
+        self._setup: dict[str, Any] = {
+            "policy": policy,
+            "placeholder": placeholder,
+            "codec": codec,
+            "token_counter": token_counter,
+            "on_error": on_error,
+        }
         self._session = Session(self.store, self.session, get_codec(codec))
         self._restorer = Restorer(self._session, renderer)
+        self._count_tokens = counter
         writer = ItemWriter(self._session, renderer, counter, self.policy.min_saving)
         self._conversation = Conversation(self.session, self.policy, writer, counter, on_error)
         self._lock = threading.Lock()
@@ -125,13 +138,38 @@ class Offloader:
         """
         if not isinstance(text, str):
             raise ConfigError(f"text is a str, not {type(text).__name__}")
-        if item_type not in ITEM_TYPES:
-            raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
-        for name in (tool_name, tool_use_id):
-            if name is not None and not isinstance(name, str):
-                raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
+        item = _item(text, item_type, tool_name, tool_use_id)
         with self._lock:
-            return self._conversation.offload_item(Item(None, item_type, text, tool_name, tool_use_id))
+            return self._conversation.offload_item(item).text
+
+    def open_sink(
+        self,
+        *,
+        tool_name: str | None = None,
+        tool_use_id: str | None = None,
+        item_type: ItemType = "tool_result",
+    ) -> Sink:
+        """Return a sink, which takes a text of any size in parts and gives its placeholder; see `Sink`.
+
+        Args:
+            tool_name: the tool that makes the text, for the policy and the placeholder.
+            tool_use_id: the provider's id of the call, as in `offload_text`.
+            item_type: what kind of part of a message it will be.
+
+        Raises:
+            ConfigError: an unknown item type, or a name that is no text.
+        """
+        item = _item("", item_type, tool_name, tool_use_id)
+
+        def take_text(text: str) -> Taken:
+            with self._lock:
+                return self._conversation.offload_item(replace(item, text=text))
+
+        def take_long(content: SpooledContent) -> Taken:
+            with self._lock:
+                return self._conversation.offload_long(item, content)
+
+        return Sink(take_text, take_long, self._count_tokens)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
@@ -172,9 +210,10 @@ class Offloader:
 
         Raises:
             NotFoundError: no such record in this session.
-            CorruptError: the record is damaged; what was yielded before is right.
+            CorruptError: the record is damaged. What only the whole can show, its SHA-256 above all, is
+                raised after the last chunk.
         """
-        return self._session.read(ref).content.chunks_from(0)[1]
+        return self._session.read(ref).stream()
 
     def stats(self) -> Stats:
         """Return what the session holds, from a fresh listing of the store."""
@@ -197,9 +236,88 @@ class Offloader:
         """
         return list(self._session.verify())
 
+    def gc(self, *, dry_run: bool = False) -> Collection:
+        """Collect what is over its time to live or a quota of the session, by `policy.retention`.
+
+        `offload.retention.collect` does it for a whole store, with the quotas of the store.
+
+        Args:
+            dry_run: only tell what would go.
+
+        Raises:
+            ConfigError: the store tells no times of its objects.
+            StoreError: the store failed; the next collection goes on.
+        """
+        return collect(self.store, self.policy.retention, session=self.session, dry_run=dry_run)
+
+    def pin(self, ref: str | None = None) -> None:
+        """Keep a record, or without `ref` the whole session, from every collection.
+
+        Raises:
+            NotFoundError: no such record; `ExpiredError` if it is collected already.
+            StoreError: the store failed.
+        """
+        pin(self.store, self.session, ref)
+
+    def unpin(self, ref: str | None = None) -> None:
+        """Take back what `pin` did; what is not pinned is success. Raises `StoreError`."""
+        unpin(self.store, self.session, ref)
+
+    def touch(self) -> None:
+        """Note that the session is used, though nothing new is stored: no quota takes it then.
+
+        Raises `StoreError`.
+        """
+        touch(self.store, self.session)
+
+    def fork(self, name: str) -> Offloader:
+        """Copy the session to the name `name` on the same store and open it, set up as this one.
+
+        Messages that were offloaded before restore in both; from then on each goes its own way. Forking
+        again to the same name copies what is new.
+
+        Raises:
+            CorruptError: a record is damaged. What could be copied is there.
+            CollisionError: session `name` holds other items under the same refs.
+            ConfigError: `name` is this session's, or cannot name a session.
+            StoreError: the store failed; forking again goes on.
+        """
+        with self._lock:
+            fork(self.store, self.session, name)
+        return Offloader(self.store, session=name, **self._setup)
+
+    def share(self, ref: str, to: str) -> None:
+        """Let session `to` of the same store list, read, search and restore a record, until `revoke`.
+
+        Raises:
+            NotFoundError: no such record in this session; `ExpiredError` if it was collected.
+            CollisionError: another session shares a record of this ref with `to`.
+            ConfigError: `to` cannot name a session.
+            StoreError: the store failed; sharing again goes on.
+        """
+        share(self.store, self.session, ref, to)
+
+    def revoke(self, ref: str, to: str) -> None:
+        """Take back what `share` gave; what was not shared is no error.
+
+        Raises:
+            ConfigError: `to` cannot name a session.
+            StoreError: the store failed; revoking again goes on.
+        """
+        revoke(self.store, self.session, ref, to)
+
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""
         return system_prompt()
+
+
+def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | None) -> Item:
+    if item_type not in ITEM_TYPES:
+        raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
+    for name in (tool_name, tool_use_id):
+        if name is not None and not isinstance(name, str):
+            raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
+    return Item(None, item_type, text, tool_name, tool_use_id)
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from offload.codec import Content
+from offload.codec import Content, SpooledContent
 from offload.errors import (
     ConfigError,
     OffloadError,
@@ -17,7 +17,7 @@ from offload.errors import (
 )
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-from offload.preview import head_tail
+from offload.preview import Preview, head_tail
 from offload.record import REF_LETTERS
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
@@ -26,6 +26,8 @@ from offload.tokens import TokenCounter
 # Contents that are encoded and in flight at once.
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
+# Of each end of a long text; no rule allows a longer preview.
+_END_CHARS = 64 * 1024
 _SOME_REF = "x" * REF_LETTERS
 
 
@@ -120,6 +122,19 @@ class ItemWriter:
                     failure = outcome
                 yield outcome
 
+    def write_long(self, want: Wanted, content: SpooledContent) -> Placed | OffloadError:
+        """Store `content`, the text of an item that is too long to hold it, whatever that saves."""
+        identity = _identify(want.item, content.counts.sha256)
+        if identity in self._placed:
+            return self._placed[identity]
+        text = content.text
+        ends = text.text(0, _END_CHARS) + text.text(text.chars - _END_CHARS, text.chars)
+        preview = head_tail(ends, want.preview_chars, left_out=text.chars - len(ends))
+        [outcome] = self._session.write([self._draft(want, content, preview)])
+        if isinstance(outcome, Placed):
+            self._remember(identity, outcome)
+        return outcome
+
     def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
         prepared = [self._prepare(want) for want in batch]
         drafts = {identity: ready for identity, ready in prepared if isinstance(ready, Draft)}
@@ -140,20 +155,30 @@ class ItemWriter:
         identity = _identify(item, counts.sha256)
         if identity in self._placed:
             return identity, self._placed[identity]
-        preview = head_tail(item.text, want.preview_chars)
+        draft = self._draft(want, content, head_tail(item.text, want.preview_chars))
+        placeholder = draft.render(_SOME_REF)
+        saving = counts.tokens - self._counter(placeholder)
+        if saving < self._min_saving or len(placeholder) >= counts.chars:
+            return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+        return identity, draft
+
+    def _draft(self, want: Wanted, content: Content | SpooledContent, preview: Preview) -> Draft:
+        item, counts = want.item, content.counts
 
         def render(ref: str) -> str:
             facts = PlaceholderFacts(ref, item.item_type, item.tool_name, counts.chars, counts.lines, preview)
             return self._renderer.render(facts)
 
-        placeholder = render(_SOME_REF)
-        if self._renderer.find_ref(placeholder) != _SOME_REF:
+        if self._renderer.find_ref(render(_SOME_REF)) != _SOME_REF:
             raise ConfigError("the placeholder's renderer does not find the ref in what it rendered")
-        saving = counts.tokens - self._counter(placeholder)
-        if saving < self._min_saving or len(placeholder) >= counts.chars:
-            return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
-        return identity, Draft(
-            item.item_type, item.tool_name, item.tool_use_id, content, item.form, render, want.ttl
+        return Draft(
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
+            content=content,
+            form=item.form,
+            render=render,
+            ttl=want.ttl,
         )
 
 

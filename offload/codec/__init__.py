@@ -5,6 +5,7 @@ from offload.codec._content import Content, StoredContent
 from offload.codec._document import DocumentCodec
 from offload.codec._plain import PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
+from offload.codec._spooled import ContentWriter, SpooledContent
 from offload.errors import ConfigError
 
 CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
@@ -14,8 +15,10 @@ __all__ = [
     "CODECS",
     "Codec",
     "Content",
+    "ContentWriter",
     "Encoded",
     "Fetch",
+    "SpooledContent",
     "StoredContent",
     "StoredRecord",
     "find_codec",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from offload.codec._content import Content, StoredContent
+from offload.codec._spooled import SpooledContent
 from offload.record import Counts, Header
+from offload.store import OffloadStore, SupportsStreams
+
+# A larger object is handed to a store piece by piece, if it takes pieces.
+_STREAMED_BYTES = 8 * 1024 * 1024
 
 
 class Fetch(Protocol):
@@ -22,12 +28,35 @@ class Encoded:
     """A record as bytes.
 
     Attributes:
-        body: the object that commits the record.
+        pieces: the object that commits the record, in pieces that can be iterated again.
+        size: its size in bytes.
         sidecar: a header kept beside a body that holds the content alone, to be stored before it.
     """
 
-    body: bytes
+    pieces: Iterable[bytes]
+    size: int
     sidecar: bytes | None = None
+
+    @classmethod
+    def whole(cls, body: bytes, sidecar: bytes | None = None) -> Encoded:
+        """Return a record whose object is `body`."""
+        return cls((body,), len(body), sidecar)
+
+    @property
+    def body(self) -> bytes:
+        """The object in one piece."""
+        return b"".join(self.pieces)
+
+    def create(self, store: OffloadStore, key: str) -> None:
+        """Create the object under `key`, as `OffloadStore.put` does and with its errors.
+
+        An object of over 8 MiB goes in pieces to a store that `SupportsStreams`; any other store is given
+        it in one, which takes memory for all of it.
+        """
+        if self.size > _STREAMED_BYTES and isinstance(store, SupportsStreams):
+            store.put_stream(key, self.pieces, self.size)
+        else:
+            store.put(key, self.body)
 
 
 class StoredRecord(Protocol):
@@ -61,6 +90,14 @@ class StoredRecord(Protocol):
         """
         ...
 
+    def stream(self) -> Iterator[bytes]:
+        """Yield the whole content in order, in chunks that end between characters.
+
+        A codec that `reads_ranges` holds 8 MiB at a time. Every check that `load` makes is made: what
+        only the whole can show, its SHA-256 above all, raises `CorruptError` after the last chunk.
+        """
+        ...
+
     def load(self) -> bytes:
         """Return the whole content, its SHA-256 checked. Raises `CorruptError`."""
         ...
@@ -81,8 +118,11 @@ class Codec(Protocol):
     has_sidecar: bool
     reads_ranges: bool
 
-    def encode(self, header: Header, content: Content) -> Encoded:
-        """Return the bytes of a record."""
+    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
+        """Return the bytes of a record.
+
+        Spooled content keeps its frames in codec `zstd`; the others take memory for the whole of it.
+        """
         ...
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> StoredRecord:

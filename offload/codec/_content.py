@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from offload.record import Counts, decode_text, encode_text
 
 CHUNK_BYTES = 256 * 1024
 _HELD_CHUNKS = 8
+_HELD_TEXTS = 2
 
 # The bytes inside a UTF-8 character, all but its first.
 _CONTINUES = bytes(range(0b1000_0000, 0b1100_0000))
@@ -63,13 +63,19 @@ class Content:
             start += size.bytes
 
 
+def end_of_chunk(data: bytes | bytearray, start: int) -> int:
+    """Return where the chunk of `data` ends that begins at `start`: between two characters."""
+    end = min(start + CHUNK_BYTES, len(data))
+    if end < len(data):
+        end -= next((back for back in range(4) if data[end - back] not in _CONTINUES), 0)
+    return end
+
+
 def split(data: bytes) -> list[ChunkSize]:
     """Cut `data` into chunks of at most 256 KiB that end between characters; return their sizes."""
     sizes, start, is_ascii = [], 0, data.isascii()
     while start < len(data):
-        end = min(start + CHUNK_BYTES, len(data))
-        if end < len(data):
-            end -= next((back for back in range(4) if data[end - back] not in _CONTINUES), 0)
+        end = end_of_chunk(data, start)
         chars = end - start if is_ascii else len(data[start:end].translate(None, _CONTINUES))
         sizes.append(ChunkSize(end - start, chars, data.count(b"\n", start, end)))
         start = end
@@ -90,7 +96,7 @@ class StoredContent:
         self._newlines = [0, *accumulate(s.newlines for s in sizes)]
         self._read = read
         self._held: dict[int, bytes] = {}
-        self._text = lru_cache(maxsize=2)(self._decode)
+        self._texts: dict[int, str] = {}
 
     @property
     def chars(self) -> int:
@@ -163,6 +169,15 @@ class StoredContent:
         data, at = self._held[chunk], byte - self._bytes[chunk]
         begun = len(data[:at].translate(None, _CONTINUES))
         return self._chars[chunk] + begun - (data[at] in _CONTINUES)
+
+    def _text(self, chunk: int) -> str:
+        """Return the text of a chunk; the last two stay at hand."""
+        if chunk not in self._texts:
+            text = self._decode(chunk)
+            if len(self._texts) == _HELD_TEXTS:
+                del self._texts[next(iter(self._texts))]
+            self._texts[chunk] = text
+        return self._texts[chunk]
 
     def _decode(self, chunk: int) -> str:
         self._hold(chunk, chunk + 1)

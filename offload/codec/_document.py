@@ -11,6 +11,7 @@ import msgspec
 
 from offload.codec._base import Encoded, Fetch
 from offload.codec._content import Content
+from offload.codec._spooled import SpooledContent
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
 from offload.record import Counts, Header
@@ -26,7 +27,7 @@ class DocumentCodec:
     has_sidecar = False
     reads_ranges = False
 
-    def encode(self, header: Header, content: Content) -> Encoded:
+    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the record as an indented JSON document."""
         document = {
             "schema_version": DOCUMENT_SCHEMA,
@@ -37,7 +38,7 @@ class DocumentCodec:
             **sealed(header, content.counts),
             **_content_fields(content.data),
         }
-        return Encoded(json.dumps(document, ensure_ascii=False, indent=2).encode())
+        return Encoded.whole(json.dumps(document, ensure_ascii=False, indent=2).encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check the document."""

@@ -7,6 +7,7 @@ import json
 from offload.codec._base import Encoded, Fetch
 from offload.codec._content import Content
 from offload.codec._document import parse_document, sealed
+from offload.codec._spooled import SpooledContent
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
 from offload.record import Header
@@ -20,10 +21,10 @@ class PlainCodec:
     has_sidecar = True
     reads_ranges = False
 
-    def encode(self, header: Header, content: Content) -> Encoded:
+    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""
         sidecar = json.dumps(sealed(header, content.counts), ensure_ascii=False, indent=2)
-        return Encoded(content.data, sidecar.encode())
+        return Encoded.whole(content.data, sidecar.encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check both objects."""

@@ -11,19 +11,20 @@ the layout byte by byte.
 from __future__ import annotations
 
 import struct
-import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from hashlib import sha256
 from itertools import accumulate, pairwise
 
 import msgspec
-import zstandard
 
 from offload.codec._base import Encoded, Fetch
 from offload.codec._content import CHUNK_BYTES, ChunkSize, Content, StoredContent
-from offload.errors import CorruptError
+from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
+from offload.codec._spooled import SpooledContent
+from offload.errors import ConfigError, CorruptError
 from offload.record import Counts, Header
 
 HEAD_MAGIC, TAIL_MAGIC, TABLE_MAGIC = 0x184D2A50, 0x184D2A51, 0x184D2A5E
@@ -32,8 +33,6 @@ FOOTER_MAGIC = 0x8F92EAB1
 SUFFIX_BYTES = 64 * 1024
 # A table of 4 Mi frames, a record of 1 TiB: larger claims are damage.
 MAX_TABLE_BYTES = 32 * 1024 * 1024
-# Content up to this size is compressed at level 3, larger at the faster level 1.
-_SLOW_BYTES = 8 * 1024 * 1024
 WINDOW_BYTES = 8 * 1024 * 1024
 
 _FRAME_HEAD = struct.Struct("<II")
@@ -42,7 +41,6 @@ _FOOTER = struct.Struct("<IBI")
 _CRC = struct.Struct("<I")
 # Head and tail are always there.
 _MIN_ROWS = 2
-_local = threading.local()
 
 
 class _Tail(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,33 +66,43 @@ class SeekableCodec:
     has_sidecar = False
     reads_ranges = True
 
-    def encode(self, header: Header, content: Content) -> Encoded:
+    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the record as one zstd stream."""
-        compressor = _compressor(level=3 if len(content.data) <= _SLOW_BYTES else 1)
+        frames, stored = _frames_of(content)
         head = _sealed(msgspec.msgpack.encode(header))
-        pieces = [
-            _FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head,
-            *(compressor.compress(chunk) for chunk in content.chunks()),
-        ]
-        crc = 0
-        for piece in pieces:
-            crc = zlib.crc32(piece, crc)
+        head = _FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head
         tail = _Tail(
             ref=header.ref,
             session=header.session,
             counts=content.counts,
             chars=_pack(s.chars for s in content.sizes),
             newlines=_pack(s.newlines for s in content.sizes),
-            stored_crc32=crc,
+            stored_crc32=reduce(lambda crc, piece: zlib.crc32(piece, crc), frames, zlib.crc32(head)),
         )
-        plain = [0, *(s.bytes for s in content.sizes)]
-        entries = [(len(piece), size) for piece, size in zip(pieces, plain, strict=True)]
-        return Encoded(b"".join([*pieces, _footer(msgspec.msgpack.encode(tail), entries)]))
+        if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
+            raise ConfigError("a record holds up to 1 TiB; this content is larger")
+        rows = [(len(head), 0), *zip(stored, (s.bytes for s in content.sizes), strict=True)]
+        footer = _footer(msgspec.msgpack.encode(tail), rows)
+        return Encoded(_Pieces(head, frames, footer), len(head) + sum(stored) + len(footer))
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> SeekableRecord:
         """Open a record from its last 64 KiB; a small one is read whole by that."""
         del sidecar
         return SeekableRecord(fetch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The bytes of a record, in order, as often as they are asked for."""
+
+    head: bytes
+    frames: Iterable[bytes]
+    footer: bytes
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self.head
+        yield from self.frames
+        yield self.footer
 
 
 class SeekableRecord:
@@ -142,30 +150,40 @@ class SeekableRecord:
         """The content by range; neighbouring frames come in one request of at most 8 MiB."""
         return StoredContent(self._sizes, self._read)
 
+    def stream(self) -> Iterator[bytes]:
+        """Yield the content chunk by chunk; every stored byte and the SHA-256 are checked by its end."""
+        crc, digest = 0, sha256()
+        for row, stored in enumerate(self._stored(0, len(self._spans) - 1)):
+            crc = zlib.crc32(stored, crc)
+            if row == 0:
+                self.__dict__["header"] = self._parse_head(stored)
+                continue
+            chunk = self._decode(row - 1, stored)
+            digest.update(chunk)
+            yield chunk
+        if crc != self._tail.stored_crc32:
+            raise CorruptError(f"record {self._tail.ref}: stored bytes do not match their CRC-32")
+        if digest.digest() != self.counts.sha256:
+            raise CorruptError(f"record {self._tail.ref}: content does not match its SHA-256")
+
     def load(self) -> bytes:
         """Return the whole content; every stored byte and its SHA-256 are checked."""
-        stored = self._bytes(0, self._size)
-        if len(stored) != self._size or zlib.crc32(stored[: self._spans[-1][0]]) != self._tail.stored_crc32:
-            raise CorruptError(f"record {self._tail.ref}: stored bytes do not match their CRC-32")
-        self.__dict__["header"] = self._parse_head(stored[slice(*self._spans[0])])
-        content = b"".join(
-            self._decode(i, stored[slice(*self._spans[i + 1])]) for i in range(len(self._sizes))
-        )
-        if sha256(content).digest() != self.counts.sha256:
-            raise CorruptError(f"record {self._tail.ref}: content does not match its SHA-256")
-        return content
+        return b"".join(self.stream())
 
     def _read(self, first: int, last: int) -> Iterator[bytes]:
+        for chunk, frame in enumerate(self._stored(first + 1, last + 1), first):
+            yield self._decode(chunk, frame)
+
+    def _stored(self, first: int, last: int) -> Iterator[bytes]:
+        """Yield the stored bytes of the rows from `first` up to `last`, fetched 8 MiB at a time."""
         while first < last:
-            start, end = self._spans[first + 1][0], self._spans[first + 1][1]
+            start = self._spans[first][0]
             until = first + 1
-            while until < last and self._spans[until + 1][1] - start <= WINDOW_BYTES:
-                end = self._spans[until + 1][1]
+            while until < last and self._spans[until][1] - start <= WINDOW_BYTES:
                 until += 1
-            window = self._bytes(start, end)
-            for i in range(first, until):
-                a, b = self._spans[i + 1]
-                yield self._decode(i, window[a - start : b - start])
+            window = self._bytes(start, self._spans[until - 1][1])
+            for a, b in self._spans[first:until]:
+                yield window[a - start : b - start]
             first = until
 
     def _bytes(self, start: int, end: int) -> bytes:
@@ -177,15 +195,10 @@ class SeekableRecord:
         return self._fetch(start=start, end=held_from) + self._suffix[: end - held_from]
 
     def _decode(self, chunk: int, frame: bytes) -> bytes:
-        expected = self._sizes[chunk].bytes
         try:
-            claim = zstandard.get_frame_parameters(frame)
-            # The claim is checked before the decompressor takes memory for it.
-            if claim.content_size == expected and claim.has_checksum:
-                return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
-        except zstandard.ZstdError as error:
+            return decompress(frame, self._sizes[chunk].bytes)
+        except CorruptError as error:
             raise CorruptError(f"record {self._tail.ref}: frame {chunk}: {error}") from error
-        raise CorruptError(f"record {self._tail.ref}: frame {chunk} is not of the size in its table")
 
     def _parse_head(self, frame: bytes) -> Header:
         payload = _skippable(frame, HEAD_MAGIC, "head")
@@ -199,12 +212,13 @@ class SeekableRecord:
         return header
 
 
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    """Return this thread's compressor: making one takes longer than a small record, sharing is unsafe."""
-    made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
-    if level not in made:
-        made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
-    return made[level]
+def _frames_of(content: Content | SpooledContent) -> tuple[Iterable[bytes], list[int]]:
+    """Return the frames of `content` and their sizes."""
+    if isinstance(content, SpooledContent):
+        return content.spool, content.stored
+    level = SLOW_LEVEL if len(content.data) <= SLOW_BYTES else FAST_LEVEL
+    frames = [compress(chunk, level) for chunk in content.chunks()]
+    return frames, [len(frame) for frame in frames]
 
 
 def _sealed(payload: bytes, *covered: bytes) -> bytes:
@@ -287,6 +301,8 @@ def _chunk_sizes(tail: _Tail, entries: Sequence[tuple[int, int]]) -> list[ChunkS
     chars, newlines = _unpack(tail.chars), _unpack(tail.newlines)
     if not len(plain) == len(chars) == len(newlines) or any(p > CHUNK_BYTES for p in plain):
         raise CorruptError(f"record {tail.ref}: its tail and its seek table disagree")
+    if any(stored > WINDOW_BYTES for stored, _ in entries[1:-1]):
+        raise CorruptError(f"record {tail.ref}: a frame is larger than any chunk makes it")
     if sum(plain) != tail.counts.bytes:
         raise CorruptError(f"record {tail.ref}: its frames do not add up to its size")
     return [ChunkSize(*row) for row in zip(plain, chars, newlines, strict=True)]

@@ -34,6 +34,10 @@ class WholeRecord:
 
         return StoredContent(sizes, read)
 
+    def stream(self) -> Iterator[bytes]:
+        """Yield the whole content, chunk by chunk."""
+        return self.content.chunks_from(0)[1]
+
     def load(self) -> bytes:
         """Return the whole content."""
         return self._content

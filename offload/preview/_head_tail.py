@@ -21,20 +21,26 @@ class Preview(NamedTuple):
     head_chars: int
 
 
-def head_tail(text: str, max_chars: int) -> Preview:
+def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
     """Return the beginning and the end of `text` in at most `max_chars` characters.
 
     Cuts fall on line borders where one is near, and the gap says how much it leaves out. The end has
     its share because exit codes, errors and totals stand there. Work is bounded by `max_chars`.
+
+    Args:
+        text: the text, or of one that is too long to be held its two ends, each of `max_chars` or more.
+        max_chars: the most that is shown.
+        left_out: how many characters stand between the two ends.
     """
     if len(text) <= max_chars:
         return Preview(text, len(text))
-    room = max_chars - len(_gap(len(text)))
+    chars = len(text) + left_out
+    room = max_chars - len(_gap(chars))
     if room <= 0:
         return Preview("", 0)
     head = _cut_head(text, int(room * _HEAD_SHARE))
     tail = _cut_tail(text, room - len(head))
-    return Preview(head + _gap(len(text) - len(head) - len(tail)) + tail, len(head))
+    return Preview(head + _gap(chars - len(head) - len(tail)) + tail, len(head))
 
 
 def _gap(chars: int) -> str:

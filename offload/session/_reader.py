@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from offload.codec import Fetch, StoredRecord, find_codec
-from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError
+from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
 from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, sidecar_key
 from offload.record import Header, RecordInfo, draw_ref
 from offload.session._names import is_ref
@@ -116,12 +116,11 @@ class SessionReader:
         return self._load(info, None)
 
     def _load(self, info: RecordInfo, held: bytes | OffloadError | None) -> tuple[Header, bytes]:
+        if isinstance(held, StoreError):
+            raise held  # It was waited for once.
         record = self.open(info, held if isinstance(held, bytes) else None)
         content = record.load()
-        header = record.header
-        if not _is_drawn(header):
-            raise CorruptError(f"{info.key}: the ref is not that of its content")
-        return header, content
+        return _checked(record, info).header, content
 
     def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
         """Yield what `load` returns for each entry, in order; small records are fetched concurrently."""
@@ -153,7 +152,10 @@ class SessionReader:
             if is_link(info):
                 continue  # It is verified where it lies.
             try:
-                self.load(info)
+                record = self.open(info)
+                for _ in record.stream():
+                    pass
+                _checked(record, info)
             except OffloadError as error:
                 yield Damage(info, error)
 
@@ -228,6 +230,12 @@ def _expired(tombstone: Tombstone) -> ExpiredError:
     marked = datetime.fromtimestamp(tombstone.at, UTC)
     said = f"record {tombstone.ref!r} was collected, {_WHY[tombstone.reason]}; marked {marked:%F %T} UTC"
     return ExpiredError(said, tombstone.reason, tombstone.at)
+
+
+def _checked(record: StoredRecord, info: RecordInfo) -> StoredRecord:
+    if not _is_drawn(record.header):
+        raise CorruptError(f"{info.key}: the ref is not that of its content")
+    return record
 
 
 def _is_drawn(header: Header) -> bool:

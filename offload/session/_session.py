@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from offload.codec import Codec, Content, Encoded, parse_sidecar
+from offload.codec import Codec, Content, Encoded, SpooledContent, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import record_key, sidecar_key
 from offload.record import MAX_REF_LETTERS, REF_LETTERS, Counts, Header, RecordInfo, draw_ref
@@ -34,7 +34,7 @@ class Draft:
     item_type: str
     tool_name: str | None
     tool_use_id: str | None
-    content: Content
+    content: Content | SpooledContent
     form: str | None
     render: Callable[[str], str]
     ttl: int | None = None
@@ -119,7 +119,7 @@ class Session(SessionReader):
         try:
             if attempt.encoded.sidecar is not None:
                 attempt = self._create_sidecar(attempt, attempt.encoded.sidecar)
-            self.store.put(attempt.key, attempt.encoded.body)
+            attempt.encoded.create(self.store, attempt.key)
         except OffloadError as error:
             return error
         return attempt
@@ -172,7 +172,7 @@ class Session(SessionReader):
         if isinstance(outcome, OffloadError):
             return outcome
         counts = outcome.draft.content.counts
-        return self._place(outcome.header, counts, outcome.key, len(outcome.encoded.body))
+        return self._place(outcome.header, counts, outcome.key, outcome.encoded.size)
 
     def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
         """Take a record that stands under this ref already, if it is of the same item."""

@@ -77,6 +77,9 @@ def assert_round_trip(text: str, codec: str) -> None:
     header, counts, _ = encode(text, codec)
     record = reopen(text, codec)
     assert record.load() == text.encode("utf-8", "surrogatepass")
+    chunks = list(record.stream())
+    assert "".join(str(chunk, "utf-8", "surrogatepass") for chunk in chunks) == text
+    assert all(0 < len(chunk) <= CHUNK for chunk in chunks)
     assert (record.header, record.counts) == (header, counts)
     assert (record.ref, record.session) == (header.ref, "s")
 

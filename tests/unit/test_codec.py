@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
 import tracemalloc
+import weakref
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -199,6 +201,30 @@ def test_frames_in_another_order_are_found_by_load() -> None:
         reopen(body).load()
 
 
+def test_a_stream_gives_right_bytes_alone_before_it_finds_the_damage() -> None:
+    rng = random.Random(5)  # noqa: S311 # the same in every run
+    text = rng.randbytes(600_000).hex()
+    body, truth = encode(text), text.encode()
+    for bit in (rng.randrange(8 * len(body)) for _ in range(200)):
+        given: list[bytes] = []
+        with pytest.raises(CorruptError):
+            given.extend(reopen(flipped(body, bit)).stream())
+        assert truth.startswith(b"".join(given))
+
+
+def test_a_stream_whose_whole_is_wrong_says_so_at_its_end() -> None:
+    stream = reopen(build("ab", [(frame(b"b"), 1), (frame(b"a"), 1)], chars=b"\1\0\0" * 2)).stream()
+    assert (next(stream), next(stream)) == (b"b", b"a")
+    with pytest.raises(CorruptError, match="SHA-256"):
+        next(stream)
+
+
+def test_stored_bytes_that_no_frame_checks_are_checked_by_a_stream() -> None:
+    record = reopen(build("ab", [(frame(b"ab"), 2)], stored_crc32=7))
+    with pytest.raises(CorruptError, match="CRC-32"):
+        list(record.stream())
+
+
 @pytest.mark.parametrize("junk", [b"", b"x", b"PK\x03\x04" * 50, b"\0" * 200, frame(b"plain zstd")])
 def test_what_is_no_record_is_refused(junk: bytes) -> None:
     with pytest.raises(CorruptError):
@@ -282,6 +308,13 @@ def test_a_seek_table_that_lies_about_the_tail_is_refused(small: bytes, size: in
         reopen(small[:-17] + struct.pack("<I", size) + small[-13:])
 
 
+def test_a_frame_larger_than_a_chunk_can_make_it_is_refused_before_it_is_fetched() -> None:
+    fetch = CountingFetch(build("hello", [(bytes(9 * MIB), 5)]))
+    with pytest.raises(CorruptError, match="larger"):
+        get_codec("zstd").open(fetch)
+    assert sum(fetch.sizes) < MIB
+
+
 def test_sizes_that_do_not_add_up_are_refused() -> None:
     with pytest.raises(CorruptError, match="add up"):
         reopen(build("hello", [(frame(b"hello"), 5), (frame(b"more"), 4)]))
@@ -363,6 +396,29 @@ def test_a_small_record_costs_one_fetch(small: bytes) -> None:
     record.content.text(0, 100)
     assert record.header.session == "s"
     assert fetch.sizes == [len(small)]
+
+
+def test_a_stream_of_a_large_record_fetches_every_byte_once_and_8_mib_at_a_time(
+    large: bytes, large_text: str
+) -> None:
+    fetch = CountingFetch(large)
+    assert b"".join(get_codec("zstd").open(fetch).stream()) == large_text.encode()
+    assert sum(fetch.sizes) == len(large)
+    assert max(fetch.sizes) <= 8 * MIB
+    assert len(fetch.sizes) == 1 + -(-len(large) // (8 * MIB))
+
+
+def test_content_that_was_read_is_let_go_of_at_once(large: bytes) -> None:
+    record = reopen(large)
+    content = record.content
+    assert content.text(1000, 1010)
+    is_alive = weakref.ref(content)
+    gc.disable()
+    try:
+        del content
+        assert is_alive() is None
+    finally:
+        gc.enable()
 
 
 def test_a_walk_through_a_large_record_fetches_no_byte_twice(large: bytes, large_text: str) -> None:

@@ -1,0 +1,35 @@
+"""The zstd frames that content is kept in: one independent frame per chunk, with its size and checksum."""
+
+from __future__ import annotations
+
+import threading
+
+import zstandard
+
+from offload.errors import CorruptError
+
+# Content up to this size is worth the slower level.
+SLOW_BYTES = 8 * 1024 * 1024
+SLOW_LEVEL, FAST_LEVEL = 3, 1
+_local = threading.local()
+
+
+def compress(chunk: bytes | memoryview, level: int) -> bytes:
+    """Return `chunk` as one frame."""
+    # Making a compressor takes longer than a small record, and sharing one between threads is unsafe.
+    made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
+    if level not in made:
+        made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
+    return made[level].compress(chunk)
+
+
+def decompress(frame: bytes, size: int) -> bytes:
+    """Return the chunk of `size` bytes that `frame` holds. Raises `CorruptError` if it holds no such."""
+    try:
+        claim = zstandard.get_frame_parameters(frame)
+        # The claim is checked before the decompressor takes memory for it.
+        if claim.content_size == size and claim.has_checksum:
+            return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptError(str(error)) from error
+    raise CorruptError("not of the size in its table")

@@ -1,0 +1,152 @@
+"""Content that arrives in parts: compressed as it comes, so that its size is no matter to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import accumulate
+from tempfile import SpooledTemporaryFile
+
+from offload.codec._content import CHUNK_BYTES, ChunkSize, StoredContent, end_of_chunk, split
+from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
+from offload.errors import StoreError
+from offload.record import Counts, decode_text, encode_text
+
+# Frames beyond this size leave memory for a temporary file.
+SPOOL_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+
+
+class Spool:
+    """Bytes that are appended and read again: in memory while they are few, then in a temporary file.
+
+    The file has no name, so that nothing is left of it when the process dies.
+    """
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 # it lives as long as the spool
+        self.size = 0
+
+    def append(self, data: bytes) -> None:
+        """Add `data` at the end. Raises `StoreError` if the temporary file cannot take it."""
+        try:
+            self._file.seek(self.size)
+            self._file.write(data)
+        except OSError as error:
+            raise StoreError(f"the temporary file of a sink: {error}; free space or set TMPDIR") from error
+        self.size += len(data)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to `end`. Raises `StoreError` if they cannot be read."""
+        try:
+            self._file.seek(start)
+            return self._file.read(end - start)
+        except OSError as error:
+            raise StoreError(f"the temporary file of a sink: {error}") from error
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield all of it in pieces of at most 1 MiB."""
+        for start in range(0, self.size, _PIECE_BYTES):
+            yield self.read(start, min(start + _PIECE_BYTES, self.size))
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class SpooledContent:
+    """A long text on its way into a record, compressed already.
+
+    Attributes:
+        counts: its measures.
+        sizes: the size of each chunk.
+        stored: the size of the frame of each chunk.
+        spool: the frames.
+    """
+
+    counts: Counts
+    sizes: list[ChunkSize]
+    stored: list[int]
+    spool: Spool
+
+    @property
+    def text(self) -> StoredContent:
+        """The text by range, for one thread."""
+        return StoredContent(self.sizes, self._read)
+
+    @property
+    def data(self) -> bytes:
+        """The whole content, for a codec that needs it so; it takes memory for all of it."""
+        return b"".join(self._read(0, len(self.sizes)))
+
+    @cached_property
+    def _borders(self) -> list[int]:
+        return [0, *accumulate(self.stored)]
+
+    def _read(self, first: int, last: int) -> Iterator[bytes]:
+        for i in range(first, last):
+            frame = self.spool.read(self._borders[i], self._borders[i + 1])
+            yield decompress(frame, self.sizes[i].bytes)
+
+
+class ContentWriter:
+    """Takes the parts of a text and makes content of them.
+
+    A text of up to 8 MiB is kept as it is. Of a longer one 256 KiB are held, and its frames: up to 8 MiB
+    of them in memory, more in a temporary file.
+
+    Args:
+        count_tokens: counts the tokens of a text; of a long one it is given chunk after chunk.
+    """
+
+    def __init__(self, count_tokens: Callable[[str], int]) -> None:
+        self._count_tokens = count_tokens
+        self._held = bytearray()
+        self._spool = Spool()
+        self._sizes: list[ChunkSize] = []
+        self._stored: list[int] = []
+        self._tokens = 0
+        self._digest = sha256()
+
+    def add(self, text: str) -> None:
+        """Append `text`. Raises `StoreError` if the temporary file cannot take it."""
+        self._held += encode_text(text)
+        if self._sizes or len(self._held) > SLOW_BYTES:
+            # The last chunk stays: what comes next may belong to it.
+            while len(self._held) > CHUNK_BYTES:
+                self._compress(end_of_chunk(self._held, 0))
+
+    def finish(self) -> str | SpooledContent:
+        """Return the whole text if it is of at most 8 MiB, else its content. Nothing can be added after."""
+        if not self._sizes:
+            return decode_text(bytes(self._held))
+        ends_line = self._held.endswith(b"\n")
+        self._compress(len(self._held))
+        newlines = sum(size.newlines for size in self._sizes)
+        counts = Counts(
+            bytes=sum(size.bytes for size in self._sizes),
+            chars=sum(size.chars for size in self._sizes),
+            lines=newlines + (not ends_line),
+            tokens=self._tokens,
+            sha256=self._digest.digest(),
+        )
+        return SpooledContent(counts, self._sizes, self._stored, self._spool)
+
+    def close(self) -> None:
+        """Let go of everything that was added, and of the content that `finish` returned."""
+        self._held.clear()
+        self._spool.close()
+
+    def _compress(self, size: int) -> None:
+        """Move the first `size` bytes that are held, one chunk, to the spool."""
+        chunk = bytes(memoryview(self._held)[:size])
+        del self._held[:size]
+        frame = compress(chunk, FAST_LEVEL)
+        self._spool.append(frame)
+        self._stored.append(len(frame))
+        self._sizes += split(chunk)
+        self._digest.update(chunk)
+        self._tokens += self._count_tokens(decode_text(chunk))

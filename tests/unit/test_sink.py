@@ -1,0 +1,332 @@
+"""A sink takes the output of a tool in parts; what comes of it is what would have come of the whole text."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
+from offload.codec import SpooledContent
+from offload.errors import StoreUnavailableError
+from offload.sink import Sink, Taken
+from offload.store import OffloadStore, StoredObject, SupportsStreams
+from offload.testing import FaultyStore
+
+MIB = 1024 * 1024
+LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
+
+
+def long_text(lines: int = 200_000) -> str:
+    """Return a text of 12 million characters that compresses to a third of that."""
+    rng = random.Random(1)  # noqa: S311 # the same in every run
+    return "".join(f"{n:07} é {rng.randbytes(24).hex()}\n" for n in range(lines))
+
+
+@pytest.fixture(scope="module")
+def long() -> str:
+    return long_text()
+
+
+def sunk(off: Offloader, text: str, part: int = 70_001, **names: Any) -> Sink:
+    data = text.encode("utf-8", "surrogatepass")
+    with off.open_sink(tool_name="Bash", tool_use_id="toolu_1", **names) as sink:
+        for start in range(0, len(data), part):
+            sink.write(data[start : start + part])
+    return sink
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    """Return the records of a folder, its descriptor aside."""
+    files = (p for p in folder.rglob("*") if p.is_file() and p.parent != folder)
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files}
+
+
+def unpacked(record: bytes) -> bytes:
+    with zstandard.ZstdDecompressor().stream_reader(record, read_across_frames=True) as reader:
+        return reader.read()
+
+
+class PlainStore:
+    """The four verbs of another store alone: it takes no streams."""
+
+    def __init__(self, inner: OffloadStore) -> None:
+        self._inner = inner
+        self.url, self.is_shared = inner.url, inner.is_shared
+        self.has_atomic_create, self.durability = inner.has_atomic_create, inner.durability
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._inner.put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return self._inner.get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        return self._inner.keys(prefix, after=after)
+
+    def delete(self, key: str) -> None:
+        self._inner.delete(key)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def text_of(*chunks: str | bytes) -> str:
+    """Return the text that a sink makes of chunks."""
+
+    def no_long(_: SpooledContent) -> Taken:
+        raise AssertionError("a short text is not long")
+
+    sink = Sink(Taken, no_long, len)
+    for chunk in chunks:
+        assert sink.write(chunk) == len(chunk)
+    sink.close()
+    return sink.placeholder
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    data=st.binary(max_size=60) | st.text(max_size=30).map(str.encode),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+def test_any_bytes_in_any_parts_are_the_text_that_they_are_in_one(data: bytes, cuts: list[int]) -> None:
+    borders = sorted([0, *cuts, len(data)])
+    parts = [data[a:b] for a, b in itertools.pairwise(borders)]
+    assert text_of(*parts) == data.decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "text"),
+    [
+        ((), ""),
+        ((b"", "", b""), ""),
+        ((b"\xc3", b"\xa9"), "é"),
+        (("a", b"\xc3", "b", b"\xa9"), "a\udcc3b\udca9"),
+        ((b"a\xf0\x9f",), "a\udcf0\udc9f"),
+        (("\ud83d", "\ude00"), "\ud83d" + "\ude00"),
+    ],
+)
+def test_texts_and_bytes_come_in_turn(chunks: tuple[str | bytes, ...], text: str) -> None:
+    assert text_of(*chunks) == text
+
+
+def test_what_is_neither_text_nor_bytes_is_refused(tmp_path: Path) -> None:
+    with Offloader(tmp_path).open_sink() as sink:
+        with pytest.raises(ConfigError, match="not int"):
+            sink.write(5)  # type: ignore[arg-type] # the fault under test
+        sink.write("text")
+    assert sink.placeholder == "text"
+
+
+# --- short ----------------------------------------------------------------------------------------
+
+
+def test_a_short_text_makes_the_placeholder_and_the_record_of_offload_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_767_225_600.0)
+    direct, parts = (Offloader(tmp_path / name, session="s") for name in ("direct", "parts"))
+    text = direct.offload_text(LOG, tool_name="Bash", tool_use_id="toolu_1")
+    sink = sunk(parts, LOG, 1000)
+    assert sink.placeholder == text != LOG
+    assert sink.info is not None
+    assert sink.info.ref in text
+    assert sink.error is None
+    assert len(stored(tmp_path / "direct")) == 1
+    assert stored(tmp_path / "parts") == stored(tmp_path / "direct")
+
+
+def test_a_text_that_the_policy_keeps_is_its_own_placeholder(tmp_path: Path) -> None:
+    sink = sunk(Offloader(tmp_path), "a few words")
+    assert (sink.placeholder, sink.info, sink.error) == ("a few words", None, None)
+    assert not stored(tmp_path)
+
+
+# --- long -----------------------------------------------------------------------------------------
+
+
+def test_a_long_text_is_stored_and_any_zstd_reader_gives_it_back(tmp_path: Path, long: str) -> None:
+    sink = sunk(Offloader(tmp_path, session="s"), long)
+    [(key, record)] = stored(tmp_path).items()
+    assert unpacked(record) == long.encode()
+    assert sink.info is not None
+    assert (key, len(record)) == (sink.info.key, sink.info.stored_bytes)
+    assert (sink.info.chars, sink.info.bytes, sink.info.lines) == (len(long), len(long.encode()), 200_000)
+
+
+def test_a_long_text_is_shown_as_a_text_of_its_size_is(tmp_path: Path, long: str) -> None:
+    policy = OffloadPolicy(tools={"Bash": Rule(preview_chars=3000)})
+    shown = sunk(Offloader(tmp_path / "a", session="s", policy=policy), long).placeholder
+    whole = Offloader(tmp_path / "b", session="s", policy=policy).offload_text(
+        long, tool_name="Bash", tool_use_id="toolu_1"
+    )
+    assert shown == whole
+    assert shown.startswith(f"[Offloaded: result of Bash, 200000 lines, {len(long)} characters, id ")
+
+
+def test_the_parts_that_a_long_text_came_in_change_nothing(tmp_path: Path, long: str) -> None:
+    offloaders = [Offloader(tmp_path / str(part), session="s") for part in (9_999, 5_000_000)]
+    one, other = (sunk(off, long, part) for off, part in zip(offloaders, (9_999, 5_000_000), strict=True))
+    assert one.placeholder == other.placeholder
+    assert one.info is not None
+    assert other.info is not None
+    assert one.info.key == other.info.key
+
+
+def test_a_long_text_goes_out_whatever_the_policy_says(tmp_path: Path, long: str) -> None:
+    policy = OffloadPolicy(exclude_tools=("Bash",), types={"tool_result": Rule(enabled=False)})
+    sink = sunk(Offloader(tmp_path, policy=policy), long)
+    assert sink.info is not None
+    assert len(sink.placeholder) < 5000
+
+
+def test_the_tokens_of_a_long_text_are_counted_by_the_counter_in_bounded_parts(
+    tmp_path: Path, long: str
+) -> None:
+    counted = []
+
+    def count(text: str) -> int:
+        counted.append(len(text))
+        return len(text)
+
+    sink = sunk(Offloader(tmp_path, token_counter=count), long)
+    assert sink.info is not None
+    assert sink.info.tokens == len(long)
+    assert max(counted) <= 256 * 1024
+
+
+def test_a_long_text_that_comes_again_is_one_record(tmp_path: Path, long: str) -> None:
+    sinks = [sunk(off, long) for off in [Offloader(tmp_path, session="s")] * 2]
+    sinks.append(sunk(Offloader(tmp_path, session="s"), long))
+    assert len({sink.placeholder for sink in sinks}) == 1
+    assert len(stored(tmp_path)) == 1
+
+
+def test_a_long_text_is_restored_into_its_message(tmp_path: Path, long: str) -> None:
+    sink = sunk(Offloader(tmp_path, session="s"), long)
+
+    def messages(text: str) -> list[dict[str, Any]]:
+        call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": text}
+        return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+    assert Offloader(tmp_path, session="s").restore(messages(sink.placeholder)) == messages(long)
+
+
+def test_a_key_that_another_object_took_makes_the_ref_of_a_long_text_longer(
+    tmp_path: Path, long: str
+) -> None:
+    first = sunk(Offloader(tmp_path / "first", session="s"), long)
+    assert first.info is not None
+    taken = tmp_path / "taken" / first.info.key
+    taken.parent.mkdir(parents=True)
+    taken.write_bytes(b"another's")
+    off = Offloader(tmp_path / "taken", session="s")
+    sink = sunk(off, long)
+    assert sink.info is not None
+    assert re.fullmatch(f"{first.info.ref}[a-z]", sink.info.ref)
+    assert taken.read_bytes() == b"another's"
+    assert b"".join(off.content(sink.info.ref)) == long.encode()
+
+
+@pytest.mark.parametrize("codec", ["json", "raw"])
+def test_a_long_text_goes_into_a_readable_record_too(tmp_path: Path, long: str, codec: str) -> None:
+    off = Offloader(tmp_path, session="s", codec=codec)
+    sink = sunk(off, long)
+    assert sink.info is not None
+    assert b"".join(Offloader(tmp_path, session="s").content(sink.info.ref)) == long.encode()
+
+
+def test_a_store_without_streams_holds_the_same_record(
+    tmp_path: Path, long: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_767_225_600.0)
+    plain = PlainStore(open_store(tmp_path / "plain"))
+    assert not isinstance(plain, SupportsStreams)
+    text = long + long_text(150_000)
+    one, other = sunk(Offloader(plain, session="s"), text), sunk(Offloader(tmp_path / "s", session="s"), text)
+    assert one.placeholder == other.placeholder
+    [record] = stored(tmp_path / "s").values()
+    assert len(record) > 8 * MIB
+    assert stored(tmp_path / "plain") == stored(tmp_path / "s")
+
+
+# --- failure --------------------------------------------------------------------------------------
+
+
+def fill_and_fail(sink: Sink, text: str) -> None:
+    with sink:
+        sink.write(text)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("size", ["short", "long"])
+def test_leaving_the_block_by_an_exception_stores_nothing(tmp_path: Path, long: str, size: str) -> None:
+    sink = Offloader(tmp_path).open_sink(tool_name="Bash")
+    with pytest.raises(KeyboardInterrupt):
+        fill_and_fail(sink, LOG if size == "short" else long)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError, match="discarded"):
+        _ = sink.placeholder
+    with pytest.raises(ConfigError, match="closed"):
+        sink.write("more")
+
+
+def test_a_sink_that_is_open_has_no_placeholder_and_one_that_is_closed_takes_nothing(tmp_path: Path) -> None:
+    sink = Offloader(tmp_path).open_sink()
+    for name in ("placeholder", "info", "error"):
+        with pytest.raises(ConfigError, match=r"close\(\)"):
+            getattr(sink, name)
+    sink.write("text")
+    sink.close()
+    sink.close()
+    with pytest.raises(ConfigError, match="closed"):
+        sink.write("more")
+    assert sink.placeholder == "text"
+
+
+def failing(tmp_path: Path) -> FaultyStore:
+    return FaultyStore(open_store(tmp_path), verb="put", is_lasting=True)
+
+
+@pytest.mark.parametrize("size", ["short", "long"])
+def test_a_text_that_cannot_be_stored_is_kept_whole(tmp_path: Path, long: str, size: str) -> None:
+    text = LOG if size == "short" else long
+    sink = sunk(Offloader(failing(tmp_path)), text)
+    assert sink.placeholder == text
+    assert sink.info is None
+    assert isinstance(sink.error, StoreUnavailableError)
+
+
+def test_a_long_text_that_cannot_be_stored_is_cut_if_that_was_asked_for(tmp_path: Path, long: str) -> None:
+    sink = sunk(Offloader(failing(tmp_path), on_error="truncate"), long)
+    assert sink.placeholder.startswith("0000000 é")
+    assert f"the rest of {len(long)} characters could not be stored" in sink.placeholder
+    assert isinstance(sink.error, StoreUnavailableError)
+
+
+@pytest.mark.parametrize("size", ["short", "long"])
+def test_a_text_that_cannot_be_stored_raises_if_that_was_asked_for(
+    tmp_path: Path, long: str, size: str
+) -> None:
+    sink = Offloader(failing(tmp_path), on_error="raise").open_sink(tool_name="Bash")
+    sink.write(LOG if size == "short" else long)
+    with pytest.raises(StoreError):
+        sink.close()
+    with pytest.raises(ConfigError, match="no placeholder"):
+        _ = sink.placeholder
+
+
+@pytest.mark.parametrize("names", [{"item_type": "letter"}, {"tool_name": 5}, {"tool_use_id": b"x"}])
+def test_a_sink_for_no_such_item_is_refused_at_once(tmp_path: Path, names: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Offloader(tmp_path).open_sink(**names)

@@ -7,11 +7,15 @@ botocore's are turned off, because layers of retries multiply. Importing this mo
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import fsspec.asyn
@@ -47,14 +51,22 @@ _OLD_CHECKSUMS = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
+# Our storage options for encryption at rest.
+ENCRYPTION = ("sse", "sse_kms_key_id", "sse_customer_key")
+_CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
+_CUSTOMER_KEY_BYTES = 32
+
 _TIMEOUTS = {"connect_timeout": 3, "read_timeout": 10}
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 # AWS asks to repeat a 409 (another write to the key is under way); 501 will not get better.
 _TRANSIENT_STATUSES = {408, 409, 429, 500, *range(502, 600)}
 _TRANSIENT_CODES = {"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"}
+# Somebody ended an upload that was under way: another one may pass.
+_LOST_UPLOAD = "NoSuchUpload"
 _REFUSED_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
-_UNREACHABLE = (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.SSLError)
+_UNREACHABLE = (boto.ConnectTimeoutError, boto.SSLError, aiohttp.ClientConnectorError)
 _TRANSIENT_ERRORS = (
     boto.HTTPClientError,
     boto.ConnectionError,
@@ -102,26 +114,62 @@ class S3Client:
     Args:
         url: the store's URL, for messages.
         bucket: name of the bucket.
-        options: arguments of `s3fs.S3FileSystem`.
+        options: arguments of `s3fs.S3FileSystem`, and those of `S3Store` for encryption at rest.
 
     Raises:
-        ConfigError: s3fs refuses the options.
+        ConfigError: s3fs refuses the options, or those of encryption contradict each other.
     """
 
     def __init__(self, url: str, bucket: str, options: Mapping[str, Any]) -> None:
         self._url = url
         self._bucket = bucket
+        arguments = _arguments(options)
         try:
-            self._system = s3fs.S3FileSystem(**_arguments(options))
+            self._system = s3fs.S3FileSystem(**arguments)
         except (TypeError, KeyError, ValueError) as error:
             raise ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
         self._system.retries = 1
         self._connection: object = None
 
     def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Return the result of `function(*args)`, run on fsspec's own loop."""
-        result: T = fsspec.asyn.sync(self._system.loop, function, *args)
-        return result
+        """Return the result of `function(*args)`, run on fsspec's own loop.
+
+        An interrupt (Ctrl-C) of the waiting thread ends the call, which would else write behind its back.
+        """
+        future = self.submit(function, *args)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Future[T]:
+        """Start `function(*args)` on fsspec's own loop and return its future.
+
+        Raises:
+            ConfigError: the caller runs on that loop and would wait for itself.
+        """
+        if threading.current_thread() is fsspec.asyn.iothread[0]:
+            raise ConfigError(f"{self._url}: called on fsspec's own thread; call from another one")
+        return asyncio.run_coroutine_threadsafe(function(*args), self._system.loop)
+
+    async def is_aws(self) -> bool:
+        """Return whether the endpoint, wherever it was configured, is one of AWS's own."""
+        with self._mapped_errors(""):
+            async with asyncio.timeout(DEADLINE):
+                connection = await self._connect()
+        host = urlsplit(connection.meta.endpoint_url).hostname or ""
+        return host.endswith(_AWS_HOSTS)
+
+    @staticmethod
+    def is_unsupported(error: StoreError) -> bool:
+        """Return whether the server said that it does not know what the request asked for."""
+        cause = error.__cause__
+        return (
+            isinstance(cause, Exception)
+            and _meaning(cause) is StoreError
+            and _answer(cause)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
+        )
 
     def retrying(self) -> AsyncRetrying:
         """Return the retries of one call: full jitter, errors that may pass, until the deadline."""
@@ -178,7 +226,7 @@ class S3Client:
             async with asyncio.timeout(DEADLINE + size / SLOWEST):
                 return await (retrying or self.retrying())(attempt)
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> Any:
         try:
             await self._system.set_session()
         except (TypeError, ValueError) as error:
@@ -188,6 +236,7 @@ class S3Client:
             # Waiting for "100 Continue" would make two round trips of every put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
             self._connection = connection
+        return connection
 
     @contextmanager
     def _mapped_errors(self, subject: str) -> Iterator[None]:
@@ -216,7 +265,35 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     # A listing cache would hide what other machines write.
     ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
-    return {**given, **ours, "config_kwargs": config}
+    # s3fs gives each method those of these that it takes.
+    cipher = _encryption(*(given.pop(name, None) for name in ENCRYPTION))
+    extra = {**(given.get("s3_additional_kwargs") or {}), **cipher}
+    return {**given, **ours, "config_kwargs": config, "s3_additional_kwargs": extra}
+
+
+def _encryption(cipher: object, key_id: object, customer_key: object) -> dict[str, Any]:
+    """Return the request arguments that the options for encryption at rest mean."""
+    if customer_key is not None:
+        if cipher or key_id:
+            raise ConfigError("sse_customer_key is a cipher of its own: give no sse and no sse_kms_key_id")
+        return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(customer_key)}
+    if cipher not in {None, *_CIPHERS}:
+        raise ConfigError(f"sse={cipher!r} is not known; give one of {', '.join(_CIPHERS)}")
+    if key_id and not str(cipher).startswith("aws:kms"):
+        raise ConfigError("sse_kms_key_id needs sse='aws:kms' or sse='aws:kms:dsse'")
+    arguments = {"ServerSideEncryption": cipher, "SSEKMSKeyId": key_id}
+    return {name: value for name, value in arguments.items() if value}
+
+
+def _customer_key(given: object) -> bytes:
+    key = given
+    if isinstance(given, str):
+        with suppress(ValueError):
+            key = base64.b64decode(given, validate=True)
+    if not isinstance(key, bytes) or len(key) != _CUSTOMER_KEY_BYTES:
+        # The message says nothing of what was given: it is a secret, even if it is a wrong one.
+        raise ConfigError(f"sse_customer_key is {_CUSTOMER_KEY_BYTES} bytes, or their base64 as text")
+    return key
 
 
 def _is_aws(given: Mapping[str, Any]) -> bool:
@@ -225,9 +302,14 @@ def _is_aws(given: Mapping[str, Any]) -> bool:
     return not (given.get("endpoint_url") or in_client or from_environment)
 
 
+def _is_unreachable(error: BaseException | None) -> bool:
+    # aiobotocore says "could not connect" of a reset in mid-conversation too; what it met is the context.
+    return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
+
+
 def _is_over(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome else None
-    limit = UNREACHABLE_DEADLINE if isinstance(error, _UNREACHABLE) else LAST_START
+    limit = UNREACHABLE_DEADLINE if _is_unreachable(error) else LAST_START
     return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 
 
@@ -255,6 +337,8 @@ def _meaning(error: Exception) -> type[OffloadError]:
     status, code, _ = _answer(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
         return ExistsError
+    if code == _LOST_UPLOAD:
+        return StoreUnavailableError
     if status == HTTPStatus.NOT_FOUND:
         return StoreMissingError if code == "NoSuchBucket" else NotFoundError
     if status in {401, 403} or code in _REFUSED_CODES or isinstance(error, _NO_CREDENTIALS):

@@ -1,14 +1,12 @@
 """A store in an S3 bucket: one request per put and get, shared between machines.
 
-Create-only puts rely on `If-None-Match: *`. AWS, Ceph, SeaweedFS and MinIO honour it; a server that
-ignores it lets the last of two concurrent writers win.
+A create-only put relies on `If-None-Match: *`. AWS honours it; any other server is asked once, and where it
+does not, a create looks before it writes, so that the last of two writers of the same moment wins.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +27,8 @@ from offload.errors import (
 from offload.keys import check_key
 from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import is_key
+from offload_backends._s3_conditions import Conditions
+from offload_backends._s3_multipart import MAX_SIZE, Upload, cut, md5
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
@@ -37,7 +37,8 @@ _SCHEME = "s3://"
 _PACKAGES = ("s3fs", "tenacity")
 _PAGE = 1000
 _CONCURRENT = 64
-_MAX_SIZE = 5 * 1024**3
+# What is larger goes in parts.
+_ONE_PUT = 16 * 1024**2
 # A whole object's size is not known before it is read: the deadline allows for this much.
 _ASSUMED_SIZE = 64 * 1024**2
 
@@ -47,14 +48,23 @@ T = TypeVar("T")
 class S3Store:
     """Objects under a prefix of a bucket.
 
-    A call ends within 30 seconds and what its bytes take at 1 MiB/s; errors that may pass are retried
-    until then, an endpoint that takes no connection for 3 seconds. An object has at most 5 GiB.
+    A request ends within 30 seconds and what its bytes take at 1 MiB/s; errors that may pass are retried
+    until then, an endpoint that takes no connection for 3 seconds. An object of up to 16 MiB is one
+    request, a larger one of up to 5 TiB goes in parts of 8 MiB, four at a time. A process that dies
+    meanwhile leaves parts that nothing shows; a lifecycle rule of the bucket,
+    `AbortIncompleteMultipartUpload`, removes them.
+
+    The first create of a process at an endpoint that is not AWS's reads `offload.json` below the prefix,
+    and probes the server if it is not there. It is to be removed when the objects move to another server.
 
     Args:
         url: `s3://bucket` or `s3://bucket/prefix`. The bucket must exist.
         storage_options: arguments of `s3fs.S3FileSystem`: `key`, `secret`, `token`, `profile`,
             `endpoint_url`, `client_kwargs`, `config_kwargs`, `anon` …. What they leave open comes
-            from fsspec's configuration and from the places where AWS's tools look.
+            from fsspec's configuration and from the places where AWS's tools look. Three are our own,
+            for encryption at rest by the server: `sse` ("AES256", "aws:kms" or "aws:kms:dsse") and
+            `sse_kms_key_id`, or `sse_customer_key` (32 bytes, or their base64 as text), without which
+            nobody reads the objects again.
 
     Raises:
         ConfigError: the URL names no bucket, or holds credentials, a query or a fragment.
@@ -65,6 +75,7 @@ class S3Store:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
         self._clients: dict[int, S3Client] = {}
+        self._conditions: dict[int, Conditions] = {}
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
@@ -84,8 +95,12 @@ class S3Store:
 
     @property
     def has_atomic_create(self) -> bool:
-        """True where the server honours `If-None-Match`."""
-        return True
+        """True, unless this process found that the server ignores or refuses `If-None-Match`.
+
+        That is found by the first create; before it, only AWS is certain.
+        """
+        conditions = self._conditions.get(os.getpid())
+        return conditions is None or conditions.known in {None, "enforced"}
 
     @property
     def durability(self) -> Durability:
@@ -93,9 +108,20 @@ class S3Store:
         return "power"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key` in one request; see `OffloadStore.put`."""
+        """Store `data` under `key`, in one request or in parts; see `OffloadStore.put`."""
         check_key(key)
-        self._client().run(self._put, key, data, overwrite)
+        if len(data) > _ONE_PUT:
+            self._upload(key, [data], len(data), overwrite=overwrite)
+        else:
+            self._client().run(self._put, key, data, overwrite)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key`, with up to five parts in memory; see `SupportsStreams.put_stream`."""
+        check_key(key)
+        if size > _ONE_PUT:
+            self._upload(key, pieces, size)
+        else:
+            self.put(key, b"".join(cut(pieces, size)))
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range in one request; see `OffloadStore.get`."""
@@ -110,7 +136,7 @@ class S3Store:
             page = self._client().run(self._list, prefix, position)
             for item in page.get("Contents", ()):
                 key = item["Key"].removeprefix(self._prefix)
-                if key > after and is_key(key):
+                if key.startswith(prefix) and key > after and is_key(key):
                     yield StoredObject(key, item["Size"], item["LastModified"].timestamp())
             if not page.get("IsTruncated"):
                 return
@@ -122,8 +148,12 @@ class S3Store:
         self._client().run(self._delete, key)
 
     def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create up to 64 objects at a time; see `SupportsBulk.put_many`."""
-        return self._client().run(_each, [partial(self._put, key, data) for key, data in items])
+        """Create up to 64 objects at a time, then the large ones; see `SupportsBulk.put_many`."""
+        small = [partial(self._put, key, data) for key, data in items if len(data) <= _ONE_PUT]
+        results = iter(self._client().run(_each, small))
+        return [
+            next(results) if len(data) <= _ONE_PUT else self._error_of_put(key, data) for key, data in items
+        ]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
         """Return up to 64 objects at a time; see `SupportsBulk.get_many`."""
@@ -149,26 +179,58 @@ class S3Store:
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         full_key = self._prefix + check_key(key)
-        if len(data) > _MAX_SIZE:
-            raise StoreError(f"{self.url}: {key!r} has {len(data)} bytes, one put at most {_MAX_SIZE}")
+        condition = {} if overwrite else await self._create_only(key)
         client = self._client()
         retrying = client.retrying()
-        arguments: dict[str, Any] = {"Body": data, "ContentMD5": _md5(data)}
-        if not overwrite:
-            arguments["IfNoneMatch"] = "*"
+        arguments: dict[str, Any] = {"Body": data, "ContentMD5": md5(data), **condition}
         try:
             await client.call("put_object", key, size=len(data), retrying=retrying, Key=full_key, **arguments)
         except ExistsError:
             # Perhaps our own first try took the key: it arrived, and its answer was lost.
             was_retried = retrying.statistics["attempt_number"] > 1
-            if not was_retried or await self._get(key) != data:
+            if not was_retried or await self._get(key, 0, len(data) + 1) != data:
                 raise
+
+    def _upload(self, key: str, pieces: Iterable[bytes], size: int, *, overwrite: bool = False) -> None:
+        if size > MAX_SIZE:
+            raise StoreError(f"{self.url}: {key!r} has {size} bytes, an S3 object at most {MAX_SIZE}")
+
+        async def condition() -> dict[str, str]:
+            return {} if overwrite else await self._create_only(key, in_parts=True)
+
+        Upload(self._client(), key, self._prefix + key, size).store(pieces, condition)
+
+    def _error_of_put(self, key: str, data: bytes) -> OffloadError | None:
+        try:
+            self.put(key, data)
+        except OffloadError as error:
+            return error
+        return None
+
+    async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
+        """Return the arguments that make a put create-only; raise `ExistsError` if the key is known taken."""
+        client = self._client()
+        # Beside the client: what the parent has asked is not answered in a forked child.
+        conditions = self._conditions.setdefault(os.getpid(), Conditions(client, self._prefix))
+        is_enforced = await conditions.creates() == "enforced"
+        # Some servers check the condition of a put and ignore that of a completion.
+        if not is_enforced or (in_parts and not await client.is_aws()):
+            await self._check_free(key)
+        return {"IfNoneMatch": "*"} if is_enforced else {}
+
+    async def _check_free(self, key: str) -> None:
+        with suppress(NotFoundError):
+            await self._client().call("head_object", key, Key=self._prefix + key)
+            raise ExistsError(f"{self.url}: {key!r} is taken")
 
     async def _get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         full_key = self._prefix + check_key(key)
         size = _ASSUMED_SIZE if end is None else end - start
         answer = await self._client().call("get_object", key, size=size, Key=full_key, **_range(start, end))
         body: bytes = answer["Body"]
+        if start < 0 and not body:
+            # Some servers refuse a suffix that is longer than the object.
+            return (await self._get(key))[start:]
         if "ContentRange" not in answer:
             # The whole object: asked for, or sent by a server that knows no ranges.
             return body[start:end]
@@ -207,11 +269,6 @@ def _range(start: int, end: int | None) -> dict[str, Any]:
     return {"Range": f"bytes={start}-{max(end - 1, start)}"}
 
 
-def _md5(data: bytes) -> str:
-    """Return the checksum that every S3 server compares with what arrived."""
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
-
-
 async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
     """Return each call's result or error in order, running a bounded number of them at a time.
 
@@ -235,7 +292,8 @@ async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsBulk
+    from offload.store import OffloadStore, SupportsBulk, SupportsStreams
 
     _conforms: type[OffloadStore] = S3Store
     _moves_many: type[SupportsBulk] = S3Store
+    _streams: type[SupportsStreams] = S3Store

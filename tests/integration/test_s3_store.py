@@ -56,7 +56,12 @@ def bucket(s3_bucket: Bucket) -> Bucket:
 
 @pytest.fixture
 def store(bucket: Bucket, proxy: Proxy) -> S3Store:
-    return S3Store(bucket.url, storage_options={**bucket.storage_options, "endpoint_url": proxy.url})
+    """A store that knows what its server does with conditions."""
+    store = S3Store(bucket.url, storage_options={**bucket.storage_options, "endpoint_url": proxy.url})
+    store.put("first", b"")
+    bucket.client.delete_object(Bucket=bucket.name, Key="prefix/first")
+    proxy.requests.clear()
+    return store
 
 
 # Requests
@@ -169,18 +174,19 @@ def test_a_create_whose_answer_was_lost_is_success(store: S3Store, bucket: Bucke
     assert proxy.methods == ["PUT", "PUT", "GET"]
 
 
-def test_a_retried_create_that_meets_another_object_is_refused(
+def test_a_retried_create_that_meets_another_object_is_refused_and_reads_no_more_than_it_wrote(
     store: S3Store, bucket: Bucket, proxy: Proxy
 ) -> None:
     def let_another_writer_win(relay: Relay) -> None:
-        bucket.write("k", b"theirs")
+        bucket.write("k", b"mine, and more")
         lose_the_request(relay)
 
     proxy.faults = [let_another_writer_win]
 
     with pytest.raises(ExistsError):
         store.put("k", b"mine")
-    assert bucket.read("k") == b"theirs"
+    assert bucket.read("k") == b"mine, and more"
+    assert proxy.requests[-1][2]["Range"] == "bytes=0-4"
 
 
 def test_a_body_cut_short_is_read_again(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
@@ -330,6 +336,24 @@ async def use_get(store: S3Store) -> bytes:
     return store.get("k")
 
 
+def test_loops_that_come_and_go_share_a_store(bucket: Bucket) -> None:
+    store = S3Store(bucket.url, storage_options=bucket.storage_options)
+
+    async def use(run: int) -> list[bytes]:
+        await asyncio.gather(*(asyncio.to_thread(store.put, f"r{run}k{n}", b"%d" % n) for n in range(5)))
+        return await asyncio.gather(*(asyncio.to_thread(store.get, f"r{run}k{n}") for n in range(5)))
+
+    assert asyncio.run(use(0)) == asyncio.run(use(1)) == [b"%d" % n for n in range(5)]
+
+
+def test_a_call_on_the_thread_that_would_serve_it_is_refused(store: S3Store) -> None:
+    async def wait_for_itself() -> None:
+        store.get("k")
+
+    with pytest.raises(ConfigError, match="thread"):
+        store._client().run(wait_for_itself)
+
+
 def in_child(code: str, bucket: Bucket, options: dict[str, Any], **environment: str) -> None:
     preamble = (
         "import json, os, sys; from offload_backends.s3 import S3Store; "
@@ -356,6 +380,25 @@ store.put("parent", store.get("child"))
     in_child(forking, bucket, bucket.storage_options)
 
     assert [bucket.read(key) for key in ("child", "parent")] == [b"1", b"1"]
+
+
+def test_a_child_forked_while_a_put_is_under_way_uses_the_store(bucket: Bucket) -> None:
+    forking = """
+import threading
+large = bytes(40 * 1024 * 1024)
+store.put("before", b"1")
+writer = threading.Thread(target=store.put, args=("large", large))
+writer.start()
+child = os.fork()
+if child == 0:
+    store.put("child", store.get("before"))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+writer.join()
+"""
+    in_child(forking, bucket, bucket.storage_options)
+
+    assert (bucket.read("child"), bucket.read("large")) == (b"1", bytes(40 * 1024 * 1024))
 
 
 def test_configuration_may_come_from_fsspec_variables(bucket: Bucket, s3_endpoint: str) -> None:

@@ -1,0 +1,193 @@
+"""One large object, sent in parts: several requests, and nothing to see before the last of them.
+
+The caller's thread takes the pieces and cuts them; fsspec's loop sends the parts. So an iterator of pieces
+may itself wait, and may read from the same store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from offload_backends._s3_client import S3Client
+
+_MIB = 1024**2
+# S3's own limits.
+MAX_SIZE = 5 * 1024**4
+_MAX_PARTS = 10_000
+
+_PART = 8 * _MIB
+_IN_FLIGHT = 4
+_ABORT_SECONDS = 5.0
+
+
+def part_size(size: int) -> int:
+    """Return the bytes in each part of an object of `size` bytes: 8 MiB, more if there were too many."""
+    needed = -(-size // _MAX_PARTS)
+    return max(_PART, -(-needed // _MIB) * _MIB)
+
+
+def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the bytes of `pieces`, copied once, in parts of `part_size(size)`; the last one may be shorter.
+
+    Raises:
+        ConfigError: the pieces do not add up to `size` bytes; found before the last part is yielded.
+    """
+    length = part_size(size)
+    slices: list[memoryview] = []
+    room = length
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > size:
+            raise ConfigError(f"the pieces have more than the {size} bytes that were announced")
+        rest = memoryview(piece)
+        while rest:
+            if not room:
+                yield b"".join(slices)
+                slices, room = [], length
+            slices.append(rest[:room])
+            rest = rest[room:]
+            room -= len(slices[-1])
+    if total != size:
+        raise ConfigError(f"the pieces have {total} bytes, {size} were announced")
+    if slices:
+        yield b"".join(slices)
+
+
+def md5(data: bytes) -> str:
+    """Return the checksum that every S3 server compares with what arrived."""
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
+class Upload:
+    """One object on its way.
+
+    Args:
+        client: the connections to the bucket.
+        key: the key in the store, for messages.
+        full_key: the key in the bucket.
+        size: the bytes of the object.
+    """
+
+    def __init__(self, client: S3Client, key: str, full_key: str, size: int) -> None:
+        self._client = client
+        self._key = key
+        self._full_key = full_key
+        self._size = size
+        self._sent = hashlib.sha256()
+
+    def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        """Send `pieces` and make them the object.
+
+        Args:
+            pieces: the object's bytes.
+            condition: awaited after the last part; returns arguments of the request that makes the object.
+
+        Raises:
+            OffloadError: of the pieces, a request or the condition, as anything else that they raise;
+                nothing is left of the upload then, as far as the server can be told.
+        """
+        upload = self._client.run(self._begin)
+        try:
+            parts = self._send(upload, pieces)
+            self._client.run(self._complete, upload, parts, condition)
+        except BaseException:
+            # Parts of an upload that is not ended cost money, and no listing shows them.
+            self._client.run(self._abort, upload)
+            raise
+
+    def _send(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Send the parts, a few at a time, and return the list of them that the server wants back."""
+        sending: deque[Future[dict[str, Any]]] = deque()
+        sent: list[dict[str, Any]] = []
+        try:
+            for number, part in enumerate(cut(pieces, self._size), 1):
+                self._sent.update(part)
+                checksum = md5(part)
+                if len(sending) == _IN_FLIGHT:
+                    sent.append(sending.popleft().result())
+                sending.append(self._client.submit(self._send_part, upload, number, part, checksum))
+            while sending:
+                sent.append(sending.popleft().result())
+        finally:
+            for future in sending:
+                future.cancel()
+        return sent
+
+    async def _begin(self) -> str:
+        answer = await self._client.call("create_multipart_upload", self._key, Key=self._full_key)
+        upload: str = answer["UploadId"]
+        return upload
+
+    async def _send_part(self, upload: str, number: int, part: bytes, checksum: str) -> dict[str, Any]:
+        answer = await self._client.call(
+            "upload_part",
+            self._key,
+            size=len(part),
+            Key=self._full_key,
+            UploadId=upload,
+            PartNumber=number,
+            Body=part,
+            ContentMD5=checksum,
+        )
+        # The checksums that newer botocore adds are compared once more on completion.
+        checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+    async def _complete(
+        self,
+        upload: str,
+        parts: list[dict[str, Any]],
+        condition: Callable[[], Awaitable[dict[str, Any]]],
+    ) -> None:
+        arguments = await condition()
+        retrying = self._client.retrying()
+        try:
+            await self._client.call(
+                "complete_multipart_upload",
+                self._key,
+                retrying=retrying,
+                Key=self._full_key,
+                UploadId=upload,
+                MultipartUpload={"Parts": parts},
+                **arguments,
+            )
+        except (ExistsError, StoreUnavailableError) as error:
+            # Perhaps a try arrived and its answer was lost: then the key is taken by our own object, or
+            # the upload is not known any more.
+            is_plain = isinstance(error, ExistsError) and retrying.statistics["attempt_number"] == 1
+            if is_plain or not await self._is_stored():
+                raise
+
+    async def _is_stored(self) -> bool:
+        """Return whether the key holds the bytes that were sent; they are read a part at a time."""
+        found = hashlib.sha256()
+        for start in range(0, self._size, _PART):
+            wanted = f"bytes={start}-{start + _PART - 1}"
+            try:
+                answer = await self._client.call(
+                    "get_object", self._key, size=_PART, Key=self._full_key, Range=wanted
+                )
+            except NotFoundError:
+                return False
+            if answer.get("ContentRange", "").rpartition("/")[2] != str(self._size):
+                return False
+            found.update(answer["Body"])
+        return found.digest() == self._sent.digest()
+
+    async def _abort(self, upload: str) -> None:
+        with suppress(OffloadError, TimeoutError):
+            async with asyncio.timeout(_ABORT_SECONDS):
+                await self._client.call(
+                    "abort_multipart_upload", self._key, Key=self._full_key, UploadId=upload
+                )

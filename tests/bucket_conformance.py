@@ -10,7 +10,7 @@ from offload.store import OffloadStore
 from offload.testing import StoreConformance
 
 if TYPE_CHECKING:
-    from conftest import Bucket
+    from servers import Bucket
 
 
 class BucketConformance(StoreConformance):

@@ -1,48 +1,18 @@
-"""Fixtures that several folders of tests share: an S3 server on the loopback interface."""
+"""Fixtures that several folders of tests share: S3 servers on the loopback interface."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
-from typing import Any
+from collections.abc import Generator, Iterator
 
-import botocore.session
 import pytest
+import servers
 from moto.server import ThreadedMotoServer
-from relay import Proxy, Relay
+from relay import Proxy, serving
+from servers import Bucket, Server, new_bucket
 
-_numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A fresh bucket, and a client of its own to look into it past the store."""
-
-    name: str
-    storage_options: dict[str, Any]
-    client: Any = field(repr=False)
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self.name}/prefix"
-
-    def read(self, key: str) -> bytes:
-        body: bytes = self.client.get_object(Bucket=self.name, Key=f"prefix/{key}")["Body"].read()
-        return body
-
-    def empty(self) -> None:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
-        for page in pages:
-            found = [{"Key": item["Key"]} for item in page.get("Contents", ())]
-            if found:
-                self.client.delete_objects(Bucket=self.name, Delete={"Objects": found})
-
-    def write(self, key: str, data: bytes) -> None:
-        self.client.put_object(Bucket=self.name, Key=f"prefix/{key}", Body=data)
+__all__ = ["Bucket"]
 
 
 @pytest.fixture(scope="session")
@@ -55,37 +25,39 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def s3_raw_client(s3_endpoint: str) -> Any:
-    """A client that shares no code with the store."""
-    return botocore.session.get_session().create_client(
-        "s3",
-        endpoint_url=s3_endpoint,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",  # noqa: S106  # the test server takes any
-        region_name="us-east-1",
-    )
+def seaweedfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rclone_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.rclone(tmp_path_factory.mktemp("rclone")) as server:
+        yield server
 
 
 @pytest.fixture(scope="class")
-def s3_bucket(s3_endpoint: str, s3_raw_client: Any) -> Bucket:
+def s3_bucket(s3_endpoint: str) -> Bucket:
     """A new bucket for a class of tests, or for a test outside a class."""
-    name = f"bucket-{next(_numbers)}"
-    s3_raw_client.create_bucket(Bucket=name)
-    options = {"key": "key", "secret": "secret", "endpoint_url": s3_endpoint}
-    return Bucket(name, options, s3_raw_client)
+    return new_bucket(s3_endpoint)
 
 
 @pytest.fixture
 def proxy(s3_endpoint: str) -> Iterator[Proxy]:
-    proxy = Proxy(s3_endpoint)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("BoundRelay", (Relay,), {"proxy": proxy}))
-    proxy.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield proxy
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Proxy(s3_endpoint)) as proxy:
+        yield proxy
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failed test what the servers wrote that it used."""
+    report = yield
+    used = getattr(item, "funcargs", {}).values()
+    for server in (value for value in used if isinstance(value, Server)):
+        if report.failed:
+            tail = server.log.read_text(errors="replace")[-4000:]
+            report.sections.append((f"{server.log.parent.name} log", tail))
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +68,15 @@ def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.fixture(scope="session")
+def _cache_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("caches")
+    return (str(folder / str(number)) for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def _no_cache_of_this_machine(monkeypatch: pytest.MonkeyPatch, _cache_folders: Iterator[str]) -> None:
+    """Give each test a cache folder of its own, which is not there yet."""
+    monkeypatch.setenv("OFFLOAD_CACHE_DIR", next(_cache_folders))

@@ -8,14 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from servers import Bucket, Server, new_bucket
 
 from offload import NotFoundError, Offloader
-
-if TYPE_CHECKING:
-    from conftest import Bucket
 
 # Offloads the items `name` 0, 1, … in batches, each batch a turn, and prints what stands in the messages.
 WRITER = """
@@ -145,18 +143,26 @@ def test_readers_see_whole_records_only_while_others_write(tmp_path: Path) -> No
     assert set(contents(reader)) == texts
 
 
-@pytest.mark.parametrize(("names", "count"), [("aab", 10), pytest.param("abcd", 25, marks=pytest.mark.slow)])
-def test_processes_on_one_prefix_of_a_bucket_lose_nothing(s3_bucket: Bucket, names: str, count: int) -> None:
-    options = s3_bucket.storage_options
-    reader = Offloader(s3_bucket.url, session="s", storage_options=options)
+@pytest.fixture(params=["moto", "SeaweedFS"])
+def bucket(request: pytest.FixtureRequest) -> Bucket:
+    if request.param == "moto":
+        return new_bucket(request.getfixturevalue("s3_endpoint"))
+    server: Server = request.getfixturevalue("seaweedfs_server")
+    return new_bucket(server.endpoint)
+
+
+@pytest.mark.parametrize(("names", "count"), [("aab", 10), pytest.param("abcd", 50, marks=pytest.mark.slow)])
+def test_processes_on_one_prefix_of_a_bucket_lose_nothing(bucket: Bucket, names: str, count: int) -> None:
+    options = bucket.storage_options
+    reader = Offloader(bucket.url, session="s", storage_options=options)
     texts = {text + "\n" for text in expected(names, count)}
 
-    with writers(s3_bucket.url, options, names, count) as started:
+    with writers(bucket.url, options, names, count) as started:
         while any(process.poll() is None for process in started):
             assert set(contents(reader, newest=4)) <= texts
         said = placeholders(started)
 
-    listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name, Prefix="prefix/r/s/")["Contents"]
+    listed = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix="prefix/r/s/")["Contents"]
     assert len(listed) == len(set(names)) * count
     assert {item["Key"] for item in listed} == {f"prefix/{record.key}" for record in reader.records()}
     assert set(contents(reader)) == texts

@@ -84,6 +84,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             and self.form == other.form
         )
 
+    def is_drawn(self) -> bool:
+        """Tell whether the ref is the one that the item draws; any other was put there by somebody."""
+        origin = self.session if self.origin is None else self.origin
+        letters = len(self.ref)
+        return self.ref == draw_ref(
+            origin, self.item_type, self.tool_use_id, self.sha256, self.form, letters=letters
+        )
+
 
 class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a session's catalog. What only a read of the record would tell is None.

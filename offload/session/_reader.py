@@ -12,7 +12,7 @@ import msgspec
 from offload.codec import Fetch, StoredRecord, find_codec
 from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
 from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, sidecar_key
-from offload.record import Header, RecordInfo, draw_ref
+from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
 from offload.store import OffloadStore, SupportsBulk
 
@@ -20,6 +20,8 @@ from offload.store import OffloadStore, SupportsBulk
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
 # An open record holds 64 KiB, or its whole table if that is larger.
 _OPEN_RECORDS = 16
+# Any name fits, however it is escaped.
+_LINK_BYTES = 16 * 1024
 _WHY: dict[Reason, str] = {
     "expired": "its time to live was over",
     "quota": "the store was over its quota",
@@ -176,14 +178,19 @@ class SessionReader:
     def _follow(self, info: RecordInfo) -> StoredRecord:
         """Open the record of another session that was shared with this one."""
         try:
-            link = msgspec.json.decode(self.store.get(info.key), type=Link)
+            link = msgspec.json.decode(self.store.get(info.key, end=_LINK_BYTES), type=Link)
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self._missing(info.ref) from None
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{info.key} names no session: {error}") from error
         origin = SessionReader(self.store, link.session)
-        found = origin.find(info.ref)
+        try:
+            found = origin.find(info.ref)
+        except ExpiredError:
+            raise
+        except NotFoundError:
+            raise self._missing(info.ref) from None
         if is_link(found):
             raise self._missing(info.ref)
         return origin.open(found)
@@ -233,18 +240,6 @@ def _expired(tombstone: Tombstone) -> ExpiredError:
 
 
 def _checked(record: StoredRecord, info: RecordInfo) -> StoredRecord:
-    if not _is_drawn(record.header):
+    if not record.header.is_drawn():
         raise CorruptError(f"{info.key}: the ref is not that of its content")
     return record
-
-
-def _is_drawn(header: Header) -> bool:
-    drawn = draw_ref(
-        header.session if header.origin is None else header.origin,
-        header.item_type,
-        header.tool_use_id,
-        header.sha256,
-        header.form,
-        letters=len(header.ref),
-    )
-    return drawn == header.ref

@@ -1,0 +1,222 @@
+"""A session in one file: a plain tar whose names are the keys of a store.
+
+An archive is a store that is read and added to, so that exporting and importing are copying. Nothing of
+it is ever extracted: a name is compared with the grammar of keys and never becomes a path.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from offload.errors import (
+    CorruptError,
+    ExistsError,
+    InvalidKeyError,
+    NotFoundError,
+    OffloadError,
+    StoreError,
+    StorePermissionError,
+)
+from offload.index import RECORDS, Tombstone, parse_key, sessions, sidecar_key
+from offload.keys import check_key, decode_part, encode_part, is_hashed
+from offload.session import is_link, is_ref
+from offload.sharing import GRANTS
+from offload.store import Durability, OffloadStore, StoredObject, check_range
+from offload.transfer._copy import Copied, copy
+from offload.transfer._tar import END, Member, read_members, write_member
+
+
+def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> Copied:
+    """Write a session into one new tar file, readable by its owner alone.
+
+    The file appears when it is complete. The same session makes the same bytes, wherever it is kept.
+
+    Args:
+        store: where the session is.
+        session: its name.
+        path: the file.
+
+    Raises:
+        ExistsError: there is such a file.
+        StoreError: the store could not be read, or the file not be written.
+    """
+    with _errors_of(path), _new_file(Path(path)) as file:
+        archive = Archive(file, str(path))
+        report = copy(store, archive, session)
+        archive.finish()
+    return report
+
+
+def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> Copied:
+    """Copy the session of an archive into `store`, as `copy` does.
+
+    The archive may come from anybody: each name and size is checked before anything is stored, each record
+    before it is stored itself.
+
+    Args:
+        store: where the session goes.
+        path: the file.
+        name: its name there; the one it had if None.
+
+    Raises:
+        NotFoundError: there is no such file.
+        CorruptError: it is no archive of one session, or a damaged one. Nothing is stored.
+        StoreError: the file could not be read, or the store failed; importing again goes on.
+    """
+    with _errors_of(path), Path(path).open("rb") as file:
+        archive = Archive.read(file, str(path))
+        return copy(archive, store, archive.session(), name=name)
+
+
+class Archive:
+    """A store in a tar file. Objects are added and read, neither replaced nor removed. For one thread.
+
+    Until it is finished nothing of it survives, and to one that was read nothing is added.
+
+    Args:
+        file: the file, empty; `Archive.read` takes one that is written.
+        url: what errors call it.
+    """
+
+    is_shared = False
+    has_atomic_create = True
+    durability: Durability = "memory"
+
+    def __init__(self, file: BinaryIO, url: str) -> None:
+        self.url = url
+        self._file = file
+        self._members: dict[str, Member] = {}
+
+    @classmethod
+    def read(cls, file: BinaryIO, url: str) -> Archive:
+        """Open a written archive. Raises `CorruptError` if it is anything else than plain files of a tar."""
+        archive = cls(file, url)
+        try:
+            archive._members = read_members(file)
+        except CorruptError as error:
+            raise CorruptError(f"{url}: {error}") from error
+        return archive
+
+    def session(self) -> str:
+        """Return the name of the session that is kept here.
+
+        Raises `CorruptError` if anything else is kept here, too.
+        """
+        try:
+            parts = {_session_part(key) for key in self._members}
+            if len(parts) != 1:
+                raise CorruptError(f"{self.url} holds {len(parts)} sessions, an archive holds one")
+            [part] = parts
+            name = next(sessions(self), "") if is_hashed(part) else decode_part(part)
+        except InvalidKeyError as error:
+            raise CorruptError(f"{self.url}: {error}") from error
+        if encode_part(name) != part:
+            raise CorruptError(f"{self.url}: no session has the key part {part!r}")
+        return name
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Add an object; see `OffloadStore.put`. Raises `StorePermissionError` with `overwrite`."""
+        if overwrite:
+            raise StorePermissionError(f"{self.url}: {check_key(key)} stays, an archive is only added to")
+        self.put_stream(key, (data,), len(data))
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Add an object piece by piece; see `SupportsStreams.put_stream`."""
+        if check_key(key) in self._members:
+            raise ExistsError(f"{self.url}: key {key!r} is taken")
+        if not self._file.writable():
+            raise StorePermissionError(f"{self.url} is open for reading")
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            self._members[key] = write_member(self._file, key, pieces, size)
+        except BaseException:
+            self._file.truncate(end)
+            raise
+
+    def finish(self) -> None:
+        """Write what ends a tar file."""
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(END)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
+        check_range(start, end)
+        member = self._members.get(check_key(key))
+        if member is None:
+            raise NotFoundError(f"{self.url}: no key {key!r}")
+        first, last, _ = slice(start, end).indices(member.size)
+        self._file.seek(member.start + first)
+        return self._file.read(max(0, last - first))
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Yield objects in key order; an archive keeps no times. See `OffloadStore.keys`."""
+        for key in sorted(self._members):
+            if key.startswith(prefix) and key > after:
+                yield StoredObject(key, self._members[key].size, 0.0)
+
+    def delete(self, key: str) -> None:
+        """Raise `StorePermissionError`: nothing is removed from an archive."""
+        raise StorePermissionError(f"{self.url}: {check_key(key)} stays, an archive is only added to")
+
+
+def _session_part(key: str) -> str:
+    """Return the session part of a key that may stand in an archive. Raises `CorruptError` for any other."""
+    top, _, rest = key.partition("/")
+    name = rest.partition("/")[2]
+    match top:
+        case "r":
+            is_right = _is_record(key)
+        case "h":
+            record = f"{RECORDS}/{rest.removesuffix('.json')}"
+            is_right = sidecar_key(record) == key and _is_record(record)
+        case _:
+            pin, _, ref = name.partition("~")
+            is_right = top == GRANTS and pin == "pinned" and (name == pin or is_ref(ref))
+    if not is_right:
+        raise CorruptError(f"{key[:80]!r} is no key of a record, its header, its tombstone or its pin")
+    return check_key(key).split("/")[1]
+
+
+def _is_record(key: str) -> bool:
+    """Tell whether `key` is that of a record or a tombstone; a link is a grant, which nobody imports."""
+    found = parse_key(StoredObject(key, 0, 0.0))
+    return isinstance(found, Tombstone) or (found is not None and not is_link(found))
+
+
+@contextmanager
+def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say what happened to a file in errors of ours."""
+    try:
+        yield
+    except OffloadError:
+        raise
+    except FileNotFoundError as error:
+        raise NotFoundError(f"no file {error.filename or path}") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Give a file that appears as `path` at the end, or never."""
+    if path.exists():
+        raise ExistsError(f"{path} is there; give another name")
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+if TYPE_CHECKING:
+    _conforms: type[OffloadStore] = Archive

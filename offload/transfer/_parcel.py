@@ -1,0 +1,132 @@
+"""A record on its way to another store: verified whole, then as it is or made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from offload.codec import Codec, Content, ContentWriter, Encoded, SpooledContent, StoredRecord, find_codec
+from offload.errors import CorruptError
+from offload.index import generation_of, record_key, sidecar_key
+from offload.record import Header, RecordInfo, decode_text
+from offload.store import OffloadStore
+
+# An object up to this size is fetched once: what is verified is then what is stored.
+WHOLE_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A verified record, ready to be created.
+
+    Attributes:
+        info: its entry in the source.
+        key: its key in the target.
+        header: its header there.
+        encoded: its bytes there.
+    """
+
+    info: RecordInfo
+    key: str
+    header: Header
+    encoded: Encoded
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """The bytes of a stored object, piece by piece, as often as they are asked for."""
+
+    store: OffloadStore
+    key: str
+    size: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, self.size, _PIECE_BYTES):
+            yield self.store.get(self.key, start=start, end=min(start + _PIECE_BYTES, self.size))
+
+
+def moved(header: Header, session: str) -> Header:
+    """Return the header of a record's copy in `session`, which its ref need not have been drawn in."""
+    drawn_in = header.session if header.origin is None else header.origin
+    if header.session == session:
+        return header
+    origin = None if drawn_in == session else drawn_in
+    return msgspec.structs.replace(header, session=session, origin=origin)
+
+
+def pack_as_it_is(store: OffloadStore, info: RecordInfo, record: StoredRecord, body: bytes | None) -> Encoded:
+    """Verify a record of `store` whole and return its own bytes; `body` is its object, if at hand.
+
+    Raises `CorruptError` if it is damaged, or is not the record that its key tells of.
+    """
+    chars, lines = _measured(record)
+    if (chars, lines) != (record.counts.chars, record.counts.lines):
+        raise CorruptError(f"{info.key}: its content is not of the size that it says")
+    codec = _codec_of(info)
+    _check_ref(record.header)
+    if record_key(record.header, record.counts, codec.suffix, generation_of(info.key)) != info.key:
+        raise CorruptError(f"{info.key} tells of another record than it holds")
+    sidecar = store.get(sidecar_key(info.key)) if codec.has_sidecar else None
+    if body is not None:
+        return Encoded.whole(body, sidecar)
+    return Encoded(_Ranges(store, info.key, info.stored_bytes), info.stored_bytes, sidecar)
+
+
+def pack_anew(info: RecordInfo, record: StoredRecord, session: str, spools: ExitStack) -> Encoded:
+    """Verify a record whole and return the bytes of its copy in `session`, by the same codec.
+
+    What the bytes need beside memory is let go of by `spools`. Raises `CorruptError` if the record is
+    damaged.
+    """
+    content = _content_of(record, spools)
+    _check_ref(record.header)
+    if content.counts != record.counts:
+        raise CorruptError(f"{info.key}: its content is not of the size that it says")
+    return _codec_of(info).encode(moved(record.header, session), content)
+
+
+def _content_of(record: StoredRecord, spools: ExitStack) -> Content | SpooledContent:
+    """Return the content of a record, to be encoded again; its tokens are those that its writer counted."""
+    writer = spools.enter_context(closing(ContentWriter(lambda _: 0)))
+    for text in _texts(record):
+        writer.add(text)
+    content, tokens = writer.finish(), record.counts.tokens
+    if isinstance(content, str):
+        return Content.of(content, tokens)
+    return replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
+
+
+def _measured(record: StoredRecord) -> tuple[int, int]:
+    """Read a record whole; return the characters and lines of its content."""
+    chars, newlines, end = 0, 0, "\n"
+    for text in _texts(record):
+        chars += len(text)
+        newlines += text.count("\n")
+        end = text[-1:]
+    return chars, newlines + (end != "\n")
+
+
+def _texts(record: StoredRecord) -> Iterator[str]:
+    """Yield the content of a record, every check made by its end. Raises `CorruptError`."""
+    try:
+        for chunk in record.stream():
+            yield decode_text(chunk)
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"record {record.ref}: its content is no text: {error}") from error
+
+
+def _codec_of(info: RecordInfo) -> Codec:
+    codec = find_codec(info.key)
+    if codec is None:
+        raise CorruptError(f"no codec reads {info.key}")
+    return codec
+
+
+def _check_ref(header: Header) -> None:
+    """Raise `CorruptError` for a record that stands under a ref which its content did not draw."""
+    if not header.is_drawn():
+        raise CorruptError(f"record {header.ref}: the ref is not that of its content")

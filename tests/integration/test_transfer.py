@@ -1,0 +1,200 @@
+"""Sessions on the move between a folder and a bucket, and from the command line."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from offload import Offloader, open_store
+from offload.transfer import copy
+
+LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
+# What does not shrink: its record is of several parts.
+LARGE = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(600_000))
+TEXTS = [LOG, LOG[::-1], LOG * 2]
+
+
+def results(*texts):
+    return [
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}],
+        }
+        for i, text in enumerate(texts)
+    ]
+
+
+def files(folder):
+    found = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    return {name: data for name, data in found.items() if name.startswith(("r/", "h/", "g/"))}
+
+
+def in_bucket(bucket):
+    listed = bucket.client.list_objects_v2(Bucket=bucket.name).get("Contents", ())
+    found = [item["Key"].removeprefix("prefix/") for item in listed]
+    return {key: bucket.read(key) for key in found if key != "offload.json"}
+
+
+@pytest.fixture
+def bucket_store(s3_bucket):
+    return open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "raw"])
+def test_a_session_goes_to_a_bucket_and_comes_back(s3_bucket, bucket_store, tmp_path, codec):
+    here, back = tmp_path / "here", tmp_path / "back"
+    sent = Offloader(str(here), session="s", codec=codec).offload(results(*TEXTS)).messages
+
+    assert len(copy(open_store(str(here)), bucket_store, "s").copied) == 3
+    assert in_bucket(s3_bucket) == files(here)
+    assert Offloader(bucket_store, session="s").restore(sent) == results(*TEXTS)
+
+    assert len(copy(bucket_store, open_store(str(back)), "s").copied) == 3
+    assert files(back) == files(here)
+    assert Offloader(str(back), session="s").restore(sent) == results(*TEXTS)
+
+
+def test_a_record_of_many_megabytes_goes_to_a_bucket_and_comes_back(s3_bucket, bucket_store, tmp_path):
+    here, back = tmp_path / "here", tmp_path / "back"
+    sent = Offloader(str(here), session="s").offload(results(LARGE)).messages
+    assert max(map(len, files(here).values())) > 16 * 1024 * 1024
+
+    copy(open_store(str(here)), bucket_store, "s")
+    copy(bucket_store, open_store(str(back)), "s", name="t")
+
+    assert in_bucket(s3_bucket) == files(here)
+    assert Offloader(str(back), session="t").restore(sent) == results(LARGE)
+
+
+def test_copying_to_a_bucket_again_costs_listings_alone(s3_bucket, proxy, tmp_path):
+    here = str(tmp_path / "here")
+    Offloader(here, session="s").offload(results(*TEXTS))
+    options = {**s3_bucket.storage_options, "endpoint_url": proxy.url}
+    target = open_store(s3_bucket.url, storage_options=options)
+    copy(open_store(here), target, "s")
+    proxy.requests.clear()
+
+    report = copy(open_store(here), target, "s")
+
+    assert (len(report.already_there), report.copied) == (3, [])
+    assert [method for method, path, _ in proxy.requests if "list-type=2" not in path] == []
+
+
+def test_a_fork_in_a_bucket_lives_on_without_the_session_it_comes_from(s3_bucket, bucket_store):
+    off = Offloader(bucket_store, session="s")
+    sent = off.offload(results(*TEXTS)).messages
+
+    fork = off.fork("t")
+    for info in off.records():
+        s3_bucket.client.delete_object(Bucket=s3_bucket.name, Key=f"prefix/{info.key}")
+
+    assert fork.restore(sent) == results(*TEXTS)
+
+
+def test_a_grant_in_a_bucket_is_seen_by_another_client_until_it_is_revoked(s3_bucket, bucket_store):
+    off = Offloader(bucket_store, session="a")
+    [record] = off.offload(results(LOG)).records
+    reader = Offloader(s3_bucket.url, session="b", storage_options=s3_bucket.storage_options)
+
+    off.share(record.ref, "b")
+    assert "00007 ERROR" in reader.tools.read(record.ref)
+
+    off.revoke(record.ref, "b")
+    asked = reader.tools.call("context_read", {"id": record.ref})
+    unknown = reader.tools.call("context_read", {"id": "abcdefghij"})
+    assert asked.replace(record.ref, "abcdefghij") == unknown
+
+
+# The command line
+
+
+@pytest.fixture
+def offload(tmp_path):
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "offload", *map(str, arguments)],
+            env=os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "PYTHONUTF8": "1"},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path):
+    folder = tmp_path / "here"
+    Offloader(str(folder), session="s").offload(results(*TEXTS))
+    return folder
+
+
+def test_the_command_copies_and_tells_what_it_did(offload, here, tmp_path):
+    there = tmp_path / "there"
+
+    done = offload("copy", "--session", "s", here, there, "--json")
+    again = offload("copy", "--session", "s", here, there)
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, again.returncode) == (0, 0)
+    assert (told["session"], len(told["copied"]), told["refused"]) == ("s", 3, [])
+    assert "0 copied, 3 already there" in again.stdout
+    assert files(there) == files(here)
+
+
+def test_the_command_exits_with_one_if_a_record_is_refused(offload, here, tmp_path):
+    [path, *_] = (here / "r" / "s").iterdir()
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-1])
+
+    done = offload("copy", "--session", "s", here, tmp_path / "there", "--as", "t", "--json")
+
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [(r["key"], r["fault"]) for r in told["refused"]] == [(f"r/s/{path.name}", "corrupt")]
+    assert len(files(tmp_path / "there")) == len(told["copied"]) == 2
+
+
+def test_the_command_exports_imports_and_forks(offload, here, tmp_path):
+    there, archive = tmp_path / "there", tmp_path / "s.tar"
+
+    assert offload("export", "--session", "s", archive, "--store", here).returncode == 0
+    assert offload("import", archive, "--store", there, "--as", "t").returncode == 0
+    assert offload("fork", "--session", "t", "u", "--store", there).returncode == 0
+
+    with tarfile.open(archive) as tar:
+        assert set(tar.getnames()) == set(files(here))
+    assert {name.split("/")[1] for name in files(there)} == {"t", "u"}
+    [verified] = [offload("verify", "--store", there, "--json").stdout]
+    assert json.loads(verified) == []
+
+
+@pytest.mark.parametrize("command", ["copy", "export", "fork"])
+def test_the_command_says_that_there_is_no_such_session(offload, here, tmp_path, command):
+    arguments = {
+        "copy": [here, tmp_path / "there"],
+        "export": [tmp_path / "s.tar", "--store", here],
+        "fork": ["t", "--store", here],
+    }[command]
+
+    done = offload(command, "--session", "nobody", *arguments)
+
+    assert done.returncode == 1
+    assert "no session 'nobody'" in done.stderr
+    assert not (tmp_path / "s.tar").exists()
+
+
+def test_the_command_shares_and_revokes(offload, here):
+    ref = Offloader(str(here), session="s").records()[0].ref
+    ask = ("show", ref, "--store", here, "--session", "b")
+
+    assert offload("share", ref, "--session", "s", "--to", "b", "--store", here).returncode == 0
+    assert "ERROR worker" in offload(*ask).stdout
+    assert offload("revoke", ref, "--session", "s", "--to", "b", "--store", here).returncode == 0
+    assert offload(*ask).returncode == 1

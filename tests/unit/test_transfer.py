@@ -1,0 +1,755 @@
+"""Moving sessions: between stores, under another name, into a file and back."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from offload import (
+    CollisionError,
+    ConfigError,
+    CorruptError,
+    ExistsError,
+    ExpiredError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Rule,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    sharing,
+)
+from offload.codec import CODECS, Content
+from offload.index import record_key, sidecar_key
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload.transfer import Archive, copy, export, import_
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
+TEXTS = [f"needle {n} of the text\n" * 40 for n in range(6)]
+# What does not shrink: its record is larger than what is held whole.
+LARGE = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(350_000))
+
+on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+
+
+def conversation(texts: list[str]) -> list[dict[str, Any]]:
+    return [
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call_{i}", "content": text}]}
+        for i, text in enumerate(texts)
+    ]
+
+
+def opened(store: Any, session: str = "s", codec: str = "zstd") -> Offloader:
+    return Offloader(store, session=session, policy=POLICY, codec=codec)
+
+
+def filled(store: Any, codec: str = "zstd", texts: list[str] = TEXTS, session: str = "s") -> list[Any]:
+    """Store `texts` and return the messages to send."""
+    out = opened(store, session, codec).offload(conversation(texts))
+    assert len(out.records) == len(texts)
+    return list(out.messages)
+
+
+def objects(store: MemoryStore) -> dict[str, bytes]:
+    """Return what a store holds, past every reader."""
+    return {key: data for key, (data, _) in store._space.objects.items()}
+
+
+def plant(store: MemoryStore, key: str, data: bytes) -> None:
+    store._space.objects[key] = (data, 0.0)
+
+
+def collect(store: MemoryStore, key: str, reason: str = "deleted") -> None:
+    """Do what a collector does to a record once its grace is over."""
+    plant(store, f"{key}.{reason}", b"")
+    plant(store, key, b"")
+
+
+# Copying
+
+
+@on_every_codec
+def test_a_copy_holds_the_same_bytes_under_the_same_keys(codec, tmp_path):
+    source, target = MemoryStore(), LocalStore(str(tmp_path))
+    sent = filled(source, codec)
+
+    report = copy(source, target, "s")
+
+    files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert {k: v for k, v in files.items() if k != "offload.json"} == objects(source)
+    assert (len(report.copied), report.already_there, report.refused) == (6, [], [])
+    assert opened(target).restore(sent) == conversation(TEXTS)
+
+
+def test_copying_again_reads_and_writes_what_is_new_alone():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:5])
+    copy(source, target, "s")
+    filled(source, texts=TEXTS)
+    reads = FaultyStore(source, nth=10**6, verb="get")
+    writes = FaultyStore(target, nth=10**6, verb="put")
+
+    report = copy(reads, writes, "s")
+
+    assert (len(report.copied), len(report.already_there)) == (1, 5)
+    assert (reads.operations, writes.operations) == (1, 1)
+    assert objects(target) == objects(source)
+
+
+def test_a_copy_in_bulk_is_the_same():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, "raw")
+
+    copy(FaultyBulkStore(source, nth=10**6), FaultyBulkStore(target, nth=10**6), "s")
+
+    assert objects(target) == objects(source)
+
+
+@on_every_codec
+def test_a_damaged_record_is_refused_by_name_and_hides_no_other(codec):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, codec)
+    key = opened(source).records()[2].key
+    whole = source.get(key)
+    at = len(whole) // 2
+    plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+
+    report = copy(source, target, "s")
+
+    [refused] = report.refused
+    assert (refused.key, type(refused.error)) == (key, CorruptError)
+    assert len(report.copied) == 5
+    assert key not in objects(target)
+
+
+def test_a_record_that_is_damaged_in_any_byte_is_refused():
+    source = MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    [(key, whole)] = objects(source).items()
+
+    for at in range(len(whole)):
+        plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        target = MemoryStore()
+        assert [type(r.error) for r in copy(source, target, "s").refused] == [CorruptError]
+        assert objects(target) == {}
+
+
+@pytest.mark.parametrize("name", ["s", "t"])
+@pytest.mark.parametrize("lie", ["ref", "chars", "lines"])
+def test_a_record_that_lies_of_its_content_is_refused(lie, name):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    header = opened(source)._session.open(opened(source).records()[0]).header
+    content = Content.of(TEXTS[0], 3)
+    if lie == "ref":
+        header = msgspec.structs.replace(header, ref="zzzzzzzzzz")
+    else:
+        content = replace(content, counts=msgspec.structs.replace(content.counts, **{lie: 7}))
+    forged = CODECS["zstd"].encode(header, content)
+    source._space.objects.clear()
+    plant(source, record_key(header, content.counts, ".zst"), forged.body)
+
+    report = copy(source, target, "s", name=name)
+
+    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert objects(target) == {}
+
+
+def test_a_record_whose_key_tells_of_another_is_refused():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    [key] = objects(source)
+    plant(source, key.replace("~840~", "~9~"), source.get(key))
+    source.delete(key)
+
+    report = copy(source, target, "s")
+
+    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert objects(target) == {}
+
+
+def test_other_content_under_the_key_is_a_collision_and_stays():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:2])
+    filled(target, texts=[TEXTS[5] * 2])
+    first, second = (info.key for info in opened(source).records())
+    [other] = objects(target).values()
+    plant(target, first, other)
+
+    report = copy(source, target, "s")
+
+    [refused] = report.refused
+    assert refused.key == first
+    assert isinstance(refused.error, CorruptError | CollisionError)
+    assert (objects(target)[first], objects(target)[second]) == (other, source.get(second))
+
+
+def test_the_same_item_with_another_placeholder_is_a_collision_since_messages_would_not_restore():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    wide = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=300)}, min_saving=0)
+    Offloader(target, session="s", policy=wide).offload(conversation(TEXTS[:1]))
+    before = objects(target)
+
+    report = copy(source, target, "s")
+
+    assert [type(r.error) for r in report.refused] == [CollisionError]
+    assert objects(target) == before
+
+
+def test_the_same_item_written_on_both_sides_is_there_already():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, "zstd", TEXTS[:1])
+    filled(target, "json", TEXTS[:1])
+    before = objects(target)
+
+    report = copy(source, target, "s")
+
+    assert (len(report.already_there), report.refused) == (1, [])
+    assert objects(target) == before
+
+
+def test_what_was_collected_reads_as_collected_in_the_copy():
+    source, target = MemoryStore(), MemoryStore()
+    sent = filled(source)
+    gone = opened(source).records()[0]
+    collect(source, gone.key, "quota")
+
+    copy(source, target, "s")
+
+    with pytest.raises(ExpiredError) as raised:
+        opened(target).tools.read(gone.ref)
+    assert raised.value.reason == "quota"
+    assert len(opened(target).records()) == 5
+    with pytest.raises(ExpiredError):
+        opened(target).restore(sent)
+
+
+def test_a_copy_collects_nothing_that_the_target_holds():
+    source, target = MemoryStore(), MemoryStore()
+    sent = filled(source)
+    copy(source, target, "s")
+    for info in opened(source).records():
+        collect(source, info.key)
+
+    copy(source, target, "s")
+
+    assert opened(target).restore(sent) == conversation(TEXTS)
+
+
+def test_what_the_target_had_collected_is_there_again():
+    source, target = MemoryStore(), MemoryStore()
+    sent = filled(source)
+    copy(source, target, "s")
+    collect(target, opened(target).records()[0].key)
+
+    first, second = copy(source, target, "s"), copy(source, target, "s")
+
+    assert (len(first.copied), len(second.copied), second.refused) == (1, 0, [])
+    assert opened(target).restore(sent) == conversation(TEXTS)
+
+
+def test_pins_come_along_and_uses_and_grants_do_not():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    ref = opened(source).records()[0].ref
+    for name in ("pinned", f"pinned~{ref}", "used", f"shared~{ref}~t"):
+        plant(source, f"g/s/{name}", b"x")
+    plant(source, "g/s2/pinned", b"")
+
+    copy(source, target, "s")
+
+    assert {k: v for k, v in objects(target).items() if k[0] == "g"} == {
+        "g/s/pinned": b"x",
+        f"g/s/pinned~{ref}": b"x",
+    }
+
+
+def test_a_copy_under_another_name_is_not_pinned():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    plant(source, "g/s/pinned", b"")
+
+    copy(source, target, "s", name="t")
+
+    assert [k for k in objects(target) if not k.startswith("r/t/")] == []
+
+
+def test_a_record_that_is_shared_becomes_the_copys_own():
+    source, target = MemoryStore(), MemoryStore()
+    sent = filled(source, "json", TEXTS[:1], session="a")
+    ref = opened(source, "a").records()[0].ref
+    sharing.share(source, "a", ref, "b")
+
+    copy(source, target, "b")
+
+    [key] = objects(target)
+    assert key.startswith(f"r/b/{ref}~")
+    assert key.endswith(".json")
+    assert opened(target, "b").restore(sent) == conversation(TEXTS[:1])
+    assert len(copy(source, target, "b").already_there) == 1
+
+
+def test_what_is_shared_and_was_collected_reads_as_collected_in_the_copy():
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1], session="a")
+    [info] = opened(source, "a").records()
+    sharing.share(source, "a", info.ref, "b")
+    collect(source, info.key, "expired")
+
+    report = copy(source, target, "b")
+
+    assert report.refused == []
+    with pytest.raises(ExpiredError):
+        opened(target, "b").tools.read(info.ref)
+
+
+def test_a_session_is_not_copied_onto_itself():
+    store = MemoryStore()
+    with pytest.raises(ConfigError, match="same"):
+        copy(store, store, "s")
+
+
+@on_every_codec
+@pytest.mark.parametrize("is_bulk", [False, True])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("name", ["s", "t"])
+def test_a_copy_that_fails_anywhere_is_complete_when_it_is_run_again(codec, is_bulk, moment, side, name):
+    full = MemoryStore()
+    sent = filled(full, codec)
+    gone = opened(full).records()[0]
+    collect(full, gone.key)
+    plant(full, "g/s/pinned", b"")
+    kind = FaultyBulkStore if is_bulk else FaultyStore
+
+    for nth in itertools.count(1):
+        target = MemoryStore()
+        stores: dict[str, Any] = {"source": full, "target": target}
+        faulty = stores[side] = kind(stores[side], nth=nth, moment=moment)
+        try:
+            copy(stores["source"], stores["target"], "s", name=name)
+        except StoreUnavailableError:
+            off = opened(target, name)
+            assert off.verify() == [] or side == "target"
+            assert all(off.tools.read(i.ref) for i in off.records() if i.stored_bytes)
+
+        report = copy(full, target, "s", name=name)
+
+        assert report.refused == []
+        assert opened(target, name).restore(sent[1:]) == conversation(TEXTS)[1:]
+        with pytest.raises(ExpiredError):
+            opened(target, name).tools.read(gone.ref)
+        if not faulty.failures:
+            assert nth > 5
+            break
+
+
+def test_a_store_that_fails_ends_the_copy_with_its_error():
+    source = MemoryStore()
+    filled(source)
+
+    with pytest.raises(StoreError):
+        copy(FaultyStore(source, nth=4, is_lasting=True), MemoryStore(), "s")
+
+
+@pytest.mark.parametrize("name", ["s", "t"])
+def test_a_large_record_goes_over_in_pieces(tmp_path, name):
+    class Watched(MemoryStore):
+        largest = 0
+
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            data = super().get(key, start=start, end=end)
+            self.largest = max(self.largest, len(data))
+            return data
+
+    source, target = Watched(), LocalStore(str(tmp_path))
+    sent = filled(source, texts=[LARGE])
+    assert max(map(len, objects(source).values())) > 8 * 1024 * 1024
+
+    report = copy(source, target, "s", name=name)
+
+    assert (len(report.copied), report.refused) == (1, [])
+    assert source.largest <= 8 * 1024 * 1024
+    assert opened(target, name).restore(sent) == conversation([LARGE])
+
+
+# Forking
+
+
+@on_every_codec
+def test_messages_of_the_old_session_restore_in_both_after_a_fork(codec):
+    store = MemoryStore()
+    off = opened(store, codec=codec)
+    sent = off.offload(conversation(TEXTS)).messages
+
+    fork = off.fork("t")
+
+    for info in off.records():
+        store.delete(info.key)
+    assert fork.restore(sent) == conversation(TEXTS)
+    assert opened(store, "t").restore(sent) == conversation(TEXTS)
+    assert fork.offload(sent).messages == sent
+    assert "needle 3" in fork.tools.grep("needle 3")
+    assert fork.verify() == []
+
+
+def test_what_is_new_after_a_fork_is_in_one_session_alone():
+    store = MemoryStore()
+    off = opened(store)
+    off.offload(conversation(TEXTS[:1]))
+    fork = off.fork("t")
+
+    placed = fork.offload_text(TEXTS[4], tool_name="Bash")
+
+    [new] = {i.ref for i in fork.records()} - {i.ref for i in off.records()}
+    assert new in placed
+    with pytest.raises(NotFoundError):
+        off.tools.read(new)
+
+
+def test_a_fork_of_a_fork_and_a_copy_back_keep_the_refs():
+    store, other = MemoryStore(), MemoryStore()
+    off = opened(store)
+    sent = off.offload(conversation(TEXTS)).messages
+
+    off.fork("t").fork("u")
+    copy(store, other, "u", name="s")
+
+    assert objects(other) == {k: v for k, v in objects(store).items() if k.startswith("r/s/")}
+    assert opened(store, "u").restore(sent) == conversation(TEXTS)
+
+
+def test_forking_again_copies_what_is_new():
+    store = MemoryStore()
+    off = opened(store)
+    off.offload(conversation(TEXTS[:3]))
+    off.fork("t")
+    before = {k: v for k, v in objects(store).items() if k.startswith("r/t/")}
+    sent = off.offload(conversation(TEXTS)).messages
+
+    fork = off.fork("t")
+
+    assert fork.restore(sent) == conversation(TEXTS)
+    assert before.items() <= objects(store).items()
+
+
+def test_a_fork_is_set_up_as_the_session_it_comes_from():
+    store = MemoryStore()
+    fork = opened(store, codec="json").fork("t")
+
+    fork.offload(conversation(TEXTS[:1]))
+
+    assert fork.policy is POLICY
+    assert [k.rpartition(".")[2] for k in objects(store)] == ["json"]
+
+
+def test_a_fork_of_a_damaged_session_raises_and_has_the_rest():
+    store = MemoryStore()
+    off = opened(store)
+    off.offload(conversation(TEXTS))
+    key = off.records()[0].key
+    plant(store, key, store.get(key)[:-1])
+
+    with pytest.raises(CorruptError):
+        off.fork("t")
+    assert len(opened(store, "t").records()) == 5
+
+
+def test_a_record_that_the_old_session_lost_to_its_ttl_lives_on_in_the_fork():
+    store = MemoryStore()
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60, ttl=60)}, min_saving=0)
+    off = Offloader(store, session="s", policy=policy)
+    sent = off.offload(conversation(TEXTS[:1])).messages
+
+    fork = off.fork("t")
+    collect(store, off.records()[0].key, "expired")
+
+    assert fork.records()[0].expires_at is not None
+    assert fork.restore(sent) == conversation(TEXTS[:1])
+    with pytest.raises(ExpiredError):
+        off.restore(sent)
+
+
+# Archives
+
+
+@on_every_codec
+def test_an_archive_brings_a_session_to_a_store_that_never_saw_the_first(codec, tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    sent = filled(source, codec)
+    path = tmp_path / "s.tar"
+
+    report = export(source, "s", path)
+
+    with tarfile.open(path) as tar:
+        found = {m.name: file.read() for m in tar if (file := tar.extractfile(m)) is not None}
+    assert found == objects(source)
+    assert len(report.copied) == 6
+    assert import_(target, path).session == "s"
+    assert objects(target) == objects(source)
+    assert opened(target).restore(sent) == conversation(TEXTS)
+
+
+def test_an_archive_may_come_in_under_another_name(tmp_path):
+    store = MemoryStore()
+    sent = filled(store)
+    export(store, "s", tmp_path / "s.tar")
+
+    import_(store, tmp_path / "s.tar", name="t")
+
+    assert opened(store, "t").restore(sent) == conversation(TEXTS)
+
+
+def test_an_archive_holds_tombstones_and_pins(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    collect(source, opened(source).records()[0].key)
+    plant(source, "g/s/pinned", b"")
+    export(source, "s", tmp_path / "s.tar")
+
+    import_(target, tmp_path / "s.tar")
+
+    assert objects(target) == objects(source)
+
+
+def test_a_name_too_long_for_a_key_comes_back_from_an_archive(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    name = "Ünïcode " * 60
+    sent = filled(source, session=name)
+
+    export(source, name, tmp_path / "s.tar")
+
+    assert import_(target, tmp_path / "s.tar").session == name
+    assert opened(target, name).restore(sent) == conversation(TEXTS)
+
+
+def test_the_same_session_makes_the_same_archive_wherever_it_is(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    copy(source, target, "s")
+
+    export(source, "s", tmp_path / "1.tar")
+    export(target, "s", tmp_path / "2.tar")
+
+    assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
+
+
+def test_an_export_that_fails_leaves_no_file(tmp_path):
+    source = MemoryStore()
+    filled(source)
+    with pytest.raises(StoreUnavailableError):
+        export(FaultyStore(source, nth=4), "s", tmp_path / "s.tar")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_replaces_no_file(tmp_path):
+    path = tmp_path / "s.tar"
+    path.write_bytes(b"mine")
+    with pytest.raises(ExistsError):
+        export(MemoryStore(), "s", path)
+
+    assert path.read_bytes() == b"mine"
+
+
+def test_a_large_record_goes_through_an_archive(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source, texts=[LARGE])
+
+    export(source, "s", tmp_path / "s.tar")
+    import_(target, tmp_path / "s.tar")
+
+    assert objects(target) == objects(source)
+
+
+def test_nothing_is_added_to_an_archive_that_is_read(tmp_path):
+    source = MemoryStore()
+    filled(source)
+    export(source, "s", tmp_path / "s.tar")
+
+    with (tmp_path / "s.tar").open("rb") as file:
+        archive = Archive.read(file, "s.tar")
+        with pytest.raises(StorePermissionError):
+            archive.put("a", b"x")
+        with pytest.raises(StorePermissionError):
+            archive.delete("a")
+
+
+def test_an_archive_of_a_large_session_is_not_written_to_while_it_is_read(tmp_path):
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    record = opened(source).records()[0]
+    for n in range(600):
+        ref = "".join(chr(ord("a") + int(d)) for d in f"{n:010}")
+        collect(source, record.key.replace(record.ref, ref))
+    export(source, "s", tmp_path / "s.tar")
+    before = (tmp_path / "s.tar").read_bytes()
+
+    report = import_(target, tmp_path / "s.tar")
+
+    assert (len(report.copied), report.refused) == (6, [])
+    assert (tmp_path / "s.tar").read_bytes() == before
+    kept = {k: v for k, v in objects(source).items() if k[0] != "i"}
+    assert {k: v for k, v in objects(target).items() if k[0] != "i"} == kept
+
+
+def test_an_import_of_nothing_says_so(tmp_path):
+    with pytest.raises(NotFoundError, match=r"s\.tar"):
+        import_(MemoryStore(), tmp_path / "s.tar")
+
+
+def member(name: str, data: bytes = b"x", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for field, value in fields.items():
+        setattr(info, field, value)
+    return info, data
+
+
+def write_tar(path: Path, *members: tuple[tarfile.TarInfo, bytes], mode: Any = "w") -> Path:
+    with tarfile.open(path, mode) as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+RECORD = "r/s/abcdefghij~tool_result~~840~3.zst"
+HOSTILE = {
+    "a path up": [member("../evil")],
+    "a path up inside": [member("r/../../evil~tool_result~~8~3.zst")],
+    "an absolute path": [member("/etc/passwd")],
+    "a hidden file": [member("r/s/.evil")],
+    "another name": [member("README.md")],
+    "the store's own": [member("offload.json")],
+    "a snapshot": [member("i/s/abcdef")],
+    "a link to a file": [member(RECORD, b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")],
+    "a hard link": [member(RECORD, b"", type=tarfile.LNKTYPE, linkname="/etc/passwd")],
+    "a device": [member(RECORD, b"", type=tarfile.CHRTYPE)],
+    "a pipe": [member(RECORD, b"", type=tarfile.FIFOTYPE)],
+    "a folder": [member("r/s", b"", type=tarfile.DIRTYPE)],
+    "a sparse file": [
+        member(RECORD, b"", pax_headers={"GNU.sparse.map": "0,1", "GNU.sparse.size": "99"}),
+    ],
+    "a grant": [member(RECORD.replace(".zst", ".link"), b'{"session":"victim"}')],
+    "a back-mark": [member("g/s/shared~abcdefghij~t")],
+    "a use": [member("g/s/used")],
+    "a sidecar of none": [member("h/s/abcdefghij.json")],
+    "two sessions": [member(RECORD), member(RECORD.replace("/s/", "/t/"))],
+    "one name twice": [member(RECORD), member(RECORD)],
+    "a name that is no text": [member(RECORD.replace("/s/", "/=ff/"))],
+    "a negative size": [member(RECORD, b"", pax_headers={"size": "-1"})],
+    "a huge size": [member(RECORD, pax_headers={"size": "9" * 30})],
+    "a huge header": [member(RECORD, pax_headers={"comment": "x" * 1_000_000})],
+    "no session": [],
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_archive_is_refused_before_anything_is_stored(name, tmp_path):
+    members = HOSTILE[name]
+    source, store = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    good = [member(key, data) for key, data in objects(source).items()] if members else []
+    path = write_tar(tmp_path / "s.tar", *good, *members)
+
+    with pytest.raises(CorruptError):
+        import_(store, path)
+
+    assert objects(store) == {}
+    assert [p.name for p in tmp_path.iterdir()] == ["s.tar"]
+
+
+@pytest.mark.parametrize("part", ["=73", "=ff", "==", "short==abcdefghijklmnopqrstuvwxyz"])
+def test_an_archive_of_a_session_that_no_name_has_is_refused(part, tmp_path):
+    path = write_tar(tmp_path / "s.tar", member(RECORD.replace("/s/", f"/{part}/")))
+    with pytest.raises((CorruptError, ConfigError)):
+        import_(MemoryStore(), path)
+
+
+@pytest.mark.parametrize("mode", ["w:gz", "w:xz"])
+def test_a_compressed_archive_is_refused(mode, tmp_path):
+    path = write_tar(tmp_path / "s.tar", member(RECORD), mode=mode)
+    with pytest.raises(CorruptError, match="plain tar"):
+        import_(MemoryStore(), path)
+
+
+def test_an_archive_cut_anywhere_is_refused_or_says_what_is_missing(tmp_path):
+    source = MemoryStore()
+    filled(source, texts=TEXTS[:2])
+    export(source, "s", tmp_path / "s.tar")
+    whole = (tmp_path / "s.tar").read_bytes()
+    cut = tmp_path / "cut.tar"
+
+    for size in range(0, len(whole), 97):
+        cut.write_bytes(whole[:size])
+        store = MemoryStore()
+        with pytest.raises(CorruptError):
+            import_(store, cut)
+        assert objects(store) == {}
+
+
+def test_an_archive_damaged_anywhere_brings_no_wrong_byte(tmp_path):
+    source = MemoryStore()
+    filled(source, "raw", texts=TEXTS[:2])
+    export(source, "s", tmp_path / "s.tar")
+    whole = (tmp_path / "s.tar").read_bytes()
+    bad = tmp_path / "bad.tar"
+
+    for at in range(0, len(whole), 61):
+        bad.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        store = MemoryStore()
+        try:
+            import_(store, bad)
+        except CorruptError:
+            assert objects(store) == {}
+        read = {k: v for k, v in objects(store).items() if k.startswith("r/")}
+        assert read.items() <= objects(source).items()
+
+
+def test_a_tombstone_of_an_archive_collects_nothing_that_is_there(tmp_path):
+    store = MemoryStore()
+    sent = filled(store)
+    marks = [member(f"{info.key}.deleted", b"") for info in opened(store).records()]
+
+    import_(store, write_tar(tmp_path / "s.tar", *marks))
+
+    assert opened(store).restore(sent) == conversation(TEXTS)
+
+
+def test_a_record_of_an_archive_that_is_of_another_session_is_refused(tmp_path):
+    source, store = MemoryStore(), MemoryStore()
+    filled(source, texts=TEXTS[:1])
+    [(key, data)] = objects(source).items()
+
+    report = import_(store, write_tar(tmp_path / "s.tar", member(key.replace("/s/", "/t/"), data)))
+
+    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert objects(store) == {}
+
+
+def test_a_sidecar_that_a_copy_left_is_taken_over_and_another_is_a_collision():
+    source, target, third = MemoryStore(), MemoryStore(), MemoryStore()
+    filled(source, "raw", texts=TEXTS[:2])
+    first, second = (info.key for info in opened(source).records())
+    plant(target, sidecar_key(first), source.get(sidecar_key(first)))
+    filled(third, "raw", texts=["other " * 100])
+    [other] = (v for k, v in objects(third).items() if k[0] == "h")
+    plant(target, sidecar_key(second), other)
+
+    report = copy(source, target, "s")
+
+    assert len(report.copied) == 1
+    assert [(r.key, type(r.error)) for r in report.refused] == [(second, CollisionError)]
+    assert second not in objects(target)

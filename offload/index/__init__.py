@@ -1,30 +1,40 @@
 """What a session holds, told by the keys of its store. A cache: the records themselves are the truth."""
 
-from offload.index._catalog import Catalog, sessions
+from offload.index._catalog import Catalog, reindex
 from offload.index._keys import (
     LINK_SUFFIX,
+    MARKS,
     RECORDS,
     Reason,
     Tombstone,
     generation_of,
+    marks_prefix,
     parse_key,
     record_key,
     session_prefix,
     sidecar_key,
     tombstone_key,
+    used_key,
 )
+from offload.index._listing import Page
+from offload.index._sessions import sessions
 
 __all__ = [
     "LINK_SUFFIX",
+    "MARKS",
     "RECORDS",
     "Catalog",
+    "Page",
     "Reason",
     "Tombstone",
     "generation_of",
+    "marks_prefix",
     "parse_key",
     "record_key",
+    "reindex",
     "session_prefix",
     "sessions",
     "sidecar_key",
     "tombstone_key",
+    "used_key",
 ]

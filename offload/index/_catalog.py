@@ -2,59 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from functools import partial
-from itertools import islice
+import time
+from collections.abc import Iterable
 
 import msgspec
 
-from offload.codec import find_codec
-from offload.errors import InvalidKeyError, OffloadError
-from offload.index._keys import (
-    RECORDS,
-    Tombstone,
-    generation_of,
-    parse_key,
-    session_prefix,
-    sidecar_key,
-)
-from offload.keys import decode_part, is_hashed
+from offload.errors import ConfigError
+from offload.index._cache import Applied, ListingCache
+from offload.index._keys import LINK_SUFFIX, Tombstone, generation_of, parse_key, session_prefix
+from offload.index._listing import LARGE, MAX_AGE, Listing, Page, Query, is_fresh
+from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.record import RecordInfo
-from offload.store import OffloadStore
+from offload.store import OffloadStore, StoredObject
 
 # A few refs are looked up one by one, more by a listing of the session.
 _FEW = 8
-# How many records are opened at most to find a session's name.
-_TRIES = 20
-
-
-def sessions(store: OffloadStore) -> Iterator[str]:
-    """Yield the names of the sessions that `store` has known, one short listing for each."""
-    after = ""
-    while True:
-        first = next(store.keys(f"{RECORDS}/", after=after), None)
-        if first is None:
-            return
-        if first.key.count("/") == 1:
-            after = first.key  # No record: they lie one level deeper.
-            continue
-        part = first.key.split("/")[1]
-        with suppress(InvalidKeyError):
-            yield _name_of(store, part) if is_hashed(part) else decode_part(part)
-        # "0" follows "/": the next key past everything below this session.
-        after = f"{RECORDS}/{part}0"
-
-
-def _name_of(store: OffloadStore, part: str) -> str:
-    """Return the name of the session with this key part as one of its records tells it."""
-    for stored in islice(store.keys(f"{RECORDS}/{part}/"), _TRIES):
-        codec = find_codec(stored.key)
-        if codec is not None and stored.size:
-            with suppress(OffloadError):
-                sidecar = partial(store.get, sidecar_key(stored.key))
-                return codec.open(partial(store.get, stored.key), sidecar).session
-    return decode_part(part)
 
 
 class Catalog:
@@ -62,45 +24,41 @@ class Catalog:
 
     Entries that this process wrote are known at once; those of others come with `load`, or one by one
     when an unknown ref is looked up. A record with a tombstone is no entry.
+
+    A session of more than 1,000 objects is large: `page` and `recent` use a listing of it again for 100
+    times as long as it took, at most ten minutes, from this machine's cache or a snapshot in the store.
     """
 
     def __init__(self, store: OffloadStore, session: str) -> None:
         self._store = store
         self._session = session
+        self._prefix = session_prefix(session)
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
         self._tombstones: dict[str, dict[str, Tombstone]] = {}
-        self.is_loaded = False
+        # The entries in order, until one of them changes.
+        self._ordered: list[RecordInfo] | None = None
+        # What was written here, and how much of it the cache was told: its listing may be older.
+        self._own: dict[str, RecordInfo] = {}
+        self._applied = Applied()
+        self._cache = None if store.durability == "memory" else ListingCache(store.url)
+        # Of a large session, when the listing that the entries are from began and how long it took.
+        self._held: tuple[float, float] | None = None
 
     def add(self, info: RecordInfo) -> None:
-        """Remember a record. What was known of it beyond a listing is kept; the time is the store's."""
-        known = self._entries.get(info.key)
-        if known is not None and info.lines is None:
-            info = msgspec.structs.replace(
-                known,
-                created_at=info.created_at,
-                expires_at=info.expires_at,
-                stored_bytes=info.stored_bytes,
-            )
-        self._entries[info.key] = info
-        keys = self._keys_of.setdefault(info.ref, [])
-        if info.key not in keys:
-            keys.append(info.key)
-            keys.sort()
+        """Remember a record that this process stored, or found to be stored already."""
+        self._own[info.key] = info
+        self._remember(info)
 
     def drop(self, key: str) -> None:
         """Forget a key whose object turned out to be gone."""
-        info = self._entries.pop(key, None)
-        if info is not None:
-            self._keys_of[info.ref].remove(key)
+        self._forget(key)
+        if self._applied.listing and self._cache is not None:
+            self._cache.drop(self._session, key)
 
     def load(self) -> None:
         """List the session's records: one request per 1,000 of them on an object store."""
-        self._tombstones.clear()
-        listed = self._take_in(session_prefix(self._session))
-        for key in self._entries.keys() - listed:
-            self.drop(key)
-        self.is_loaded = True
+        self._list(may_be_old=False)
 
     def refresh(self, refs: Iterable[str]) -> None:
         """Ask the store what it holds of `refs`: a listing for each of a few, one of all for more."""
@@ -109,14 +67,20 @@ class Catalog:
             self.load()
             return
         for ref in sorted(wanted):
+            objects = list(self._store.keys(self._prefix + ref))
             self._tombstones.pop(ref, None)
-            listed = self._take_in(session_prefix(self._session) + ref, ref)
+            listed = self._take_in(objects, ref)
             for key in [key for key in self._keys_of.get(ref, ()) if key not in listed]:
                 self.drop(key)
 
     def known(self, ref: str) -> list[RecordInfo]:
-        """Return the entries of `ref` that are known without asking the store, in key order."""
-        return [self._entries[key] for key in self._keys_of.get(ref, ())]
+        """Return the entries of `ref` that are known without asking the store, in key order.
+
+        One that is shared by another session is told only where the session has no record of its own.
+        """
+        keys = self._keys_of.get(ref, ())
+        own = [key for key in keys if not key.endswith(LINK_SUFFIX)]
+        return [self._entries[key] for key in own or keys]
 
     def find(self, ref: str, *, is_fresh: bool = False) -> list[RecordInfo]:
         """Return the entries of `ref` in key order.
@@ -138,21 +102,189 @@ class Catalog:
 
     def entries(self) -> list[RecordInfo]:
         """Return the entry of every known ref, oldest first; of several keys the first in key order."""
-        first = (self._entries[keys[0]] for keys in self._keys_of.values() if keys)
-        return sorted(first, key=lambda info: (info.created_at, info.key))
+        if self._ordered is None:
+            first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
+            self._ordered = sorted(first, key=lambda info: (info.created_at, info.key))
+        return self._ordered.copy()
 
     def objects(self) -> list[RecordInfo]:
         """Return an entry for every known key, in key order."""
         return [self._entries[key] for key in sorted(self._entries)]
 
-    def _take_in(self, prefix: str, ref: str | None = None) -> set[str]:
-        """List `prefix`, remember what stands there, of `ref` alone if one is given; return entries' keys."""
-        found = [f for f in map(parse_key, self._store.keys(prefix)) if f and ref in (None, f.ref)]
-        buried = {t.key: t for t in found if isinstance(t, Tombstone)}
-        for tombstone in buried.values():
-            self._tombstones.setdefault(tombstone.ref, {})[tombstone.key] = tombstone
-        infos = [i for i in found if isinstance(i, RecordInfo) and i.key not in buried]
+    def page(
+        self,
+        item_type: str | None = None,
+        tool: str | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page:
+        """Return entries, newest first: of a large session by a listing that may be ten minutes old.
+
+        Args:
+            item_type: only entries of this type.
+            tool: only entries of this tool.
+            limit: how many at most.
+            after: the ref that they come after.
+
+        Raises:
+            ConfigError: `after` is not among the entries.
+        """
+        query = Query(item_type, tool, limit, after)
+        page = self._cached_page(query)
+        if page is None:
+            self._prepare_page()
+            page = self._cached_page(query) or _page_of(self.entries(), query)
+        infos = [self._named(info) for info in page.infos]
         for info in infos:
-            # A hashed name decodes to its beginning: the session's own name is the exact one.
-            self.add(msgspec.structs.replace(info, session=self._session))
+            self._remember(info)
+        return page._replace(infos=infos)
+
+    def recent(self) -> list[RecordInfo]:
+        """Return what `entries` does: of a large session by a listing that may be ten minutes old."""
+        if not self._is_held_fresh():
+            cached = None if self._cache is None else self._cache.listing(self._session, time.time())
+            listing = cached or self._list(may_be_old=True)
+            if listing is not None:
+                self._take_listing(listing)
+        return self.entries()
+
+    def reindex(self) -> None:
+        """Throw away what is derived of the session, list it anew and derive it again."""
+        if self._cache is not None:
+            self._cache.forget(self._session)
+        delete_snapshots(self._store, self._session)
+        self.load()
+
+    def _cached_page(self, query: Query) -> Page | None:
+        if self._cache is None:
+            return None
+        own = list(self._own.values())
+        found = self._cache.page(self._session, query, time.time(), own, self._applied)
+        if found is None:
+            return None
+        page, self._applied = found
+        return page
+
+    def _prepare_page(self) -> None:
+        """Have a recent listing: of a large session in the cache if that works, else in memory."""
+        if self._is_held_fresh():
+            return
+        listing = self._list(may_be_old=True)
+        if listing is not None and not self._fill(listing):
+            self._take_listing(listing)
+
+    def _list(self, *, may_be_old: bool) -> Listing | None:
+        """List the session into memory; or, if that may be, stop at a recent snapshot and return it."""
+        known, began, start = set(self._entries), time.time(), time.monotonic()
+        objects: list[StoredObject] = []
+        for stored in self._store.keys(self._prefix):
+            objects.append(stored)
+            if may_be_old and len(objects) == LARGE + 1:
+                snapshot = read_snapshot(self._store, self._session, time.time())
+                if snapshot is not None:
+                    return snapshot
+        took = time.monotonic() - start
+        self._tombstones.clear()
+        for key in known - self._take_in(objects):
+            self._forget(key)
+        self._held = None
+        if len(objects) > LARGE:
+            listing = Listing.of(self.entries(), began, took)
+            self._held = began, took
+            self._fill(listing)
+            write_snapshot(self._store, self._session, listing, time.time())
+        return None
+
+    def _fill(self, listing: Listing) -> bool:
+        return self._cache is not None and self._cache.fill(self._session, listing, time.time())
+
+    def _take_listing(self, listing: Listing) -> None:
+        """Take a listing for what the session holds, but for what was written here since."""
+        known = set(self._entries)
+        listed = self._take_in(listing.objects(self._prefix))
+        # The listing's clock may be another machine's.
+        since = listing.began - MAX_AGE
+        own = {key for key, info in self._own.items() if info.created_at >= since}
+        for key in known - listed - own:
+            self._forget(key)
+        self._held = listing.began, listing.took
+
+    def _is_held_fresh(self) -> bool:
+        if self._held is None:
+            return False
+        began, took = self._held
+        return is_fresh(time.time() - began, took)
+
+    def _take_in(self, objects: Iterable[StoredObject], ref: str | None = None) -> set[str]:
+        """Remember what stands there, of `ref` alone if one is given; return the entries' keys."""
+        found = [f for f in map(parse_key, objects) if f and ref in (None, f.ref)]
+        for tombstone in (f for f in found if isinstance(f, Tombstone)):
+            self._tombstones.setdefault(tombstone.ref, {})[tombstone.key] = tombstone
+        infos = [i for i in found if isinstance(i, RecordInfo) and not self._is_buried(i)]
+        for info in infos:
+            self._remember(self._named(info))
         return {info.key for info in infos}
+
+    def _named(self, info: RecordInfo) -> RecordInfo:
+        """Return the entry with the session's name: a hashed one decodes to its beginning."""
+        if info.session == self._session:
+            return info
+        return msgspec.structs.replace(info, session=self._session)
+
+    def _is_buried(self, info: RecordInfo) -> bool:
+        return info.key in self._tombstones.get(info.ref, ())
+
+    def _remember(self, info: RecordInfo) -> None:
+        """Remember a record. What was known of it beyond a listing is kept; the time is the store's."""
+        known = self._entries.get(info.key)
+        if known is not None and info.lines is None:
+            info = msgspec.structs.replace(
+                known,
+                created_at=info.created_at,
+                expires_at=info.expires_at,
+                stored_bytes=info.stored_bytes,
+            )
+        if info == known or self._is_buried(info):
+            return
+        self._ordered = None
+        self._entries[info.key] = info
+        keys = self._keys_of.setdefault(info.ref, [])
+        if info.key not in keys:
+            keys.append(info.key)
+            keys.sort()
+
+    def _forget(self, key: str) -> None:
+        info = self._entries.pop(key, None)
+        if info is not None:
+            self._keys_of[info.ref].remove(key)
+            self._ordered = None
+        if self._own.pop(key, None) is not None:
+            # The ones after it moved up: all are told again.
+            self._applied = self._applied._replace(entries=0)
+
+
+def reindex(store: OffloadStore, session: str) -> int:
+    """Rebuild the index of a session from the keys of its records; return how many records there are.
+
+    Raises `StoreError` as the store does, also where it cannot delete: nothing that counts is lost then.
+    """
+    catalog = Catalog(store, session)
+    catalog.reindex()
+    return len(catalog.entries())
+
+
+def _page_of(infos: list[RecordInfo], query: Query) -> Page:
+    matching = [
+        info
+        for info in reversed(infos)
+        if query.item_type in (None, info.item_type) and query.tool in (None, info.tool_name)
+    ]
+    start = 0
+    if query.after is not None:
+        refs = [info.ref for info in matching]
+        if query.after not in refs:
+            raise ConfigError(
+                f"cursor {query.after[:40]!r} is not of an answer here; leave it out to start over"
+            )
+        start = refs.index(query.after) + 1
+    return Page(matching[start : start + query.limit], start, len(matching))

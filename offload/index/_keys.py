@@ -4,6 +4,7 @@
     r/<session>/<the same name>.<reason>                              its tombstone: it is collected
     r/<session>/<the same name with suffix .link>                     a record of another session, shared
     h/<session>/<the same name>.json                                  a record's header, where kept apart
+    g/<session>/used                                                  last used, by its time, with nothing new
 
 A ref may be followed by `.<generation>`, from 2: the item was stored again after its record was
 collected. The tokens may be followed by `~<seconds>`: the record may be collected so long after it was
@@ -21,7 +22,7 @@ from offload.keys import check_key, decode_part, encode_part
 from offload.record import Counts, Header, RecordInfo
 from offload.store import StoredObject
 
-RECORDS, SIDECARS = "r", "h"
+RECORDS, SIDECARS, MARKS = "r", "h", "g"
 LINK_SUFFIX = ".link"
 
 Reason = Literal["expired", "quota", "deleted"]
@@ -75,6 +76,16 @@ def sidecar_key(key: str) -> str:
 def tombstone_key(key: str, reason: Reason) -> str:
     """Return the key of the tombstone of the record at `key`."""
     return f"{key}.{reason}"
+
+
+def marks_prefix(part: str) -> str:
+    """Return what the keys of all marks of the session with this key part start with."""
+    return f"{MARKS}/{part}/"
+
+
+def used_key(part: str) -> str:
+    """Return the key of the mark that tells when the session with this key part was last used."""
+    return f"{marks_prefix(part)}used"
 
 
 def generation_of(key: str) -> int:

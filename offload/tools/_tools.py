@@ -19,6 +19,8 @@ MAX_ANSWER_CHARS = 8192
 # Left for an answer's first and last line.
 _FRAME_CHARS = 320
 _LIST_LIMIT = 50
+# No answer has room for more: a row names at least a ref, a type and two counts.
+_MAX_ROWS = 200
 
 
 class Tools:
@@ -66,21 +68,14 @@ class Tools:
             limit: entries on the page.
             cursor: the id after which the page starts.
         """
-        infos = [
-            i
-            for i in reversed(self._session.infos())
-            if item_type in (None, i.item_type) and tool in (None, i.tool_name)
-        ]
-        refs = [i.ref for i in infos]
         if limit < 1:
             raise ConfigError(f"limit is at least 1, not {limit}")
-        if cursor is not None and cursor not in refs:
-            raise ConfigError(f"cursor {cursor[:40]!r} is not of an answer here; leave it out to start over")
-        start = 0 if cursor is None else refs.index(cursor) + 1
-        lines = _fitting(_row(i) for i in infos[start : start + limit])
-        end = start + len(lines)
-        first = f"[{len(infos)} stored, {start + 1 if lines else start}-{end} shown, newest first]"
-        last = f'[more: cursor="{refs[end - 1]}"]' if 0 < end < len(refs) else "[end of list]"
+        page = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
+        lines = _fitting(map(_row, page.infos))
+        start, end = page.start, page.start + len(lines)
+        first = f"[{page.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
+        is_more = lines and end < page.total
+        last = f'[more: cursor="{page.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
 
     def read(
@@ -175,7 +170,7 @@ class Tools:
             ConfigError: a pattern that RE2 does not take, or a cursor that is none.
         """
         start = parse_cursor(cursor)
-        infos = self._session.infos() if id is None else [self._session.find(id)]
+        infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
         grep = Grep(
             pattern,
             mode,

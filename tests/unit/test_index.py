@@ -11,7 +11,7 @@ from offload import Offloader, open_store
 from offload.codec import CODECS
 from offload.index import Catalog, parse_key, record_key, session_prefix, sessions, sidecar_key
 from offload.keys import check_key
-from offload.record import Counts, Header
+from offload.record import Counts, Header, RecordInfo
 from offload.store import Durability, OffloadStore, StoredObject
 
 HOSTILE = [
@@ -96,7 +96,7 @@ def test_the_store_of_these_tests_is_one() -> None:
 def test_a_listed_key_gives_back_every_fact_that_it_was_made_of(session: str, tool: str | None) -> None:
     key = check_key(record_key(header(session, tool=tool), COUNTS, ".zst"))
     info = parse_key(StoredObject(key, 99, 12.5))
-    assert info is not None
+    assert isinstance(info, RecordInfo)
     assert (info.ref, info.session, info.item_type, info.tool_name) == (REF, session, "tool_result", tool)
     assert (info.chars, info.tokens, info.stored_bytes, info.created_at) == (5, 3, 99, 12.5)
     assert (info.key, info.lines, info.bytes, info.tool_use_id) == (key, None, None, None)
@@ -107,7 +107,7 @@ def test_names_that_are_too_long_still_make_a_valid_key_and_show_their_beginning
     counts = msgspec.structs.replace(COUNTS, chars=10**15 - 1, tokens=10**15 - 1)
     key = check_key(record_key(header(name, "a" * 20, name, "compaction_summary"), counts, ".json"))
     info = parse_key(StoredObject(key, 1, 1.0))
-    assert info is not None
+    assert isinstance(info, RecordInfo)
     assert info.tool_name is not None
     assert info.tool_name[-1] == "…"
     assert name.startswith(info.tool_name[:5])

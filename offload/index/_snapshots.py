@@ -1,0 +1,122 @@
+"""Snapshots: a listing of a large session as one object, so that others need not list it again.
+
+    i/<session>/<began>~<took>~<letters>     msgpack in zstd; both times in milliseconds
+
+They are derived: whatever is wrong with one, it is passed over, and deleting all of them loses nothing.
+Each is created under a name of its own and never changed, so writers need not know of each other. The name
+tells the age of the listing, which a writer that was held up publishes late, past the object's own time.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+
+from offload.errors import OffloadError
+from offload.index._listing import Listing, is_fresh
+from offload.keys import encode_part
+from offload.store import OffloadStore
+
+_SNAPSHOTS = "i"
+_VERSION = 1
+# Writing one costs a listing and a put, which fewer records do not repay.
+_MIN_RECORDS = 5000
+# The newest, and the one before it for who is about to read that.
+_KEPT = 2
+_MAX_BYTES = 256 * 1024 * 1024
+_NAME = re.compile(r"(?P<began>\d{1,15})~(?P<took>\d{1,15})~[a-z]+", re.ASCII)
+
+
+class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
+    version: int
+    names: list[str]
+    sizes: list[int]
+    times: list[float]
+
+
+class _Standing(NamedTuple):
+    began: float
+    took: float
+    stored_at: float
+    key: str
+
+    def is_fresh(self, now: float) -> bool:
+        # Two clocks, and the one that says older counts: a wrong one costs a listing, no more.
+        return is_fresh(now - min(self.began, self.stored_at), self.took)
+
+
+def read_snapshot(store: OffloadStore, session: str, now: float) -> Listing | None:
+    """Return the newest listing that is still fresh and readable, if there is one.
+
+    `now` is in seconds since the epoch. Costs one listing and one read; a failing store has none.
+    """
+    with suppress(OffloadError):
+        for found in sorted(_standing(store, session), reverse=True)[:_KEPT]:
+            if found.is_fresh(now) and (body := _read(store, found.key)) is not None:
+                return Listing(found.began, found.took, body.names, body.sizes, body.times)
+    return None
+
+
+def write_snapshot(store: OffloadStore, session: str, listing: Listing, now: float) -> None:
+    """Publish a listing if it is worth it and no fresh one stands there; delete all but the newest two.
+
+    A store that fails or refuses is left as it is.
+    """
+    if len(listing.names) < _MIN_RECORDS:
+        return
+    with suppress(OffloadError):
+        standing = list(_standing(store, session))
+        if any(found.is_fresh(now) for found in standing):
+            return
+        body = _Body(_VERSION, list(listing.names), list(listing.sizes), list(listing.times))
+        packed = msgspec.msgpack.encode(body)
+        name = f"{listing.began * 1000:.0f}~{listing.took * 1000:.0f}~{_random_letters()}"
+        key = _prefix(session) + name
+        store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(packed))
+        standing.append(_Standing(listing.began, listing.took, now, key))
+        for old in sorted(standing)[:-_KEPT]:
+            store.delete(old.key)
+
+
+def delete_snapshots(store: OffloadStore, session: str) -> None:
+    """Delete every snapshot of `session`. Raises `StoreError` as the store does."""
+    for stored in list(store.keys(_prefix(session))):
+        store.delete(stored.key)
+
+
+def _prefix(session: str) -> str:
+    return f"{_SNAPSHOTS}/{encode_part(session)}/"
+
+
+def _standing(store: OffloadStore, session: str) -> Iterator[_Standing]:
+    prefix = _prefix(session)
+    for stored in store.keys(prefix):
+        match = _NAME.fullmatch(stored.key.removeprefix(prefix))
+        if match:
+            began, took = int(match["began"]) / 1000, int(match["took"]) / 1000
+            yield _Standing(began, took, stored.modified, stored.key)
+
+
+def _read(store: OffloadStore, key: str) -> _Body | None:
+    """Return what a snapshot holds, None if it is gone, damaged, too large or of another version."""
+    try:
+        packed = store.get(key)
+        # The claim is checked before the decompressor takes memory for it.
+        if not 0 < zstandard.frame_content_size(packed) <= _MAX_BYTES:
+            return None
+        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=_Body)
+    except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError):
+        return None
+    is_whole = len(body.names) == len(body.sizes) == len(body.times)
+    return body if is_whole and body.version == _VERSION else None
+
+
+def _random_letters() -> str:
+    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(10))

@@ -1,0 +1,678 @@
+"""A large session is listed rarely: what a page costs, how old it may be, what it never misses."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sqlite3
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from large import Clock, LargeStore, fill, info_of, key_of
+
+from offload import open_store
+from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
+from offload.index import Catalog, reindex, tombstone_key
+from offload.index import _cache as cache_module
+from offload.store import StoredObject
+from offload.wrappers import ReadOnlyStore
+
+ALL, OF_BASH, OTHERS, NONE = {0, 1, 2}, {1, 2}, {0}, set[int]()
+MANY = 5500
+PAGES = -(-MANY // 1000)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("offload.index._catalog.time", clock)
+    return clock
+
+
+@pytest.fixture
+def store(clock: Clock) -> LargeStore:
+    return LargeStore(clock)
+
+
+@pytest.fixture
+def cache() -> Path:
+    return Path(os.environ["OFFLOAD_CACHE_DIR"])
+
+
+@pytest.fixture
+def uncached(cache: Path) -> None:
+    """No cache folder can be made."""
+    cache.parent.mkdir(exist_ok=True)
+    cache.write_bytes(b"in the way")
+
+
+def shown(catalog: Catalog, **query: Any) -> list[str]:
+    """Return the keys of every page, first to last."""
+    keys: list[str] = []
+    page = catalog.page(limit=997, **query)
+    while page.infos:
+        keys += [info.key for info in page.infos]
+        page = catalog.page(limit=997, after=page.infos[-1].ref, **query)
+    assert len(keys) == page.total
+    return keys
+
+
+def forget_this_machine(cache: Path) -> None:
+    for file in cache.iterdir():
+        file.unlink()
+
+
+# --- what it costs ---------------------------------------------------------------------------------
+
+
+def test_a_session_of_a_thousand_records_is_listed_for_every_page_and_kept_nowhere(
+    store: LargeStore, cache: Path
+) -> None:
+    keys = fill(store, 1000)
+    catalog = Catalog(store, "s")
+    for _ in range(2):
+        assert len(catalog.page(limit=5).infos) == 5
+    assert store.spent() == ["LIST r/"] * 2
+    assert sorted(store.objects) == sorted(keys)
+    assert not cache.exists()
+
+
+def test_a_large_session_is_listed_once_for_the_pages_of_all_processes_of_a_machine(
+    store: LargeStore,
+) -> None:
+    keys = fill(store, 3000)
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    assert store.spent() == ["LIST r/", "LIST r/", "LIST i/", "LIST r/"]
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    assert store.spent() == []
+
+
+def test_a_machine_without_a_cache_opens_a_session_with_a_page_of_a_listing_and_a_snapshot(
+    store: LargeStore, cache: Path
+) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    assert store.spent() == ["LIST r/"] * PAGES + ["LIST i/", "PUT i/"]
+    forget_this_machine(cache)
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    assert store.spent() == ["LIST r/"] * 2 + ["LIST i/", "GET i/"]
+
+
+@pytest.mark.usefixtures("uncached")
+def test_without_a_cache_folder_a_process_holds_the_listing_itself(store: LargeStore) -> None:
+    keys = fill(store, MANY)
+    catalog = Catalog(store, "s")
+    assert shown(catalog) == keys[::-1]
+    store.spent()
+    assert shown(catalog, item_type="tool_result") == [k for k in keys[::-1] if "~tool_result~" in k]
+    assert store.spent() == []
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    assert store.spent() == ["LIST r/"] * 2 + ["LIST i/", "GET i/"]
+
+
+def test_a_whole_listing_of_some_thousand_records_costs_nothing_beside_its_pages(store: LargeStore) -> None:
+    fill(store, 4000)
+    Catalog(store, "s").load()
+    assert store.spent() == ["LIST r/"] * 4
+
+
+def test_a_search_through_a_large_session_lists_no_record_by_itself(store: LargeStore) -> None:
+    keys = fill(store, 2000)
+    Catalog(store, "s").page()
+    store.spent()
+    catalog = Catalog(store, "s")
+    for _ in range(2):
+        infos = catalog.recent()
+        assert [i.key for i in infos] == keys
+    assert all(catalog.find(i.ref) == [i] for i in infos)
+    assert store.spent() == []
+
+
+def test_a_store_in_memory_has_no_cache_file(store: LargeStore, cache: Path) -> None:
+    store.durability = "memory"
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    assert shown(catalog) == keys[::-1]
+    assert not cache.exists()
+
+
+# --- how old it may be -----------------------------------------------------------------------------
+
+
+def test_a_listing_is_used_for_a_hundred_times_as_long_as_it_took(store: LargeStore, clock: Clock) -> None:
+    fill(store, 3000)  # Three pages and the look for a snapshot take 0.4 seconds.
+    Catalog(store, "s").page()
+    [late] = fill(store, 1, start=3000)
+    clock.now += 37
+    assert late not in shown(Catalog(store, "s"))
+    clock.now += 3
+    assert late in shown(Catalog(store, "s"))
+
+
+@pytest.mark.parametrize("way", ["cache", "snapshot"])
+def test_no_listing_is_used_for_more_than_ten_minutes(
+    store: LargeStore, clock: Clock, cache: Path, way: str
+) -> None:
+    store.seconds_a_page = 20.0
+    fill(store, MANY)
+    began = clock.now
+    Catalog(store, "s").page()
+    [late] = fill(store, 1, start=MANY)
+    for age, is_shown in [(520, False), (601, True)]:
+        clock.now = began + age
+        if way == "snapshot":
+            forget_this_machine(cache)
+        assert (late in shown(Catalog(store, "s"))) is is_shown
+
+
+def test_a_clock_that_was_put_back_makes_a_listing_stale(store: LargeStore, clock: Clock) -> None:
+    fill(store, 2000)
+    Catalog(store, "s").page()
+    store.spent()
+    clock.now -= 3600
+    Catalog(store, "s").page()
+    assert "LIST r/" in store.spent()
+
+
+def test_a_whole_listing_is_always_fresh(store: LargeStore) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").page()
+    keys += fill(store, 1, start=MANY)
+    store.delete(keys.pop(0))
+    catalog = Catalog(store, "s")
+    catalog.load()
+    assert [i.key for i in catalog.entries()] == keys
+
+
+def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(
+    store: LargeStore, clock: Clock, cache: Path
+) -> None:
+    fill(store, MANY)
+    Catalog(store, "s").load()
+    [(name, snapshot)] = [(k, o) for k, o in store.objects.items() if k.startswith("i/")]
+    store.delete(name)
+    [late] = fill(store, 1, start=MANY)
+    clock.now += 3600
+    store.objects[name] = snapshot[0], clock.now
+    forget_this_machine(cache)
+    assert late in shown(Catalog(store, "s"))
+
+
+def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
+    store: LargeStore, clock: Clock, cache: Path
+) -> None:
+    store.seconds_a_page = 20.0
+    fill(store, MANY)
+    Catalog(store, "s").load()
+    [(name, snapshot)] = [(k, o) for k, o in store.objects.items() if k.startswith("i/")]
+    _, took, letters = name.split("~")
+    store.delete(name)
+    [late] = fill(store, 1, start=MANY)
+    store.objects[f"i/s/{(clock.now + 3600) * 1000:.0f}~{took}~{letters}"] = snapshot
+    clock.now += 3700
+    forget_this_machine(cache)
+    assert late in shown(Catalog(store, "s"))
+
+
+# --- what it never misses --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["cache", "no cache folder", "cache removed"])
+def test_what_a_process_wrote_itself_is_listed_at_once_and_once(
+    store: LargeStore, clock: Clock, cache: Path, way: str, request: pytest.FixtureRequest
+) -> None:
+    if way == "no cache folder":
+        request.getfixturevalue("uncached")
+    keys = fill(store, MANY)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    for number in range(MANY, MANY + 3):
+        keys += fill(store, 1, start=number)
+        catalog.add(info_of(keys[-1], clock.now))
+        if way == "cache removed":
+            forget_this_machine(cache)
+        assert shown(catalog) == keys[::-1]
+    assert catalog.page().total == MANY + 3
+
+
+def test_what_a_process_wrote_is_listed_when_another_one_brings_an_older_listing(
+    store: LargeStore, clock: Clock, cache: Path
+) -> None:
+    store.seconds_a_page = 5.0
+    keys = fill(store, MANY)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    keys += fill(store, 1, start=MANY)
+    catalog.add(info_of(keys[-1], clock.now))
+    assert shown(catalog) == keys[::-1]
+    forget_this_machine(cache)
+    assert keys[-1] not in shown(Catalog(store, "s"))  # From the snapshot.
+    assert shown(catalog) == keys[::-1]
+
+
+def test_what_a_process_wrote_is_listed_though_the_clock_of_who_listed_was_ahead(
+    store: LargeStore, clock: Clock
+) -> None:
+    store.seconds_a_page = 5.0
+    keys = fill(store, MANY)
+    Catalog(store, "s").page()
+    catalog = Catalog(store, "s")
+    written = clock.now - 60
+    keys += fill(store, 1, start=MANY)
+    catalog.add(info_of(keys[-1], written))
+    assert shown(catalog) == keys[::-1]
+    assert {i.key for i in catalog.recent()} == set(keys)
+
+
+@pytest.mark.usefixtures("uncached")
+def test_what_a_process_wrote_stays_when_it_takes_an_older_snapshot(store: LargeStore, clock: Clock) -> None:
+    store.seconds_a_page = 5.0
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    keys += fill(store, 1, start=MANY)
+    catalog = Catalog(store, "s")
+    catalog.add(info_of(keys[-1], clock.now))
+    assert {i.key for i in catalog.recent()} == set(keys)
+
+
+def test_what_is_written_after_another_own_record_was_dropped_is_listed(
+    store: LargeStore, clock: Clock
+) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    [dropped] = fill(store, 1, start=2000)
+    catalog.add(info_of(dropped, clock.now))
+    assert dropped in shown(catalog)
+    store.delete(dropped)
+    catalog.drop(dropped)
+    keys += fill(store, 1, start=2001)
+    catalog.add(info_of(keys[-1], clock.now))
+    assert shown(catalog) == keys[::-1]
+
+
+@pytest.mark.usefixtures("uncached")
+def test_without_cache_and_snapshot_a_process_uses_its_own_listing_again(store: LargeStore) -> None:
+    fill(store, 3000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    store.spent()
+    catalog.page()
+    assert store.spent() == []
+
+
+def test_a_ref_that_no_listing_had_is_found_in_the_store(store: LargeStore) -> None:
+    fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    [late] = fill(store, 1, start=2000)
+    store.spent()
+    assert [i.key for i in catalog.find(late.rpartition("/")[2][:10])] == [late]
+    assert store.spent() == ["LIST r/"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "collected"])
+def test_a_ghost_is_dropped_when_the_store_was_asked_for_it(store: LargeStore, how: str) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    ghost = catalog.page(limit=1).infos[0]
+    if how == "deleted":
+        store.delete(ghost.key)
+    else:
+        store.put(tombstone_key(ghost.key, "expired"), b"")
+    assert ghost.key in shown(catalog)
+    assert catalog.find(ghost.ref, is_fresh=True) == []
+    for one in (catalog, Catalog(store, "s")):
+        assert shown(one) == keys[-2::-1]
+
+
+def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore, cache: Path) -> None:
+    keys = fill(store, MANY)
+    for key in keys[:2]:
+        store.put(tombstone_key(key, "quota"), b"")
+    store.clock.now += 1
+    keys[1] = key_of(1, generation=2)
+    store.put(keys[1], b"data")
+    expected = [keys[1], *keys[:1:-1]]
+    assert shown(Catalog(store, "s")) == expected
+    forget_this_machine(cache)
+    assert shown(Catalog(store, "s")) == expected
+
+
+def test_an_item_that_was_stored_again_takes_the_place_of_its_old_record(
+    store: LargeStore, clock: Clock
+) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    again = key_of(0, generation=2)
+    store.put(again, b"data")
+    catalog.add(info_of(again, clock.now))
+    assert shown(catalog) == [again, *keys[:0:-1]]
+
+
+# --- pages -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [900, 2000])
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ({}, ALL),
+        ({"tool": "Bash"}, OF_BASH),
+        ({"item_type": "user_message"}, OTHERS),
+        ({"tool": "Bash", "item_type": "tool_result"}, OF_BASH),
+        ({"tool": "Bash", "item_type": "user_message"}, NONE),
+        ({"tool": "Bas"}, NONE),
+        ({"tool": "\ud800"}, NONE),
+        ({"item_type": "\ud800"}, NONE),
+    ],
+)
+def test_pages_hold_what_is_asked_for_newest_first_in_small_and_large_sessions(
+    store: LargeStore, count: int, query: dict[str, str], meant: set[int]
+) -> None:
+    keys = fill(store, count)
+    expected = [key for n, key in enumerate(keys) if n % 3 in meant][::-1]
+    assert shown(Catalog(store, "s"), **query) == expected
+    page = Catalog(store, "s").page(
+        limit=10, after=expected[4].rpartition("/")[2][:10] if expected else None, **query
+    )
+    assert [i.key for i in page.infos] == expected[5:15]
+    assert (page.start, page.total) == (5 if expected else 0, len(expected))
+
+
+@pytest.mark.parametrize("count", [900, 2000])
+@pytest.mark.parametrize("after", ["abcdefghij", "", "\ud800", "' OR 1=1 --"])
+def test_a_cursor_that_is_no_entry_is_refused(store: LargeStore, count: int, after: str) -> None:
+    fill(store, count)
+    with pytest.raises(ConfigError, match="leave it out"):
+        Catalog(store, "s").page(after=after)
+
+
+def test_the_cursor_of_another_tool_is_refused(store: LargeStore) -> None:
+    keys = fill(store, 2000)
+    with pytest.raises(ConfigError, match="leave it out"):
+        Catalog(store, "s").page(tool="Bash", after=keys[0].rpartition("/")[2][:10])
+
+
+@pytest.mark.parametrize("name", ["a" * 4096, "é/..", "' OR 1=1 --"])
+def test_a_session_of_any_name_is_kept_apart_and_listed_under_the_whole_name(
+    store: LargeStore, name: str
+) -> None:
+    keys, others = fill(store, 2000, name), fill(store, 1500, "other")
+    assert shown(Catalog(store, name)) == keys[::-1]
+    assert {i.session for i in Catalog(store, name).page().infos} == {name}
+    assert shown(Catalog(store, "other")) == others[::-1]
+
+
+# --- what may be wrong with a snapshot -------------------------------------------------------------
+
+
+def snapshot_of(**changes: Any) -> bytes:
+    body: dict[str, Any] = {"version": 1, "names": [], "sizes": [], "times": []} | changes
+    return zstandard.compress(msgspec.msgpack.encode(body))
+
+
+BAD = {
+    "empty": b"",
+    "noise": b"noise" * 100,
+    "another version": snapshot_of(version=2),
+    "not whole": snapshot_of(names=["abcdefghij~tool_result~~1~1.zst"]),
+    "of other types": snapshot_of(times="never"),
+    "no map": zstandard.compress(b"\xc0"),
+    "a claim of 2 GiB": b"\x28\xb5\x2f\xfd\xa0\x00\x00\x00\x80\x01\x00\x00",
+    "no size": zstandard.ZstdCompressor(write_content_size=False).compress(b"\xc0"),
+}
+
+
+@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
+def test_a_snapshot_that_cannot_be_read_is_passed_over(store: LargeStore, cache: Path, data: bytes) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    [name] = [key for key in store.objects if key.startswith("i/")]
+    store.objects[name] = data, store.clock.now
+    forget_this_machine(cache)
+    assert shown(Catalog(store, "s")) == keys[::-1]
+
+
+def test_a_snapshot_with_one_flipped_bit_is_passed_over(store: LargeStore, cache: Path) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    [name] = [key for key in store.objects if key.startswith("i/")]
+    whole = bytearray(store.objects[name][0])
+    whole[len(whole) // 2] ^= 1
+    store.objects[name] = bytes(whole), store.clock.now
+    forget_this_machine(cache)
+    assert shown(Catalog(store, "s")) == keys[::-1]
+
+
+def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_entries(
+    store: LargeStore, cache: Path
+) -> None:
+    keys = fill(store, MANY)
+    store.put("i/s/readme.md", b"text")
+    Catalog(store, "s").load()
+    [name] = [key for key in store.objects if key.startswith("i/s/1")]
+    own = keys[0].rpartition("/")[2]
+    body = snapshot_of(names=["../x", "a~b", "a~b~c~d", own], sizes=[1] * 4, times=[1.0] * 4)
+    store.objects[name] = body, store.clock.now
+    forget_this_machine(cache)
+    assert [i.key for i in Catalog(store, "s").page().infos] == [keys[0]]
+    assert "i/s/readme.md" in store.objects
+
+
+def test_only_the_two_newest_snapshots_stay(store: LargeStore, clock: Clock, cache: Path) -> None:
+    fill(store, MANY)
+    names: list[str] = []
+    for _ in range(4):
+        Catalog(store, "s").load()
+        names += [key for key in store.objects if key.startswith("i/") and key not in names]
+        clock.now += 3600
+        forget_this_machine(cache)
+    assert len(names) == 4
+    assert [key for key in store.objects if key.startswith("i/")] == names[-2:]
+
+
+class BrokenStore(LargeStore):
+    """Fails at one verb on snapshots."""
+
+    verb = ""
+
+    def _check(self, verb: str, key: str) -> None:
+        if verb == self.verb and key.startswith("i/"):
+            raise StoreUnavailableError(f"{verb} {key}")
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._check("put", key)
+        super().put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._check("get", key)
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Any:
+        self._check("keys", prefix)
+        return super().keys(prefix, after=after)
+
+    def delete(self, key: str) -> None:
+        self._check("delete", key)
+        super().delete(key)
+
+
+@pytest.mark.parametrize("verb", ["put", "get", "keys", "delete"])
+def test_a_store_that_fails_with_snapshots_still_lists_its_sessions(
+    clock: Clock, cache: Path, verb: str
+) -> None:
+    store = BrokenStore(clock)
+    store.verb = verb
+    keys = fill(store, MANY)
+    for _ in range(3):
+        assert [i.key for i in Catalog(store, "s").page().infos] == keys[:-51:-1]
+        forget_this_machine(cache)
+        clock.now += 3600
+
+
+def test_a_store_that_is_only_read_is_listed_and_not_written(store: LargeStore) -> None:
+    keys = fill(store, MANY)
+    assert shown(Catalog(ReadOnlyStore(store), "s")) == keys[::-1]
+    assert sorted(store.objects) == sorted(keys)
+
+
+def test_a_listing_that_fails_midway_changes_nothing(
+    store: LargeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.load()
+
+    def keys_until_the_cable_is_pulled(prefix: str, *, after: str = "") -> Any:
+        yield StoredObject(keys[0], 4, 1.0)
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(store, "keys", keys_until_the_cable_is_pulled)
+    with pytest.raises(StoreUnavailableError):
+        catalog.load()
+    assert [i.key for i in catalog.entries()] == keys
+
+
+# --- what may be wrong with the cache --------------------------------------------------------------
+
+
+def the_file(cache: Path) -> Path:
+    [file] = [path for path in cache.iterdir() if path.suffix == ".sqlite"]
+    return file
+
+
+def test_the_cache_is_readable_by_its_owner_alone(store: LargeStore, cache: Path) -> None:
+    fill(store, 2000)
+    Catalog(store, "s").page()
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(path.stat().st_mode) for path in cache.iterdir()] == [0o600]
+
+
+@pytest.mark.parametrize("damage", ["noise", "torn", "empty", "foreign", "scribbled"])
+def test_a_damaged_cache_file_costs_a_listing_and_no_more(
+    store: LargeStore, cache: Path, damage: str
+) -> None:
+    keys = fill(store, 3000)
+    Catalog(store, "s").page()
+    file = the_file(cache)
+    whole = file.read_bytes()
+    file.unlink()
+    match damage:
+        case "noise":
+            file.write_bytes(b"noise" * 10_000)
+        case "torn":
+            file.write_bytes(whole[: len(whole) // 2])
+        case "empty":
+            file.touch()
+        case "foreign":
+            with sqlite3.connect(file) as db:
+                db.execute("CREATE TABLE listing (a)")
+            db.close()
+        case "scribbled":
+            file.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    catalog = Catalog(store, "s")
+    assert [i.key for i in catalog.recent()] == keys
+
+
+def test_a_removed_cache_file_is_made_anew(store: LargeStore, cache: Path) -> None:
+    fill(store, 2000)
+    Catalog(store, "s").page()
+    the_file(cache).write_bytes(b"noise" * 10_000)
+    Catalog(store, "s").page()
+    store.spent()
+    Catalog(store, "s").page()
+    assert store.spent() == []
+
+
+def test_a_locked_cache_is_passed_by(
+    store: LargeStore, clock: Clock, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_module, "_PATIENCE", 0.0)
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    file = the_file(cache).stat().st_ino
+    other = sqlite3.connect(the_file(cache), isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    try:
+        keys += fill(store, 1, start=2000)
+        catalog.add(info_of(keys[-1], clock.now))
+        assert shown(catalog) == keys[::-1]
+        clock.now += 3600
+        assert shown(Catalog(store, "s")) == keys[::-1]
+    finally:
+        other.close()
+    assert the_file(cache).stat().st_ino == file
+
+
+def test_threads_share_a_catalog(store: LargeStore) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    with ThreadPoolExecutor(8) as pool:
+        pages = list(pool.map(lambda _: shown(catalog), range(16)))
+    assert pages == [keys[::-1]] * 16
+
+
+def test_a_forked_process_reads_the_pages_of_its_parent(store: LargeStore) -> None:
+    keys = fill(store, 2000)
+    catalog = Catalog(store, "s")
+    catalog.page()
+    store.spent()
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=lambda: theirs.send((shown(catalog), store.spent())))
+    child.start()
+    assert ours.poll(60)
+    assert ours.recv() == (keys[::-1], [])
+    child.join()
+    assert shown(catalog) == keys[::-1]
+
+
+# --- reindex ---------------------------------------------------------------------------------------
+
+
+def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStore, cache: Path) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    [old] = [key for key in store.objects if key.startswith("i/")]
+    store.delete(keys.pop())
+    assert reindex(store, "s") == MANY - 1
+    [new] = [key for key in store.objects if key.startswith("i/")]
+    assert new != old
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    forget_this_machine(cache)
+    assert shown(Catalog(store, "s")) == keys[::-1]
+
+
+def test_reindex_of_a_small_or_absent_session_leaves_no_snapshot(store: LargeStore) -> None:
+    store.put("i/s/1~1~abc", b"left of larger days")
+    assert reindex(store, "s") == 0
+    fill(store, 3)
+    assert reindex(store, "s") == 3
+    assert not [key for key in store.objects if key.startswith("i/")]
+
+
+def test_reindex_rebuilds_what_was_lost_from_the_records_alone(store: LargeStore, cache: Path) -> None:
+    keys = fill(store, MANY)
+    Catalog(store, "s").load()
+    for key in [key for key in store.objects if key.startswith("i/")]:
+        store.delete(key)
+    forget_this_machine(cache)
+    assert reindex(store, "s") == MANY
+    assert shown(Catalog(store, "s")) == keys[::-1]
+    assert len([key for key in store.objects if key.startswith("i/")]) == 1
+
+
+def test_a_local_store_keeps_its_snapshots_under_its_root(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    with pytest.raises(NotFoundError):
+        store.get("i/s/none")
+    assert reindex(store, "s") == 0

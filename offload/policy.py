@@ -51,7 +51,7 @@ def _seconds(value: object) -> object:
 
 
 Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=_MAX_SECONDS)]
-_INNER = re.compile(r"(^|; )Rule(?=[.:])")
+_INNER = re.compile(r"(^|; )(?:Rule|Retention)(?=[.:])")
 _Size = Annotated[int, Field(strict=True, gt=0)]
 _Count = Annotated[int, Field(strict=True, ge=0)]
 

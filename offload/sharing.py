@@ -14,13 +14,11 @@ from contextlib import suppress
 import msgspec
 
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError
-from offload.index import LINK_SUFFIX, Catalog, session_prefix
+from offload.index import LINK_SUFFIX, MARKS, Catalog, session_prefix
 from offload.keys import encode_part
 from offload.record import RecordInfo
 from offload.session import Link, SessionReader, check_name, is_link, is_ref
 from offload.store import OffloadStore
-
-GRANTS = "g"
 
 
 def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
@@ -102,7 +100,7 @@ def _owner_name(reader: SessionReader, ref: str) -> str:
 
 
 def _mark_key(owner: str, ref: str, to: str) -> str:
-    return f"{GRANTS}/{encode_part(owner)}/shared~{ref}~{encode_part(to)}"
+    return f"{MARKS}/{encode_part(owner)}/shared~{ref}~{encode_part(to)}"
 
 
 def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:

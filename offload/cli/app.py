@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError, OffloadError, __version__
-from offload.cli import demo, savings, sessions
+from offload.cli import demo, doctor, reindex, retention, savings, sessions, transfer
 from offload.cli.terminal import err, one_line
 
 app = typer.Typer(
@@ -26,6 +26,19 @@ app.command()(sessions.grep)
 app.command()(sessions.cat)
 app.command()(sessions.stats)
 app.command()(sessions.verify)
+app.command()(reindex.reindex)
+app.command()(retention.gc)
+app.command()(retention.du)
+app.command()(retention.rm)
+app.command()(retention.pin)
+app.command()(retention.unpin)
+app.command()(doctor.doctor)
+app.command()(transfer.copy)
+app.command()(transfer.fork)
+app.command()(transfer.export)
+app.command("import")(transfer.import_)
+app.command()(transfer.share)
+app.command()(transfer.revoke)
 
 
 def run() -> None:

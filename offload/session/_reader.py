@@ -178,7 +178,7 @@ class SessionReader:
     def _follow(self, info: RecordInfo) -> StoredRecord:
         """Open the record of another session that was shared with this one."""
         try:
-            link = msgspec.json.decode(self.store.get(info.key, end=_LINK_BYTES), type=Link)
+            link = msgspec.json.decode(self._fetch(info, info.key)(end=_LINK_BYTES), type=Link)
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self._missing(info.ref) from None

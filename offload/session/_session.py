@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from offload.codec import Codec, Content, Encoded, SpooledContent, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
-from offload.index import record_key, sidecar_key
+from offload.index import record_key, sidecar_key, used_key
+from offload.keys import encode_part
 from offload.record import MAX_REF_LETTERS, REF_LETTERS, Counts, Header, RecordInfo, draw_ref
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
 
 # Longer refs and later generations that are tried for one item, together.
 _MAX_TRIES = 20
+# A collector needs to know the time of last use by the hour.
+_TOUCH_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Session(SessionReader):
     def __init__(self, store: OffloadStore, name: str, codec: Codec) -> None:
         super().__init__(store, name)
         self._codec = codec
+        self._touched_at = -float(_TOUCH_SECONDS)
 
     def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
         """Store every draft and return, in the same order, what became of each.
@@ -184,8 +189,19 @@ class Session(SessionReader):
         for info in found:
             record = self.open(info)
             if record.header.is_same_item(attempt.header):
+                self._touch()
                 return self._place(record.header, record.counts, info.key, info.stored_bytes)
         raise CollisionError(f"{attempt.key} is taken by another item")
+
+    def _touch(self) -> None:
+        """Tell collectors, once an hour, that the session is used though nothing new is stored in it."""
+        now = time.monotonic()
+        if now - self._touched_at < _TOUCH_SECONDS:
+            return
+        self._touched_at = now
+        # A hint: what was adopted is stored, whether this succeeds or not.
+        with suppress(OffloadError):
+            self.store.put(used_key(encode_part(self.name)), b"", overwrite=True)
 
     def _place(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> Placed:
         info = RecordInfo(

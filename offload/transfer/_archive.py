@@ -22,10 +22,9 @@ from offload.errors import (
     StoreError,
     StorePermissionError,
 )
-from offload.index import RECORDS, Tombstone, parse_key, sessions, sidecar_key
+from offload.index import MARKS, RECORDS, Tombstone, parse_key, sessions, sidecar_key
 from offload.keys import check_key, decode_part, encode_part, is_hashed
 from offload.session import is_link, is_ref
-from offload.sharing import GRANTS
 from offload.store import Durability, OffloadStore, StoredObject, check_range
 from offload.transfer._copy import Copied, copy
 from offload.transfer._tar import END, Member, read_members, write_member
@@ -176,7 +175,7 @@ def _session_part(key: str) -> str:
             is_right = sidecar_key(record) == key and _is_record(record)
         case _:
             pin, _, ref = name.partition("~")
-            is_right = top == GRANTS and pin == "pinned" and (name == pin or is_ref(ref))
+            is_right = top == MARKS and pin == "pinned" and (name == pin or is_ref(ref))
     if not is_right:
         raise CorruptError(f"{key[:80]!r} is no key of a record, its header, its tombstone or its pin")
     return check_key(key).split("/")[1]

@@ -18,6 +18,7 @@ from offload.errors import (
     StoreError,
 )
 from offload.index import (
+    MARKS,
     Reason,
     Tombstone,
     generation_of,
@@ -30,7 +31,7 @@ from offload.index import (
 from offload.keys import encode_part
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader, check_name, is_link
-from offload.sharing import GRANTS, owner_of
+from offload.sharing import owner_of
 from offload.store import OffloadStore, SupportsBulk
 from offload.transfer._parcel import WHOLE_BYTES, Parcel, moved, pack_anew, pack_as_it_is
 
@@ -270,7 +271,7 @@ class _Copy:
 
     def _pin(self) -> None:
         """Pin first what comes after, so that no collector takes it in between."""
-        source, pinned = self._source.store, f"{GRANTS}/{encode_part(self._source.name)}/pinned"
+        source, pinned = self._source.store, f"{MARKS}/{encode_part(self._source.name)}/pinned"
         for stored in source.keys(pinned):
             if stored.key == pinned or stored.key.startswith(f"{pinned}~"):
                 with suppress(ExistsError):

@@ -96,7 +96,7 @@ def test_what_several_processes_write_at_once_is_all_there_for_a_reader(s3_bucke
 
 def test_a_second_writer_of_the_same_items_overwrites_nothing_and_says_the_same(s3_bucket):
     def written():
-        listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
+        listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name, Prefix="prefix/r/")["Contents"]
         return [(item["Key"], item["ETag"], item["LastModified"]) for item in listed]
 
     messages = results(LOG, LOG[::-1])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from offload.errors import PolicyError
-from offload.policy import READ_BACK_TOOLS, Decision, ItemFacts, OffloadPolicy, Rule, explain
+from offload.policy import READ_BACK_TOOLS, Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
 
 DEFAULT = OffloadPolicy()
 
@@ -185,6 +186,64 @@ def test_a_switched_off_rule_keeps_items_of_any_size() -> None:
     assert action(policy, item(10**9, answers=9)) == "keep"
 
 
+# --- how long it is kept --------------------------------------------------------------------------
+
+DURATIONS = [
+    (90, 90),
+    ("90s", 90),
+    ("15m", 900),
+    (" 2 h ", 7200),
+    ("7d", 604_800),
+    (timedelta(minutes=1, milliseconds=900), 60),
+]
+
+
+@pytest.mark.parametrize(("given", "seconds"), DURATIONS)
+def test_a_duration_is_seconds_or_a_text_or_a_timedelta(given: Any, seconds: int) -> None:
+    assert Rule(ttl=given).ttl == seconds
+    rules = Retention(grace=given, live_for=given)
+    assert (rules.grace, rules.live_for) == (seconds, seconds)
+
+
+def test_what_is_offloaded_is_kept_as_long_as_the_rule_for_it_says() -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(ttl="7d")}, tools={"Bash": Rule(ttl=60)})
+    assert [policy.decide(item(tool_name=t)).ttl for t in ("Bash", "Grep")] == [60, 604_800]
+    assert DEFAULT.decide(item()).ttl is None
+
+
+def test_by_default_there_is_no_quota_an_hour_of_grace_and_a_day_of_life() -> None:
+    rules = DEFAULT.retention
+    quotas = (rules.session_bytes, rules.session_records, rules.store_bytes, rules.store_records)
+    assert (quotas, rules.grace, rules.live_for) == ((None,) * 4, 3600, 86_400)
+
+
+def test_retention_is_loaded_with_the_policy() -> None:
+    data = {"retention": {"session_bytes": 10**9, "grace": "10m"}}
+    assert OffloadPolicy.model_validate(data).retention == Retention(session_bytes=10**9, grace=600)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("session_bytes", 0),
+        ("session_records", -1),
+        ("store_bytes", "1GB"),
+        ("store_records", 1.5),
+        ("grace", -1),
+        ("grace", "an hour"),
+        ("grace", None),
+        ("live_for", 10**10),
+        ("live_for", 0.5),
+        ("max_bytes", 5),
+    ],
+)
+def test_a_retention_of_nonsense_is_refused_with_the_field_and_the_value(field: str, value: Any) -> None:
+    with pytest.raises(PolicyError) as caught:
+        Retention(**{field: value})
+    assert field in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
 # --- what cannot be meant -------------------------------------------------------------------------
 
 
@@ -233,6 +292,7 @@ def test_a_rule_of_nonsense_is_refused_with_the_field_and_the_value(field: str, 
         ({"exclude_tools": "Bash"}, ["exclude_tools", "'Bash'"]),
         ({"exclude_tools": (1,)}, ["exclude_tools.0", "1"]),
         ({"min_saving": -1}, ["min_saving", "-1"]),
+        ({"retention": {"grace": "soon"}}, ["retention.grace", "'soon'"]),
         ({"exclude": ("Bash",)}, ["exclude", "('Bash',)"]),
     ],
     ids=lambda v: str(v)[:40] if isinstance(v, dict) else "",

@@ -1,0 +1,99 @@
+"""Marks beside a session's records: what is pinned, what is shared, when the session was last used.
+
+g/<session>/pinned            the session is pinned
+g/<session>/pinned~<ref>      a record of it is
+g/<session>/used              its time is that of the last use without a new record
+g/<session>/shared~<ref>~…    another session reads a record of it
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.index import marks_prefix, used_key
+from offload.keys import encode_part
+from offload.session import SessionReader, check_name, is_ref
+from offload.store import OffloadStore
+
+
+class Marks(NamedTuple):
+    """The marks of one session, each with its time by the store's clock.
+
+    Attributes:
+        session_pin: since when the session as a whole is pinned; None if it is not.
+        pins: since when single records are, by ref.
+        shares: since when another session reads a record, by ref.
+        last_use: the time of the latest mark, 0 without one.
+    """
+
+    session_pin: float | None
+    pins: dict[str, float]
+    shares: dict[str, float]
+    last_use: float
+
+    def is_pinned(self, ref: str) -> bool:
+        """Tell whether the session or the record is pinned."""
+        return self.session_pin is not None or ref in self.pins
+
+
+def read_marks(store: OffloadStore, part: str) -> Marks:
+    """Return the marks of the session with this key part, from one listing."""
+    session_pin, last_use = None, 0.0
+    by_kind: dict[str, dict[str, float]] = {"pinned": {}, "shared": {}}
+    for found in store.keys(marks_prefix(part)):
+        kind, *rest = found.key.split("/")[2].split("~")
+        last_use = max(last_use, found.modified)
+        if kind in by_kind and rest:
+            times = by_kind[kind]
+            times[rest[0]] = min(found.modified, times.get(rest[0], found.modified))
+        elif kind == "pinned":
+            session_pin = found.modified
+    return Marks(session_pin, by_kind["pinned"], by_kind["shared"], last_use)
+
+
+def pin(store: OffloadStore, session: str, ref: str | None = None) -> None:
+    """Keep a record, or all records of a session, from every collection until `unpin`.
+
+    Args:
+        store: where the session is.
+        session: the session's name.
+        ref: the record; without it the session with all that it will hold.
+
+    Raises:
+        ExpiredError: the record is marked already; it is not pinned.
+        NotFoundError: there is no such record.
+        StoreError: the store failed; the pin may be there or not.
+    """
+    key = _pin_key(session, ref)
+    try:
+        store.put(key, b"")
+        is_new = True
+    except ExistsError:
+        is_new = False
+    if ref is None:
+        return
+    # Looked for after the pin is there: a collector marks first and looks for pins then.
+    try:
+        SessionReader(store, session).find(ref)
+    except NotFoundError:
+        if is_new:
+            store.delete(key)
+        raise
+
+
+def unpin(store: OffloadStore, session: str, ref: str | None = None) -> None:
+    """Take back what `pin` did with the same arguments; what is not pinned is success."""
+    store.delete(_pin_key(session, ref))
+
+
+def touch(store: OffloadStore, session: str) -> None:
+    """Note that a session is used now, though nothing new is stored in it."""
+    store.put(used_key(encode_part(check_name(session))), b"", overwrite=True)
+
+
+def _pin_key(session: str, ref: str | None) -> str:
+    if ref is not None and not is_ref(ref):
+        raise ConfigError(f"a ref is ten to twenty letters a-z, not {ref!r:.60}")
+    prefix = marks_prefix(encode_part(check_name(session)))
+    return f"{prefix}pinned" if ref is None else f"{prefix}pinned~{ref}"

@@ -1,0 +1,84 @@
+"""What the tests of retention share: a store whose clock is set by hand, and items to put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from offload import Offloader, OffloadPolicy, OffloadStore, Rule, StoredObject
+from offload.policy import Retention
+from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
+
+HOUR, DAY = 3600, 86_400
+
+
+class ClockedStore(WrapperStore):
+    """A store in memory that stamps each object with `now`."""
+
+    def __init__(self, inner: OffloadStore) -> None:
+        super().__init__(inner)
+        self.now = 1_000_000_000.0
+        self.times: dict[str, float] = {}
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        super().put(key, data, overwrite=overwrite)
+        self.times[key] = self.now
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        for found in super().keys(prefix, after=after):
+            yield replace(found, modified=self.times.get(found.key, self.now))
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Return every object, past the clock."""
+        return {found.key: self.inner.get(found.key) for found in self.inner.keys()}
+
+
+def clocked() -> ClockedStore:
+    return ClockedStore(MemoryStore())
+
+
+def opened(
+    store: OffloadStore | str,
+    session: str = "s",
+    *,
+    ttl: int | None = None,
+    codec: str = "zstd",
+    retention: Retention | None = None,
+) -> Offloader:
+    policy = OffloadPolicy(
+        types={"tool_result": Rule(min_chars=1, preview_chars=20, ttl=ttl)},
+        min_saving=0,
+        retention=retention or Retention(),
+    )
+    return Offloader(store, session=session, policy=policy, codec=codec)
+
+
+def text_of(name: object) -> str:
+    """Return a text of a few thousand characters that no other name has."""
+    return "".join(f"{name}: line {n}, needle {n * 7919 % 1009}\n" for n in range(120))
+
+
+def message(name: object, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": str(name), "content": text}
+
+
+def put(off: Offloader, name: object) -> str:
+    """Offload the item of this name; return its placeholder."""
+    placeholder = off.offload_text(text_of(name), tool_name="Bash", tool_use_id=str(name))
+    assert placeholder != text_of(name)
+    return placeholder
+
+
+def got_back(store: OffloadStore | str, name: object, placeholder: str, session: str = "s") -> bool:
+    """Restore a placeholder by a process that knows nothing else; raise what that raises."""
+    [restored] = opened(store, session).restore([message(name, placeholder)])
+    return bool(restored == message(name, text_of(name)))
+
+
+def ref_of(placeholder: str) -> str:
+    """Return the ref in a placeholder, read from its text."""
+    ref: str = placeholder.partition('id="')[2].partition('"')[0]
+    assert len(ref) == 10, placeholder
+    return ref

@@ -1,0 +1,46 @@
+"""The chaos program, on a folder and on S3 servers, and its negative control."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from faults.chaos import losses, run
+
+if TYPE_CHECKING:
+    from conftest import Bucket
+
+
+def test_a_short_chaos_in_a_folder_loses_nothing_that_was_promised(tmp_path: Path) -> None:
+    counted = run(str(tmp_path), {}, seconds=8, seed=1)
+
+    assert losses(counted) == []
+    assert counted["kept"] > 0
+    assert counted["kills"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_chaos_in_a_folder_loses_nothing_that_was_promised(tmp_path: Path, seed: int) -> None:
+    counted = run(str(tmp_path), {}, seconds=30, seed=seed)
+
+    assert losses(counted) == []
+    assert counted["kept"] > 0
+    assert counted["collected"] > 0
+
+
+@pytest.mark.slow
+def test_chaos_on_s3_loses_nothing_that_was_promised(s3_bucket: Bucket) -> None:
+    counted = run(s3_bucket.url, s3_bucket.storage_options, seconds=40, seed=4)
+
+    assert losses(counted) == []
+    assert counted["kept"] > 0
+    assert counted["collected"] > 0
+
+
+@pytest.mark.slow
+def test_chaos_finds_what_a_careless_writer_loses(tmp_path: Path) -> None:
+    counted = run(str(tmp_path), {}, seconds=30, seed=5, is_careless=True)
+
+    assert losses(counted) != []

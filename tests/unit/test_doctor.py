@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from offload.doctor import Finding, diagnose
+from offload.errors import ExistsError, StoreError, StorePermissionError, StoreUnavailableError
+from offload.store import OffloadStore, StoredObject
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
+from offload_backends._fsspec import FsspecStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+from offload_backends.s3 import S3Store
+
+if TYPE_CHECKING:
+    from conftest import Bucket
+
+CHECKS = [
+    *("durability", "sharing", "folder", "answers", "write and read", "listing", "creates", "overwrite"),
+    *("delete", "clock", "small objects", "large objects", "bulk", "streams", "clean-up"),
+]
+
+
+def outcomes_of(findings: list[Finding]) -> dict[str, str]:
+    return {finding.check: finding.outcome for finding in findings}
+
+
+def failures_of(findings: list[Finding]) -> list[str]:
+    return [finding.check for finding in findings if finding.outcome == "failed"]
+
+
+def finding_of(store: OffloadStore, check: str) -> Finding:
+    (found,) = (finding for finding in diagnose(store) if finding.check == check)
+    return found
+
+
+# Sound stores
+
+
+@pytest.fixture(params=["memory", "local", "fsspec", "caching", "encrypting", "retrying", "bulk"])
+def sound(request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
+    makers: dict[str, Callable[[], OffloadStore]] = {
+        "memory": MemoryStore,
+        "local": lambda: LocalStore(str(tmp_path / "root")),
+        "fsspec": lambda: FsspecStore(f"memory://{uuid.uuid4()}/root"),
+        "caching": lambda: CachingStore(MemoryStore(), max_bytes=10**6),
+        "encrypting": lambda: EncryptingStore(MemoryStore(), key=bytes(32)),
+        "retrying": lambda: RetryingStore(MemoryStore()),
+        "bulk": lambda: FaultyBulkStore(MemoryStore(), nth=10**6),
+    }
+    return makers[request.param]()
+
+
+def test_a_sound_store_fails_in_nothing_and_every_check_is_told(sound: OffloadStore) -> None:
+    findings = diagnose(sound)
+
+    assert failures_of(findings) == []
+    assert [finding.check for finding in findings] == CHECKS
+    assert all(finding.seen for finding in findings)
+
+
+def test_a_bucket_is_sound_and_keeps_what_was_in_it_alone(s3_bucket: Bucket) -> None:
+    s3_bucket.write("r/mine", b"kept")
+    store = S3Store(s3_bucket.url, storage_options=s3_bucket.storage_options)
+
+    outcomes = outcomes_of(diagnose(store))
+
+    listed = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]
+    assert "failed" not in outcomes.values()
+    assert outcomes["bulk"] == outcomes["clock"] == "ok"
+    # What a store found out about its medium is kept for the next who opens it.
+    assert {item["Key"] for item in listed} - {"prefix/offload.json"} == {"prefix/r/mine"}
+    assert s3_bucket.read("r/mine") == b"kept"
+
+
+def test_nothing_of_it_is_left_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"kept")
+
+    assert failures_of(diagnose(LocalStore(str(tmp_path)))) == []
+
+    assert [(path.name, path.read_bytes()) for path in tmp_path.rglob("*")] == [("mine", b"kept")]
+
+
+# What is wrong
+
+
+class OverwritesAlways(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # that is the fault
+        super().put(key, data, overwrite=True)
+
+
+class SwallowsASecondCreate(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        with suppress(ExistsError):
+            super().put(key, data, overwrite=overwrite)
+
+
+class NeverOverwrites(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        if not overwrite:
+            super().put(key, data)
+
+
+class DestroysOnRefusal(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        try:
+            super().put(key, data, overwrite=overwrite)
+        except OSError:
+            super().put(key, data, overwrite=True)
+            raise
+
+
+class FlipsABit(MemoryStore):
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        super().put(key, bytes([data[0] ^ 1, *data[1:]]), overwrite=overwrite)
+
+
+class IgnoresRanges(MemoryStore):
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:  # noqa: ARG002  # that is the fault
+        return super().get(key)
+
+
+class CutsSuffixes(MemoryStore):
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        return super().get(key, start=max(start, 0), end=end)
+
+
+class ListsBackwards(MemoryStore):
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        return reversed(list(super().keys(prefix, after=after)))
+
+
+class ListsLate(MemoryStore):
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        return iter(list(super().keys(prefix, after=after))[:-1])
+
+
+class NeverDeletes(MemoryStore):
+    def delete(self, key: str) -> None:
+        """Do nothing."""
+
+
+class LosesOneOfMany(FaultyBulkStore):
+    def put_many(self, items: Any) -> Any:
+        return super().put_many(items[:-1])
+
+
+@pytest.mark.parametrize(
+    ("store", "failed"),
+    [
+        (OverwritesAlways(), {"creates"}),
+        (SwallowsASecondCreate(), {"creates"}),
+        (DestroysOnRefusal(), {"creates"}),
+        (NeverOverwrites(), {"overwrite"}),
+        (FlipsABit(), {"write and read"}),
+        (IgnoresRanges(), {"write and read", "large objects"}),
+        (CutsSuffixes(), {"write and read"}),
+        (ListsBackwards(), {"listing"}),
+        (ListsLate(), {"listing"}),
+        (NeverDeletes(), {"delete", "clean-up"}),
+        (LosesOneOfMany(MemoryStore(), nth=10**6), {"bulk"}),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, OffloadStore) else "",
+)
+def test_a_fault_is_found_by_its_check_and_hides_no_other_check(
+    store: OffloadStore, failed: set[str]
+) -> None:
+    findings = diagnose(store)
+
+    assert failed <= set(failures_of(findings))
+    assert [finding.check for finding in findings] == CHECKS
+    assert all(finding.advice for finding in findings if finding.outcome == "failed")
+
+
+def test_a_store_to_read_only_fails_in_writing_and_says_that_reading_works() -> None:
+    inner = MemoryStore()
+    inner.put("r/mine", b"kept")
+
+    findings = diagnose(ReadOnlyStore(inner))
+
+    assert failures_of(findings) == ["write and read"]
+    (refusal,) = (finding for finding in findings if finding.outcome == "failed")
+    assert "cannot write" in refusal.seen
+    assert "lists objects and reads them" in refusal.seen
+    assert [found.key for found in inner.keys()] == ["r/mine"]
+
+
+def test_a_store_that_does_not_answer_is_asked_once() -> None:
+    store = FaultyStore(MemoryStore(), is_lasting=True, error=StoreUnavailableError)
+
+    findings = diagnose(store)
+
+    assert failures_of(findings) == ["answers"]
+    assert findings[-1] == Finding("other checks", "warning", "not tried", "mend this first")
+    assert store.operations == 1
+
+
+def test_a_store_that_stops_answering_is_asked_no_more_and_what_is_left_is_named() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner, nth=12, is_lasting=True, error=StoreUnavailableError)
+
+    findings = diagnose(store)
+
+    assert outcomes_of(findings)["write and read"] == "ok"
+    assert len(failures_of(findings)) == 2
+    assert failures_of(findings)[-1] == "clean-up"
+    assert store.failures == 2
+    left = [found.key for found in inner.keys()]
+    prefix = findings[-1].advice.split("'")[1]
+    assert left
+    assert all(key.startswith(prefix) for key in left)
+
+
+def test_a_missing_bucket_ends_it(s3_bucket: Bucket) -> None:
+    store = S3Store("s3://no-such-bucket", storage_options=s3_bucket.storage_options)
+
+    findings = diagnose(store)
+
+    assert [finding.check for finding in findings[-2:]] == ["answers", "other checks"]
+    assert findings[-2].outcome == "failed"
+    assert "no-such-bucket" in findings[-2].seen
+
+
+def test_a_store_that_cannot_list_is_still_written_to_and_cleaned() -> None:
+    inner = MemoryStore()
+    store = FaultyStore(inner, verb="keys", is_lasting=True, error=StorePermissionError)
+
+    outcomes = outcomes_of(diagnose(store))
+
+    assert outcomes["answers"] == outcomes["listing"] == "failed"
+    assert outcomes["write and read"] == outcomes["creates"] == outcomes["delete"] == "ok"
+    assert list(inner.keys()) == []
+
+
+# What one should know
+
+
+class Skewed(MemoryStore):
+    def __init__(self, told: float) -> None:
+        super().__init__()
+        self.told = told
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        for found in super().keys(prefix, after=after):
+            yield StoredObject(found.key, found.size, self.told)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "outcome", "said"),
+    [(3600, "warning", "ahead"), (-3600, "warning", "behind"), (30, "ok", "ahead"), (-30, "ok", "behind")],
+)
+def test_a_clock_more_than_a_minute_off_is_told(ahead: int, outcome: str, said: str) -> None:
+    found = finding_of(Skewed(time.time() + ahead), "clock")
+
+    assert found.outcome == outcome
+    assert said in found.seen
+
+
+def test_a_store_without_times_is_told() -> None:
+    found = finding_of(Skewed(0.0), "clock")
+
+    assert found.outcome == "warning"
+    assert "no time" in found.seen
+
+
+def test_what_a_generic_file_system_cannot_promise_is_told() -> None:
+    outcomes = outcomes_of(diagnose(FsspecStore(f"memory://{uuid.uuid4()}/root")))
+
+    assert outcomes["creates"] == outcomes["durability"] == "warning"
+
+
+def test_how_long_objects_last_is_told(tmp_path: Path) -> None:
+    hasty = LocalStore(str(tmp_path), storage_options={"durability": "none"})
+
+    assert "power cut" in finding_of(LocalStore(str(tmp_path)), "durability").seen
+    assert finding_of(LocalStore(str(tmp_path)), "durability").outcome == "ok"
+    assert finding_of(hasty, "durability").outcome == "warning"
+    assert finding_of(MemoryStore(), "durability").outcome == "warning"
+
+
+@pytest.mark.parametrize(("mode", "outcome"), [(0o700, "ok"), (0o755, "warning"), (0o711, "warning")])
+def test_a_folder_that_others_may_enter_is_told(tmp_path: Path, mode: int, outcome: str) -> None:
+    folder = tmp_path / "with %20 space"
+    folder.mkdir()
+    folder.chmod(mode)
+
+    found = finding_of(LocalStore(str(folder)), "folder")
+
+    assert found.outcome == outcome
+    assert f"{mode:04o}" in found.seen
+
+
+def test_a_folder_that_is_not_there_yet_is_no_failure(tmp_path: Path) -> None:
+    found = finding_of(LocalStore(str(tmp_path / "new")), "folder")
+
+    assert found.outcome == "ok"
+    assert "not there yet" in found.seen
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("https://user:s3cret@s3cret@host/x: refused"),
+        ValueError("signature of key s3cret does not match"),
+    ],
+)
+def test_no_password_is_shown(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leak(_key: str, **_range: int | None) -> bytes:
+        raise error
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, "get", leak)
+
+    findings = diagnose(store)
+
+    assert "write and read" in failures_of(findings)
+    assert "s3cret" not in repr(findings)
+
+
+# The command
+
+
+def run_doctor(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "offload", "doctor", *map(str, arguments)],
+        env=os.environ | {"PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_the_command_prints_every_finding_and_ends_with_0(tmp_path: Path) -> None:
+    done = run_doctor(tmp_path / "store")
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[1:]
+    assert all(line.startswith(check) for line, check in zip(lines, CHECKS, strict=True))
+
+
+def test_warnings_alone_are_no_failure() -> None:
+    done = run_doctor("memory://", "--json")
+
+    findings = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert [finding["check"] for finding in findings] == CHECKS
+    assert {"ok", "warning"} == {finding["outcome"] for finding in findings}
+    assert all(set(finding) == {"check", "outcome", "seen", "advice"} for finding in findings)
+
+
+def test_a_failure_is_code_1_and_a_wrong_call_code_2(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    done = run_doctor(tmp_path / "file", "--json")
+
+    assert done.returncode == 1
+    assert "failed" in [finding["outcome"] for finding in json.loads(done.stdout)]
+    assert run_doctor("nosuchscheme://x").returncode == 2

@@ -32,17 +32,20 @@ if TYPE_CHECKING:
     )
     from offload.offloader import Offloader
     from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-    from offload.policy import Decision, OffloadPolicy, Rule, explain
+    from offload.policy import Decision, OffloadPolicy, Retention, Rule, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
     from offload.results import OffloadResult, Stats
+    from offload.retention import Collection
     from offload.session import Damage
+    from offload.sink import Sink
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Collection",
     "CollisionError",
     "ConfigError",
     "CorruptError",
@@ -63,7 +66,9 @@ __all__ = [
     "PlaceholderRenderer",
     "PolicyError",
     "RecordInfo",
+    "Retention",
     "Rule",
+    "Sink",
     "Stats",
     "StoreError",
     "StoreMissingError",
@@ -80,6 +85,7 @@ __all__ = [
 # A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
 # only passes a store on, pays for no policy and no codec. What is not listed here is an error.
 _MODULES = {
+    "Collection": "retention",
     "Damage": "session",
     "Decision": "policy",
     "OffloadPolicy": "policy",
@@ -89,7 +95,9 @@ _MODULES = {
     "PlaceholderFacts": "placeholder",
     "PlaceholderRenderer": "placeholder",
     "RecordInfo": "record",
+    "Retention": "policy",
     "Rule": "policy",
+    "Sink": "sink",
     "Stats": "results",
     "StoredObject": "store",
     "TokenCounter": "tokens",

@@ -14,6 +14,7 @@ MAX_REF_LETTERS = 20
 
 ItemType = Literal[
     "tool_result",
+    "tool_call",
     "user_message",
     "assistant_message",
     "system_prompt",

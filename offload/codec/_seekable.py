@@ -201,12 +201,12 @@ class SeekableRecord:
             raise CorruptError(f"record {self._tail.ref}: frame {chunk}: {error}") from error
 
     def _parse_head(self, frame: bytes) -> Header:
-        payload = _skippable(frame, HEAD_MAGIC, "head")
-        try:
-            header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
-        except msgspec.MsgspecError as error:
-            raise CorruptError(f"record {self._tail.ref}: head: {error}") from error
         tail = self._tail
+        try:
+            payload = _skippable(frame, HEAD_MAGIC, "head")
+            header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
+        except (CorruptError, msgspec.MsgspecError) as error:
+            raise CorruptError(f"record {tail.ref}: head: {error}") from error
         if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
             raise CorruptError(f"record {tail.ref}: head and tail are of two records")
         return header

@@ -103,11 +103,12 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     local = [b for b in blocks if "s3://" not in b]
-    names = {"output": "a line of output\n" * 2000}
+    names = {"output": "a line of output\n" * 2000, "chunks": [b"a line\n"] * 5000}
 
     for block in local:
         exec(builtins.compile(block, "README.md", "exec"), names)  # noqa: S102 # the README is ours
 
-    assert len(local) == 3
+    assert len(local) == 5
     assert names["text"].startswith("[Offloaded: result of Bash, 2000 lines")
+    assert names["message"].startswith("[Offloaded: result of Bash, 5000 lines")
     assert (tmp_path / "context" / "r").is_dir()

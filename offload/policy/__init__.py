@@ -1,0 +1,32 @@
+"""What is offloaded and what is kept: a pure function of facts about an item, with its reason.
+
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000)}, exclude_tools=("read_*",))
+    policy.decide(facts).reason
+
+A rule is found by tool first (first matching glob), then by item type. Globs are compared without regard
+to case, since one tool is `Read` to one agent and `read` to the next.
+"""
+
+from offload.policy._facts import Action, Decision, ItemFacts, explain
+from offload.policy._model import Seconds
+from offload.policy._policy import READ_BACK_TOOLS, OffloadPolicy
+from offload.policy._presets import Preset
+from offload.policy._rules import DEFAULT_MIN_TOKENS, Retention, Rule, Sweep
+from offload.policy._together import over_budget, swept
+
+__all__ = [
+    "DEFAULT_MIN_TOKENS",
+    "READ_BACK_TOOLS",
+    "Action",
+    "Decision",
+    "ItemFacts",
+    "OffloadPolicy",
+    "Preset",
+    "Retention",
+    "Rule",
+    "Seconds",
+    "Sweep",
+    "explain",
+    "over_budget",
+    "swept",
+]

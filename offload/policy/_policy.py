@@ -1,0 +1,176 @@
+"""The policy: which rule an item falls under, and what becomes of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Self, cast
+
+from pydantic import Field, model_validator
+
+from offload.policy._facts import Action, Decision, ItemFacts
+from offload.policy._load import from_environment, from_file
+from offload.policy._model import Count, Model, Size
+from offload.policy._presets import NEVER, READERS, TYPES, Preset, preset_data
+from offload.policy._rules import Retention, Rule, Sweep
+from offload.record import ItemType
+
+READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep")
+
+
+class OffloadPolicy(Model):
+    """Which items are offloaded.
+
+    Errors, placeholders, pinned and pending items and the answers of the read-back tools are never
+    offloaded, whatever the rules.
+
+    Attributes:
+        types: rules by item type; types that are not named keep their default.
+        tools: rules by tool name, as globs, compared without regard to case; the first that matches
+            wins, and a rule by tool wins over one by type. By default file readers and browsers are
+            offloaded once the model has seen the result in full; a policy that names its own `types`
+            or `tools` is taken at its word and has no such default.
+        exclude_tools: globs of tools whose results always stay.
+        turn_budget_tokens: how many tokens the tool results of one turn may take together that are each
+            below their threshold; above it the largest go first. None sets no limit.
+        min_saving: tokens that an offload must free, the placeholder counted.
+        sweep: when a conversation that has grown too long is swept; None never does.
+        retention: what a collection takes beside records whose time to live is over.
+    """
+
+    types: dict[ItemType, Rule] = Field(default_factory=dict)
+    tools: dict[str, Rule] = Field(default_factory=dict)
+    exclude_tools: tuple[str, ...] = ()
+    turn_budget_tokens: Size | None = None
+    min_saving: Count = 100
+    sweep: Sweep | None = None
+    retention: Retention = Retention()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, data: Any) -> Any:
+        """Complete what was given; a `preset` among it names the policy that it starts from."""
+        if not isinstance(data, dict):
+            return data
+        if "preset" in data:
+            changes = {name: value for name, value in data.items() if name != "preset"}
+            data = preset_data(data["preset"], changes)
+        tools = {} if "types" in data else READERS
+        types = data.get("types", {})
+        if not isinstance(types, dict):
+            return data
+        return {"tools": tools, **data, "types": {**TYPES, **types}}
+
+    @classmethod
+    def preset(cls, name: Preset) -> Self:
+        """Return a policy by name.
+
+        Args:
+            name: "balanced" is the default: what a model asked to see it sees once in full; "aggressive" has
+                lower thresholds; "archive" keeps nothing large.
+
+        Raises:
+            PolicyError: no preset has this name.
+        """
+        return cls.model_validate({"preset": name})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the policy that a file describes: TOML, YAML or JSON, by its suffix.
+
+        The fields stand at the top of the file, or in its table `tool.offload.policy`, as in a
+        pyproject.toml. A field `preset` names the policy that the others change.
+
+        Raises:
+            PolicyError: the file cannot be read, or says what cannot be meant.
+            MissingExtraError: a YAML file, and the package that reads it is not installed.
+        """
+        return cls.model_validate(from_file(path))
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Return the policy that environment variables describe.
+
+        `OFFLOAD_POLICY` is the name of a preset or the path of a file. A variable that begins with
+        `OFFLOAD_POLICY__` sets one field: its path joined by double underscores, its value JSON or a text,
+        as in `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000`. Without any of them it is the default.
+
+        Args:
+            environ: the variables; without it those of the process.
+
+        Raises:
+            PolicyError: a value that cannot be meant.
+        """
+        return cls.model_validate(from_environment(os.environ if environ is None else environ))
+
+    @cached_property
+    def counts_bytes(self) -> bool:
+        """Whether a rule has a threshold in bytes, which take a pass over a text to count."""
+        rules = (*self.types.values(), *self.tools.values())
+        return any(rule.min_bytes is not None for rule in rules)
+
+    def decide(self, item: ItemFacts) -> Decision:
+        """Return what becomes of `item` by itself. Pure: the same facts give the same decision always.
+
+        What is kept for its size alone may still leave with others, by the budget of a turn or a sweep.
+        """
+        rule = self._rule(item)
+        kept = self._why_kept(rule, item)
+        shortfall = None if kept else rule.shortfall(item)
+        action, reason = self._judge(rule, item, kept, shortfall)
+        return Decision(
+            item=item,
+            action=action,
+            reason=reason,
+            preview_chars=rule.preview_chars,
+            ref=None,
+            tokens_after=item.tokens,
+            ttl=rule.ttl,
+            is_below=shortfall is not None and action == "keep",
+        )
+
+    def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
+        for is_kept, reason in (
+            (item.is_stored, "a placeholder already"),
+            (item.is_error, "errors stay in view"),
+            (item.is_pinned, "pinned"),
+            (item.is_pending, "not finished yet"),
+            (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
+            (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),
+            (not rule.enabled, f"{item.item_type} is not offloaded by this policy"),
+        ):
+            if is_kept:
+                return reason
+        return None
+
+    def _judge(
+        self, rule: Rule, item: ItemFacts, kept: str | None, shortfall: str | None
+    ) -> tuple[Action, str]:
+        if kept is not None:
+            return "keep", kept
+        if item.was_stored:
+            return "offload", "left before, and stays away"
+        if shortfall is not None:
+            return "keep", shortfall
+        if item.answers < rule.after_turns:
+            return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
+        if item.newer < rule.keep_recent:
+            return "wait", f"one of the last {rule.keep_recent} of its tool"
+        return "offload", f"{item.tokens} tokens"
+
+    def _rule(self, item: ItemFacts) -> Rule:
+        if item.tool_name is not None and item.item_type == "tool_result":
+            for glob, rule in self.tools.items():
+                if _matches(item.tool_name, glob):
+                    return rule
+        return self.types.get(cast("ItemType", item.item_type), NEVER)
+
+
+def _matches_any(name: str | None, globs: Iterable[str]) -> bool:
+    return name is not None and any(_matches(name, glob) for glob in globs)
+
+
+def _matches(name: str, glob: str) -> bool:
+    return fnmatchcase(name.lower(), glob.lower())

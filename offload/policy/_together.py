@@ -1,0 +1,71 @@
+"""What leaves not by itself but with others: the budget of a turn, the sweep of a conversation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from offload.policy._facts import Decision
+from offload.policy._rules import Sweep
+
+# A placeholder's own words, and how many characters of a preview make a token.
+_WORDS_TOKENS, _CHARS_PER_TOKEN = 60, 3
+
+
+def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decision]:
+    """Return which results of one turn must leave for the rest to take at most `budget` tokens together.
+
+    The largest go first, of equals the earlier. Only tool results that are kept for their size alone count.
+
+    Args:
+        decisions: those on the items of the turn.
+        budget: tokens.
+
+    Returns:
+        The new decisions, by their place in `decisions`.
+    """
+    small = [i for i, d in enumerate(decisions) if d.is_below and d.item.item_type == "tool_result"]
+    total = sum(decisions[i].item.tokens for i in small)
+    reason = f"the turn's results take {total} tokens together, over {budget}"
+    leaving: dict[int, Decision] = {}
+    for i in sorted(small, key=lambda i: (-decisions[i].item.tokens, i)):
+        if total <= budget or _saving(decisions[i]) <= 0:
+            break
+        leaving[i] = _leaves(decisions[i], reason)
+        total -= decisions[i].item.tokens
+    return leaving
+
+
+def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: int) -> dict[int, Decision]:
+    """Return which items leave in a sweep of a conversation: the oldest first, none if it is not worth it.
+
+    Args:
+        decisions: those on the items that are still in view and could leave, oldest first.
+        tokens: what the whole conversation takes now.
+        sweep: when to sweep, and how far.
+        min_saving: tokens that each item must free.
+
+    Returns:
+        The new decisions, by their place in `decisions`.
+    """
+    if tokens <= sweep.trigger:
+        return {}
+    leaving: dict[int, Decision] = {}
+    freed = 0
+    for i, decision in enumerate(decisions):
+        if sweep.target_tokens is not None and tokens - freed <= sweep.target_tokens:
+            break
+        saving = _saving(decision)
+        if decision.item.newer >= sweep.keep_recent and saving >= max(1, min_saving):
+            leaving[i] = _leaves(decision, f"swept: {tokens} tokens in all, over {sweep.trigger}")
+            freed += saving
+    return leaving if freed >= sweep.clear_at_least else {}
+
+
+def _saving(decision: Decision) -> int:
+    preview = min(decision.item.chars, decision.preview_chars) // _CHARS_PER_TOKEN
+    return decision.item.tokens - preview - _WORDS_TOKENS
+
+
+def _leaves(decision: Decision, reason: str) -> Decision:
+    return replace(decision, action="offload", reason=reason, is_below=False)

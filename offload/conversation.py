@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,10 +11,10 @@ from offload.codec import SpooledContent
 from offload.errors import MessageError, OffloadError, StoreError
 from offload.history import Entry, History, Slot
 from offload.messages import Item, Scan, adapter_for, role_of
-from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, swept
 from offload.preview import head_tail
 from offload.record import Counts, decode_text, encode_text
-from offload.results import OffloadResult
+from offload.results import CacheReport, OffloadResult
 from offload.session import Placed
 from offload.sink import Taken
 from offload.tokens import TokenCounter
@@ -50,10 +50,13 @@ class Conversation:
         self._count_tokens = count_tokens
         self._on_error = on_error
         self._history = History()
+        self._pinned: frozenset[str] = frozenset()
+        self._is_begun = False
 
-    def offload(self, messages: Sequence[Any]) -> OffloadResult:
+    def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         errors: list[OffloadError] = []
+        self._pinned = frozenset(pinned)
         try:
             return self._turn(messages, errors)
         except Exception as error:  # a part of the caller's own may raise anything
@@ -89,14 +92,19 @@ class Conversation:
         return Taken(self._fallback(whole, decision, outcome, []), error=outcome)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
+        history = self._history
         try:
-            for index in range(self._history.keep_common(messages), len(messages)):
+            known = history.keep_common(messages)
+            for index in range(known, len(messages)):
                 self._take_in(index, messages[index], errors)
+            self._recall(known)
             self._decide()
+            self._decide_together(known)
+            late = [slot for i, slot in history.open_slots if i < known and _leaves(slot)]
             self._replace(errors)
         finally:
-            self._history.watch()
-        return self._result(messages, errors)
+            history.watch()
+        return self._result(messages, errors, history.cache_report(known, late))
 
     def _offload_item(self, item: Item) -> Taken:
         decision = self._judged(item, self._facts(0, item))
@@ -135,6 +143,7 @@ class Conversation:
             is_error=item.is_error,
             is_stored=self._writer.knows(item.text),
             answers=0,
+            is_pinned=item.tool_use_id in self._pinned,
         )
 
     def _judged(self, item: Item, facts: ItemFacts) -> Decision:
@@ -144,16 +153,60 @@ class Conversation:
             return self._policy.decide(facts._replace(is_stored=True))
         return decision
 
+    def _recall(self, known: int) -> None:
+        """Find new items that left before, in another process or before a rollback: they stay away."""
+        history = self._history
+        if not self._is_begun and history.answers:
+            self._writer.look_up_session()
+        self._is_begun = True
+        for entry in history.entries[known:]:
+            for slot in entry.slots:
+                may_leave = slot.decision.action == "wait" or slot.decision.is_below
+                facts = slot.decision.item
+                if (
+                    may_leave
+                    and facts.tokens >= self._policy.min_saving
+                    and self._writer.was_stored(slot.item)
+                ):
+                    history.decide(slot, self._policy.decide(facts._replace(was_stored=True)))
+
     def _decide(self) -> None:
         """Judge every open item; what is kept is closed, what waits stays open."""
         history = self._history
         still_open = []
         for index, slot in history.open_slots:
-            answers = history.answers - history.entries[index].answers
-            history.decide(slot, self._judged(slot.item, slot.decision.item._replace(answers=answers)))
-            if slot.decision.action != "keep":
+            is_pinned = slot.item.tool_use_id in self._pinned
+            facts = history.facts(index, slot)._replace(is_pinned=is_pinned)
+            history.decide(slot, self._judged(slot.item, facts))
+            if slot.decision.action != "keep" or is_pinned:
                 still_open.append((index, slot))
+            elif slot.decision.is_below:
+                history.small_slots.append((index, slot))
         history.open_slots = still_open
+
+    def _decide_together(self, known: int) -> None:
+        """Judge what may leave with others: by the budget of each turn with new messages, by a sweep."""
+        history, policy = self._history, self._policy
+        if policy.turn_budget_tokens is not None:
+            for answers in dict.fromkeys(entry.answers for entry in history.entries[known:]):
+                turn = [(i, s) for i, s in history.small_slots if history.entries[i].answers == answers]
+                self._open(turn, over_budget([s.decision for _, s in turn], policy.turn_budget_tokens))
+        if policy.sweep is not None:
+            waiting = [(i, s) for i, s in history.open_slots if s.decision.action == "wait"]
+            old = sorted([*history.small_slots, *waiting], key=lambda place: place[1].number)
+            now = [replace(s.decision, item=history.facts(i, s)) for i, s in old]
+            leaving = [s for _, s in history.open_slots if _leaves(s)]
+            tokens = history.tokens - history.tokens_freed - sum(s.decision.item.tokens for s in leaving)
+            self._open(old, swept(now, tokens, policy.sweep, policy.min_saving))
+
+    def _open(self, places: Sequence[tuple[int, Slot]], leaving: Mapping[int, Decision]) -> None:
+        """Take decisions over that items leave after all; `leaving` is by their place in `places`."""
+        history = self._history
+        for place, decision in leaving.items():
+            history.decide(places[place][1], decision)
+        opened = {id(places[place][1]) for place in leaving}
+        history.open_slots += [p for p in history.small_slots if id(p[1]) in opened]
+        history.small_slots = [p for p in history.small_slots if id(p[1]) not in opened]
 
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
@@ -213,7 +266,9 @@ class Conversation:
             return
         self._history.set_output(index, output)
 
-    def _result(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
+    def _result(
+        self, messages: Sequence[Any], errors: list[OffloadError], cache: CacheReport | None
+    ) -> OffloadResult:
         history = self._history
         replaced = history.replaced_slots()
         return OffloadResult(
@@ -221,10 +276,15 @@ class Conversation:
             records=[slot.info for slot in replaced if slot.info is not None],
             decisions=list(history.decisions),
             tokens_before=history.tokens,
-            tokens_after=history.tokens - sum(slot.tokens_freed for slot in replaced),
+            tokens_after=history.tokens - history.tokens_freed,
             chars_freed=sum(slot.chars_freed for slot in replaced),
             errors=errors,
+            cache=cache,
         )
+
+
+def _leaves(slot: Slot) -> bool:
+    return slot.decision.action == "offload" and not slot.is_replaced
 
 
 def _wanted(item: Item, decision: Decision) -> Wanted:

@@ -7,13 +7,15 @@ and compares: the common beginning costs one comparison of two lists, only the r
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offload.messages import Item
-from offload.policy import Decision
+from offload.policy import Decision, ItemFacts
 from offload.record import RecordInfo
+from offload.results import CacheReport
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Slot:
         info: its record, once the text is a placeholder.
         is_settled: whether it is decided for good: replaced, or found not to pay.
         number: its place among all items of the history.
+        ordinal: its place among the items of its type and tool.
     """
 
     item: Item
@@ -35,6 +38,12 @@ class Slot:
     info: RecordInfo | None = None
     is_settled: bool = False
     number: int = -1
+    ordinal: int = -1
+
+    @property
+    def kind(self) -> tuple[str, str | None]:
+        """Its type and its tool: among the items of one kind the latest may stay in view."""
+        return self.item.item_type, self.item.tool_name
 
     @property
     def is_replaced(self) -> bool:
@@ -88,6 +97,7 @@ class History:
         entries: one per message.
         tool_names: the tool calls that were seen, id → tool name.
         open_slots: items that may still be replaced, with the index of their message.
+        small_slots: items that may be replaced only together with others, the same way.
         decisions: the decision on every item, in order.
         tokens: tokens of all texts as they were handed over.
     """
@@ -95,11 +105,13 @@ class History:
     entries: list[Entry] = field(default_factory=list)
     tool_names: dict[str, str] = field(default_factory=dict)
     open_slots: list[tuple[int, Slot]] = field(default_factory=list)
+    small_slots: list[tuple[int, Slot]] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
     tokens: int = 0
     _messages: list[Any] = field(default_factory=list)
     _replaced: list[int] = field(default_factory=list)
     _snapshots: dict[int, Any] = field(default_factory=dict)
+    _kinds: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
     @property
     def answers(self) -> int:
@@ -125,8 +137,17 @@ class History:
         self.tool_names.update(entry.calls)
         for slot in entry.slots:
             slot.number = len(self.decisions)
+            slot.ordinal = self._kinds[slot.kind]
+            self._kinds[slot.kind] += 1
             self.decisions.append(slot.decision)
             self.open_slots.append((index, slot))
+
+    def facts(self, index: int, slot: Slot) -> ItemFacts:
+        """Return the facts of an item of the entry at `index` as they are now."""
+        return slot.decision.item._replace(
+            answers=self.answers - self.entries[index].answers,
+            newer=self._kinds[slot.kind] - slot.ordinal - 1,
+        )
 
     def decide(self, slot: Slot, decision: Decision) -> None:
         """Note what became of an item."""
@@ -171,6 +192,25 @@ class History:
             out[i] = entry.output
         return out
 
+    @property
+    def tokens_freed(self) -> int:
+        """Tokens that all replacements free."""
+        return sum(slot.tokens_freed for slot in self.replaced_slots())
+
+    def cache_report(self, known: int, late: Sequence[Slot]) -> CacheReport | None:
+        """Return what it costs a provider's cache that items of the first `known` entries left just now.
+
+        None if none of `late`, which were to leave, did.
+        """
+        left = [slot for slot in late if slot.is_replaced]
+        if not left:
+            return None
+        numbers = {slot.number for slot in left}
+        first = next(i for i, e in enumerate(self.entries) if any(s.number in numbers for s in e.slots))
+        after = self.entries[first:known]
+        sent = sum(entry.tokens - sum(s.tokens_freed for s in entry.slots) for entry in after)
+        return CacheReport(sum(slot.tokens_freed for slot in left), sent)
+
     def replaced_slots(self) -> list[Slot]:
         """Return the items for which another text stands, in order."""
         return [slot for i in self._replaced for slot in self.entries[i].slots if slot.is_replaced]
@@ -185,12 +225,14 @@ class History:
 
     def _truncate(self, length: int) -> None:
         gone = self.entries[length:]
+        self._kinds.subtract(slot.kind for entry in gone for slot in entry.slots)
         self.tokens -= sum(entry.tokens for entry in gone)
         del self.decisions[len(self.decisions) - sum(len(entry.slots) for entry in gone) :]
         del self.entries[length:], self._messages[length:]
         # An id may come twice, under two names.
         self.tool_names = {k: v for entry in self.entries for k, v in entry.calls.items()}
         self.open_slots = [(i, s) for i, s in self.open_slots if i < length]
+        self.small_slots = [(i, s) for i, s in self.small_slots if i < length]
         self._replaced = [i for i in self._replaced if i < length]
         self._snapshots = {i: s for i, s in self._snapshots.items() if i < length}
 

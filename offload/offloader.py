@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -94,7 +94,7 @@ class Offloader:
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
 
-    def offload(self, messages: Sequence[Any]) -> OffloadResult:
+    def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
         Call it with the whole conversation before each request to the model. What was replaced once
@@ -103,6 +103,7 @@ class Offloader:
         Args:
             messages: the conversation, in Anthropic Messages or OpenAI chat format, as dicts or SDK
                 objects. Never changed.
+            pinned: ids of tool calls whose results stay in view; what left before stays away.
 
         Raises:
             MessageError: `messages` is no list; or, with `on_error="raise"`, one of them is malformed.
@@ -110,7 +111,7 @@ class Offloader:
         """
         given = _as_list(messages)
         with self._lock:
-            return self._conversation.offload(given)
+            return self._conversation.offload(given, pinned)
 
     def offload_text(
         self,
@@ -189,11 +190,11 @@ class Offloader:
         with self._lock:
             return self._restorer.restore(given)
 
-    async def aoffload(self, messages: Sequence[Any]) -> OffloadResult:
+    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Do what `offload` does, in a thread."""
         import asyncio  # noqa: PLC0415 # 28 ms that only async callers pay, who have it loaded
 
-        return await asyncio.to_thread(self.offload, messages)
+        return await asyncio.to_thread(self.offload, messages, pinned=pinned)
 
     async def arestore(self, messages: Sequence[Any]) -> list[Any]:
         """Do what `restore` does, in a thread."""

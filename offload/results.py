@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from offload.errors import OffloadError
 from offload.policy import Decision
 from offload.record import RecordInfo
+
+
+@dataclass(frozen=True, slots=True)
+class CacheReport:
+    """What it costs and brings that items left which the provider may have cached.
+
+    Attributes:
+        tokens_freed: tokens that every later request saves.
+        tokens_rewritten: tokens from the first changed message on that were sent before: they are to be
+            read and cached anew, once.
+    """
+
+    tokens_freed: int
+    tokens_rewritten: int
+
+    def turns_to_pay(self, cached: float = 0.1, uncached: float = 1.25) -> int:
+        """Return after how many requests the saving has paid for the change.
+
+        Args:
+            cached: price of a token that is read from the cache.
+            uncached: price of a token that is read and cached anew, in the same unit.
+        """
+        return ceil(self.tokens_rewritten * (uncached - cached) / max(1e-9, self.tokens_freed * cached))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +48,8 @@ class OffloadResult:
         errors: what failed in this call; the items concerned are unchanged and are tried again on the
             next call. After an error that no part of the library raised the messages are as they came,
             and the figures are 0.
+        cache: what it means for the provider's cache, where items left that had been sent before; else
+            None.
     """
 
     messages: list[Any]
@@ -33,6 +59,7 @@ class OffloadResult:
     tokens_after: int
     chars_freed: int
     errors: list[OffloadError]
+    cache: CacheReport | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import NamedTuple
 
 from offload.codec import Content, SpooledContent
@@ -18,7 +20,7 @@ from offload.errors import (
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
 from offload.preview import Preview, head_tail
-from offload.record import REF_LETTERS
+from offload.record import REF_LETTERS, draw_ref, encode_text
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
@@ -109,6 +111,20 @@ class ItemWriter:
         else:
             self._refused.add(hash(item.text))
         return is_ours
+
+    def look_up_session(self) -> None:
+        """Learn what the session holds, from one listing; a store that fails leaves it unknown."""
+        with suppress(OffloadError):
+            self._session.catalog.load()
+
+    def was_stored(self, item: Item) -> bool:
+        """Tell whether the session is known to hold a record of `item`. Asks the store nothing."""
+        catalog = self._session.catalog
+        if catalog.is_empty:
+            return False
+        digest = sha256(encode_text(item.text)).digest()
+        ref = draw_ref(self._session.name, item.item_type, item.tool_use_id, digest, item.form)
+        return bool(catalog.known(ref))
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
         """Yield the outcome for each wanted item, in order.

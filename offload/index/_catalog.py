@@ -73,6 +73,11 @@ class Catalog:
             for key in [key for key in self._keys_of.get(ref, ()) if key not in listed]:
                 self.drop(key)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record is known, without asking the store."""
+        return not self._entries
+
     def known(self, ref: str) -> list[RecordInfo]:
         """Return the entries of `ref` that are known without asking the store, in key order.
 

@@ -39,6 +39,8 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
 def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: int) -> dict[int, Decision]:
     """Return which items leave in a sweep of a conversation: the oldest first, none if it is not worth it.
 
+    What the model has not answered yet stays.
+
     Args:
         decisions: those on the items that are still in view and could leave, oldest first.
         tokens: what the whole conversation takes now.
@@ -56,7 +58,8 @@ def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: 
         if sweep.target_tokens is not None and tokens - freed <= sweep.target_tokens:
             break
         saving = _saving(decision)
-        if decision.item.newer >= sweep.keep_recent and saving >= max(1, min_saving):
+        is_old = decision.item.answers > 0 and decision.item.newer >= sweep.keep_recent
+        if is_old and saving >= max(1, min_saving):
             leaving[i] = _leaves(decision, f"swept: {tokens} tokens in all, over {sweep.trigger}")
             freed += saving
     return leaving if freed >= sweep.clear_at_least else {}

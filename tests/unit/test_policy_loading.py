@@ -1,0 +1,169 @@
+"""Policies from presets, files and variables; every wrong value is named with its path."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import OffloadPolicy, PolicyError, Rule
+from offload.policy import ItemFacts
+
+TOML = """
+min_saving = 200
+exclude_tools = ["TodoRead"]
+[types.tool_result]
+min_tokens = 3000
+ttl = "7d"
+[tools.Bash]
+min_bytes = 5120
+[sweep]
+trigger_tokens = 100000
+[retention]
+store_bytes = 1000000
+grace = "2h"
+"""
+MEANT = OffloadPolicy(
+    min_saving=200,
+    exclude_tools=("TodoRead",),
+    types={"tool_result": Rule(min_tokens=3000, ttl="7d")},
+    tools={"Bash": Rule(min_bytes=5120)},
+    sweep={"trigger_tokens": 100_000},
+    retention={"store_bytes": 1_000_000, "grace": "2h"},
+)
+YAML = json.dumps(
+    {
+        "min_saving": 200,
+        "exclude_tools": ["TodoRead"],
+        "types": {"tool_result": {"min_tokens": 3000, "ttl": "7d"}},
+        "tools": {"Bash": {"min_bytes": 5120}},
+        "sweep": {"trigger_tokens": 100_000},
+        "retention": {"store_bytes": 1_000_000, "grace": "2h"},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("p.toml", TOML), ("p.yaml", YAML), ("p.yml", YAML), ("p.json", YAML)]
+)
+def test_a_file_of_any_kind_describes_the_same_policy(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / name).write_text(said)
+
+    assert OffloadPolicy.load(tmp_path / name) == MEANT
+
+
+def test_a_pyproject_holds_a_policy_in_its_own_table(tmp_path: Path) -> None:
+    nested = TOML.replace("[", "[tool.offload.policy.").replace('= [tool.offload.policy."', '= ["')
+    (tmp_path / "pyproject.toml").write_text("[tool.offload.policy]\n" + nested)
+
+    assert OffloadPolicy.load(tmp_path / "pyproject.toml") == MEANT
+
+
+def test_variables_name_a_preset_and_change_single_fields_of_it() -> None:
+    environ = {
+        "OFFLOAD_POLICY": "archive",
+        "OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS": "300",
+        "OFFLOAD_POLICY__EXCLUDE_TOOLS": '["a", "b"]',
+        "OFFLOAD_POLICY__RETENTION__GRACE": "2h",
+        "OTHER": "x",
+    }
+    policy, preset = OffloadPolicy.from_env(environ), OffloadPolicy.preset("archive")
+
+    assert policy.types["tool_result"].min_tokens == 300
+    assert policy.types["tool_result"].preview_chars == preset.types["tool_result"].preview_chars
+    assert policy.types["user_message"] == preset.types["user_message"]
+    assert policy.exclude_tools == ("a", "b")
+    assert policy.retention.grace == 7200
+
+
+def test_without_variables_it_is_the_default_which_has_a_name() -> None:
+    assert OffloadPolicy.from_env({}) == OffloadPolicy() == OffloadPolicy.preset("balanced")
+
+
+def test_a_variable_may_name_a_file(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(TOML)
+
+    assert OffloadPolicy.from_env({"OFFLOAD_POLICY": str(tmp_path / "p.toml")}) == MEANT
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"),
+    [
+        ({"OFFLOAD_POLICY": "lazy"}, ["balanced, aggressive, archive", "'lazy'"]),
+        ({"OFFLOAD_POLICY": "none.toml"}, ["none.toml cannot be read"]),
+        ({"OFFLOAD_POLICY": "p.txt"}, ["p.txt", ".toml"]),
+        ({"OFFLOAD_POLICY__MIN_SAVING": "much"}, ["OffloadPolicy.min_saving", "'much'"]),
+        ({"OFFLOAD_POLICY__MIN_SAVING__X": "1"}, ["OffloadPolicy.min_saving"]),
+        ({"OFFLOAD_POLICY__A": "1", "OFFLOAD_POLICY__A__B": "2"}, ["OFFLOAD_POLICY__A__B", "no fields"]),
+        ({"OFFLOAD_POLICY__SWEEP__KEEP": "1"}, ["sweep.keep", "no such field", "keep_recent"]),
+        ({"OFFLOAD_POLICY__SWEEP__KEEP_RECENT": "1"}, ["OffloadPolicy.sweep", "trigger_tokens"]),
+        ({"OFFLOAD_POLICY__TURN_BUDGET_TOKENS": "0"}, ["turn_budget_tokens", "greater than 0"]),
+    ],
+)
+def test_a_wrong_value_is_named_by_its_place(environ: dict[str, str], named: list[str]) -> None:
+    with pytest.raises(PolicyError) as caught:
+        OffloadPolicy.from_env(environ)
+    for part in named:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("said", ["[", "5", '"a"', "a: [", ""])
+def test_a_file_that_holds_no_fields_is_refused_by_name(tmp_path: Path, said: str) -> None:
+    for name in ("p.toml", "p.yaml", "p.json"):
+        (tmp_path / name).write_text(said)
+        if name == "p.toml" and said == "":
+            continue  # An empty TOML file is an empty table.
+        with pytest.raises(PolicyError, match=name):
+            OffloadPolicy.load(tmp_path / name)
+
+
+def facts(**fields: Any) -> ItemFacts:
+    return ItemFacts(
+        **{
+            "message": 0,
+            "block": None,
+            "item_type": "tool_result",
+            "tool_name": "Bash",
+            "tool_use_id": "c",
+            "chars": 4000,
+            "bytes": None,
+            "tokens": 1200,
+            "is_error": False,
+            "is_stored": False,
+            "answers": 5,
+            **fields,
+        }
+    )
+
+
+def test_presets_differ_in_what_they_keep() -> None:
+    actions = {
+        name: OffloadPolicy.preset(name).decide(facts()).action
+        for name in ("balanced", "aggressive", "archive")
+    }
+    assert actions == {"balanced": "keep", "aggressive": "offload", "archive": "offload"}
+    said = facts(item_type="assistant_message", tool_name=None)
+    assert OffloadPolicy.preset("archive").decide(said).action == "offload"
+    assert OffloadPolicy.preset("aggressive").decide(said).action == "keep"
+
+
+@pytest.mark.parametrize("name", ["balanced", "aggressive"])
+def test_what_a_reader_read_is_seen_once_whatever_the_preset(name: Any) -> None:
+    policy = OffloadPolicy.preset(name)
+    assert policy.decide(facts(tool_name="read_file", answers=0, tokens=9000)).action == "wait"
+    assert policy.decide(facts(tool_name="read_file", answers=1, tokens=9000)).action == "offload"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"is_pinned": True}, "pinned"),
+        ({"is_pending": True}, "not finished yet"),
+        ({"is_pinned": True, "was_stored": True}, "pinned"),
+    ],
+)
+def test_what_is_pinned_or_pending_stays_whatever_its_size(fields: dict[str, bool], reason: str) -> None:
+    decision = OffloadPolicy().decide(facts(tokens=10**6, **fields))
+    assert (decision.action, decision.reason) == ("keep", reason)

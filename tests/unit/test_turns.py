@@ -1,0 +1,228 @@
+"""What becomes of items over several turns: budgets, the latest of a tool, sweeps, and what left before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.policy import Sweep
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+Messages = list[dict[str, Any]]
+
+
+def text(name: str, lines: int = 300) -> str:
+    return "".join(f"{name} line {n} of a result that is long\n" for n in range(lines))
+
+
+def turn(*results: tuple[str, str, str]) -> Messages:
+    """Return a call of tools and their results: (tool, call id, text) each."""
+    calls = [{"type": "tool_use", "id": call, "name": tool, "input": {}} for tool, call, _ in results]
+    blocks = [{"type": "tool_result", "tool_use_id": call, "content": said} for _, call, said in results]
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": blocks}]
+
+
+def answer(said: str = "I see.") -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": said}]}
+
+
+def left(messages: Messages) -> set[str]:
+    """Return the call ids whose results stand as placeholders."""
+    return {
+        block["tool_use_id"]
+        for message in messages
+        for block in message["content"]
+        if block.get("type") == "tool_result" and block["content"].startswith("[Offloaded:")
+    }
+
+
+HIGH = {"tool_result": Rule(min_tokens=100_000)}
+
+
+# The budget of a turn
+
+
+def test_of_many_middling_results_the_largest_leave_until_the_rest_fit_the_budget(tmp_path: Path) -> None:
+    sizes = {"a": 300, "b": 500, "c": 400, "d": 200}
+    messages = turn(*(("Bash", name, text(name, lines)) for name, lines in sizes.items()))
+    off = Offloader(tmp_path, policy=OffloadPolicy(types=HIGH, turn_budget_tokens=8000))
+
+    out = off.offload(messages)
+
+    assert left(out.messages) == {"b", "c"}
+    kept = sum(d.item.tokens for d in out.decisions if d.item.tool_use_id in {"a", "d"} and d.is_below)
+    assert 0 < kept <= 8000
+    reasons = {d.reason for d in out.decisions if d.ref is not None}
+    assert all("take" in r and "over 8000" in r for r in reasons)
+    assert off.restore(out.messages) == messages
+
+
+def test_the_results_of_two_turns_do_not_add_up(tmp_path: Path) -> None:
+    messages = [*turn(("Bash", "a", text("a"))), *turn(("Bash", "b", text("b")))]
+
+    out = Offloader(tmp_path, policy=OffloadPolicy(types=HIGH, turn_budget_tokens=6000)).offload(messages)
+
+    assert left(out.messages) == set()
+
+
+def test_a_budget_acts_alike_whether_turns_come_one_by_one_or_all_at_once(tmp_path: Path) -> None:
+    first = turn(*(("Bash", f"a{n}", text(f"a{n}", 200 + n)) for n in range(5)))
+    second = turn(*(("Bash", f"b{n}", text(f"b{n}", 200 + n)) for n in range(5)))
+    policy = OffloadPolicy(types=HIGH, turn_budget_tokens=9000)
+    growing = Offloader(tmp_path / "a", session="s", policy=policy)
+
+    growing.offload(first)
+    step_by_step = growing.offload([*first, *second])
+    at_once = Offloader(tmp_path / "b", session="s", policy=policy).offload([*first, *second])
+
+    assert step_by_step.messages == at_once.messages
+    assert len(left(at_once.messages)) >= 2
+
+
+# The latest of a tool
+
+
+def test_the_latest_results_of_a_tool_stay_and_older_ones_leave(tmp_path: Path) -> None:
+    policy = OffloadPolicy(tools={"Browser": Rule(min_tokens=100, keep_recent=2)})
+    off = Offloader(tmp_path, policy=policy)
+    messages: Messages = []
+    seen = []
+    for n in range(4):
+        messages += turn(("Browser", f"p{n}", text(f"p{n}")))
+        seen.append(left(off.offload(messages).messages))
+
+    assert seen == [set(), set(), {"p0"}, {"p0", "p1"}]
+
+
+def test_other_tools_do_not_push_a_result_out(tmp_path: Path) -> None:
+    policy = OffloadPolicy(tools={"Browser": Rule(min_tokens=100, keep_recent=1)}, types=HIGH)
+    messages = [*turn(("Browser", "p", text("p"))), *turn(("Bash", "b", text("b")), ("Bash", "c", text("c")))]
+
+    assert left(Offloader(tmp_path, policy=policy).offload(messages).messages) == set()
+
+
+# A sweep
+
+
+def swept_policy(**fields: Any) -> OffloadPolicy:
+    return OffloadPolicy(types=HIGH, sweep=Sweep(**{"trigger_tokens": 20_000, "keep_recent": 1, **fields}))
+
+
+def conversation(turns: int) -> Messages:
+    return [m for n in range(turns) for m in (*turn(("Bash", f"c{n}", text(f"c{n}"))), answer())]
+
+
+def test_nothing_is_swept_until_the_conversation_is_too_long(tmp_path: Path) -> None:
+    out = Offloader(tmp_path, policy=swept_policy()).offload(conversation(3))
+
+    assert left(out.messages) == set()
+    assert out.cache is None
+
+
+def test_a_sweep_takes_all_that_is_old_at_once_and_what_left_stays_away(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, policy=swept_policy())
+    messages = conversation(6)
+
+    out = off.offload(messages)
+    later = off.offload([*messages, *conversation(1)])
+
+    assert left(out.messages) == {f"c{n}" for n in range(5)}
+    assert later.messages[: len(messages)] == out.messages
+    assert off.restore(out.messages) == messages
+
+
+def test_a_sweep_ends_where_the_conversation_is_short_enough(tmp_path: Path) -> None:
+    out = Offloader(tmp_path, policy=swept_policy(target_tokens=18_000)).offload(conversation(6))
+
+    gone = left(out.messages)
+    assert gone
+    assert gone == {f"c{n}" for n in range(len(gone))}
+    assert out.tokens_after <= 18_000
+
+
+def test_a_sweep_that_would_free_too_little_is_not_made(tmp_path: Path) -> None:
+    out = Offloader(tmp_path, policy=swept_policy(clear_at_least=100_000)).offload(conversation(6))
+
+    assert left(out.messages) == set()
+
+
+def test_what_the_model_has_not_answered_yet_is_not_swept(tmp_path: Path) -> None:
+    messages = turn(*(("Bash", f"c{n}", text(f"c{n}")) for n in range(8)))
+
+    assert left(Offloader(tmp_path, policy=swept_policy()).offload(messages).messages) == set()
+
+
+def test_a_trigger_may_be_a_part_of_the_context_window() -> None:
+    assert Sweep(trigger_fraction=0.5, context_tokens=40_000).trigger == 20_000
+
+
+def test_what_a_change_of_cached_text_costs_is_told(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, policy=swept_policy())
+    messages = conversation(6)
+    assert off.offload(messages[:9]).cache is None
+
+    out = off.offload(messages)
+
+    assert out.cache is not None
+    assert out.cache.tokens_freed > 5000
+    assert 0 < out.cache.tokens_rewritten < out.tokens_before
+    assert out.cache.turns_to_pay(cached=0.1, uncached=1.25) >= 1
+    assert off.offload(messages).cache is None
+
+
+# What left before
+
+
+def test_what_was_swept_stays_away_in_a_new_process_that_gets_the_originals(tmp_path: Path) -> None:
+    messages = conversation(6)
+    first = Offloader(tmp_path, session="s", policy=swept_policy()).offload(messages)
+
+    again = Offloader(tmp_path, session="s", policy=swept_policy(trigger_tokens=10**6)).offload(messages)
+
+    assert again.messages == first.messages
+
+
+def test_a_result_that_was_seen_and_left_stays_away_though_the_answer_is_taken_back(tmp_path: Path) -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=1)})
+    asked = turn(("Read", "r", text("r")))
+    first = Offloader(tmp_path, session="s", policy=policy)
+    assert left(first.offload([*asked, answer()]).messages) == {"r"}
+
+    for off in (first, Offloader(tmp_path, session="s", policy=policy)):
+        assert left(off.offload(asked).messages) == {"r"}
+
+
+def test_a_new_conversation_asks_the_store_for_nothing_that_it_held_before() -> None:
+    store = FaultyStore(MemoryStore(), nth=10**6)
+
+    Offloader(store, session="s").offload([{"role": "user", "content": "hello"}])
+
+    assert store.operations == 0
+
+
+@pytest.mark.parametrize("verb", ["keys", None])
+def test_a_store_that_cannot_be_listed_leaves_what_was_kept(verb: Any) -> None:
+    inner = MemoryStore()
+    messages = conversation(6)
+    Offloader(inner, session="s", policy=swept_policy()).offload(messages)
+
+    broken = FaultyStore(inner, verb=verb, is_lasting=True)
+    out = Offloader(broken, session="s", policy=swept_policy(trigger_tokens=10**6)).offload(messages)
+
+    assert out.messages == messages
+
+
+# Pins
+
+
+def test_a_pinned_result_stays_in_view_until_it_is_not_pinned_any_more(tmp_path: Path) -> None:
+    messages = turn(("Bash", "a", text("a", 900)), ("Bash", "b", text("b", 900)))
+    off = Offloader(tmp_path)
+
+    assert left(off.offload(messages, pinned={"a"}).messages) == {"b"}
+    assert left(off.offload(messages, pinned=["a"]).messages) == {"b"}
+    assert left(off.offload(messages).messages) == {"a", "b"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-_BENCHMARKS = ("import", "local", "turn", "read", "sink", "catalog", "s3", "savings")
+_BENCHMARKS = ("import", "local", "turn", "read", "sink", "catalog", "s3", "savings", "preview")
 
 
 def main() -> int:

@@ -20,6 +20,9 @@ from offload.sink import Taken
 from offload.tokens import TokenCounter
 from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
+# How much of a text is kept to know what was asked for.
+_SAID_CHARS = 4_000
+
 OnError = Literal["keep", "raise", "truncate"]
 
 _log = logging.getLogger("offload")
@@ -121,14 +124,15 @@ class Conversation:
         """Add a message to the history; one that is malformed has no items and is reported once."""
         history = self._history
         try:
-            is_answer = role_of(message, f"messages[{index}]") == "assistant"
+            role = role_of(message, f"messages[{index}]")
             scan = adapter_for(message).scan(message, f"messages[{index}]", history.tool_names)
         except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
             self._report(_malformed(error, index), errors)
-            is_answer, scan = False, Scan()
+            role, scan = "", Scan()
         slots = [Slot(item, self._policy.decide(self._facts(index, item)), item.text) for item in scan.items]
         fixed = sum(self._count_tokens(text) for text in scan.texts)
-        history.add(Entry(message, slots, fixed, scan.calls, history.answers + is_answer))
+        answers = history.answers + (role == "assistant")
+        history.add(Entry(message, slots, fixed, scan.calls, answers, _said(history, role, scan)))
 
     def _facts(self, index: int, item: Item) -> ItemFacts:
         return ItemFacts(
@@ -212,7 +216,7 @@ class Conversation:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
-        wanted = [_wanted(slot.item, slot.decision) for _, slot in due]
+        wanted = [_wanted(slot.item, slot.decision, history.asked(i)) for i, slot in due]
         try:
             for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
                 self._apply(slot, outcome, errors)
@@ -287,8 +291,14 @@ def _leaves(slot: Slot) -> bool:
     return slot.decision.action == "offload" and not slot.is_replaced
 
 
-def _wanted(item: Item, decision: Decision) -> Wanted:
-    return Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl)
+def _wanted(item: Item, decision: Decision, asked: str = "") -> Wanted:
+    return Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl, asked)
+
+
+def _said(history: History, role: str, scan: Scan) -> Mapping[str, str]:
+    texts = [*scan.texts, *(item.text for item in scan.items if item.item_type != "tool_result")]
+    said = "\n".join(text[:_SAID_CHARS] for text in texts)[:_SAID_CHARS]
+    return {**history.said, role: said} if said else history.said
 
 
 def _long_facts(item: Item, counts: Counts) -> ItemFacts:

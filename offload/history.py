@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +71,7 @@ class Entry:
         fixed_tokens: tokens of its texts that are no items.
         calls: the tool calls that it makes, id → tool name.
         answers: assistant messages up to and with this one.
+        said: role → how its last text up to and with this message begins, a call's arguments included.
         output: the message with its items replaced, as the caller got it; None while nothing in it is.
         rendered: the output as it was made.
     """
@@ -80,6 +81,7 @@ class Entry:
     fixed_tokens: int
     calls: dict[str, str]
     answers: int
+    said: Mapping[str, str] = field(default_factory=dict)
     output: Any = None
     rendered: Any = None
 
@@ -117,6 +119,19 @@ class History:
     def answers(self) -> int:
         """Assistant messages in the history."""
         return self.entries[-1].answers if self.entries else 0
+
+    @property
+    def said(self) -> Mapping[str, str]:
+        """Role → how the last text of that role in the history begins."""
+        return self.entries[-1].said if self.entries else {}
+
+    def asked(self, index: int) -> str:
+        """Return what the message at `index` answers: the last call and the last user text before it.
+
+        It depends on nothing that comes later, so a preview made of it is the same in every turn.
+        """
+        said = self.entries[index - 1].said if index else {}
+        return "\n".join(said.get(role, "") for role in ("assistant", "user"))
 
     def keep_common(self, messages: Sequence[Any]) -> int:
         """Forget what does not stand at the beginning of `messages`; return how many entries are kept.

@@ -19,7 +19,7 @@ from offload.errors import (
 )
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-from offload.preview import Preview, head_tail
+from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import REF_LETTERS, draw_ref, encode_text
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
@@ -28,8 +28,6 @@ from offload.tokens import TokenCounter
 # Contents that are encoded and in flight at once.
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
-# Of each end of a long text; no rule allows a longer preview.
-_END_CHARS = 64 * 1024
 _SOME_REF = "x" * REF_LETTERS
 
 
@@ -41,12 +39,14 @@ class Wanted(NamedTuple):
         tokens: its tokens.
         preview_chars: how much of it the placeholder may show.
         ttl: for how many seconds its record is kept at least; None for good.
+        asked: what it answers, for the preview; see `History.asked`.
     """
 
     item: Item
     tokens: int
     preview_chars: int
     ttl: int | None
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class ItemWriter:
         if identity in self._placed:
             return self._placed[identity]
         text = content.text
-        ends = text.text(0, _END_CHARS) + text.text(text.chars - _END_CHARS, text.chars)
-        preview = head_tail(ends, want.preview_chars, left_out=text.chars - len(ends))
+        ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
+        preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
         [outcome] = self._session.write([self._draft(want, content, preview)])
         if isinstance(outcome, Placed):
             self._remember(identity, outcome)
@@ -171,7 +171,7 @@ class ItemWriter:
         identity = _identify(item, counts.sha256)
         if identity in self._placed:
             return identity, self._placed[identity]
-        draft = self._draft(want, content, head_tail(item.text, want.preview_chars))
+        draft = self._draft(want, content, preview_of(item.text, want.preview_chars, asked=want.asked))
         placeholder = draft.render(_SOME_REF)
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:

@@ -1,5 +1,7 @@
 """Previews: what of an item stays in view. Pure functions of a text and a budget of characters."""
 
 from offload.preview._head_tail import Preview, head_tail
+from offload.preview._salient import preview_of
+from offload.preview._view import END_CHARS
 
-__all__ = ["Preview", "head_tail"]
+__all__ = ["END_CHARS", "Preview", "head_tail", "preview_of"]

@@ -7,7 +7,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload.preview import head_tail
+from offload.preview import head_tail, preview_of
 
 many = settings(max_examples=400, deadline=None)
 
@@ -56,3 +56,61 @@ def test_what_stands_after_the_gap_is_the_end_and_the_gap_says_how_much_is_missi
     tail = shown[head_chars + gap.end() :]
     assert text.endswith(tail)
     assert head_chars + int(gap[1]) + len(tail) == len(text)
+
+
+salient_texts = texts | st.lists(
+    st.sampled_from(
+        [
+            "def foo_bar(a, b):",
+            "    return self.value.other",
+            "ERROR: it failed in src/main.py:12",
+            '{"id": 1, "name": "a_b"}',
+            "diff --git a/x.py b/x.py",
+            "# Heading",
+            "",
+            "word " * 80,
+            "x" * 700,
+            "  12\tnumbered_line",
+            "\ud800\udc00 e\u0301 \u200d",
+        ]
+    ),
+    max_size=300,
+).map("\n".join)
+questions = st.sampled_from(["", "foo_bar", '{"path": "src/main.py"}']) | st.text(max_size=50)
+
+
+@many
+@given(salient_texts, st.integers(200, 3000), questions)
+def test_a_salient_preview_keeps_to_its_budget_and_is_the_same_each_time(
+    text: str, budget: int, asked: str
+) -> None:
+    preview = preview_of(text, budget, asked=asked)
+    assert len(preview.text) <= budget
+    assert preview == preview_of(text, budget, asked=asked)
+
+
+@many
+@given(salient_texts, st.integers(200, 3000), questions)
+def test_no_letter_is_missing_as_far_as_a_salient_preview_says_that_it_reads(
+    text: str, budget: int, asked: str
+) -> None:
+    preview = preview_of(text, budget, asked=asked)
+    if "\x1b" in text or preview == head_tail(text, budget):
+        return
+    assert 0 <= preview.head_chars <= len(text)
+    shown = re.sub(r"^(?:\d+|@\d+) ", "", preview.text.split("\n", 1)[1], flags=re.MULTILINE)
+    no_letters = re.compile(r"[\W\d]+")
+    assert no_letters.sub("", shown).startswith(no_letters.sub("", text[: preview.head_chars]))
+
+
+@many
+@given(salient_texts, st.integers(200, 3000), questions)
+def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
+    text: str, budget: int, asked: str
+) -> None:
+    preview = preview_of(text, budget, asked=asked)
+    if preview == head_tail(text, budget):
+        return
+    first, *rest = preview.text.split("\n")
+    assert first.startswith("[")
+    assert all(re.match(r"(?:\d+|@\d+) |\[also in it: ", line) for line in rest)

@@ -1,0 +1,52 @@
+"""The shape of a JSON text: its keys and lengths."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_PARSED_CHARS = 64 * 1024
+_DEPTH = 3
+_MAX_KEYS = 12
+_KEY_CHARS = 40
+
+
+def sketch(text: str, max_chars: int) -> str:
+    """Return the shape of a JSON text in at most `max_chars` characters, "" where it cannot be told.
+
+    Of a list that is too long to be parsed it is that of the first item.
+    """
+    try:
+        prefix, value = ("", json.loads(text)) if len(text) <= _PARSED_CHARS else _first_item(text)
+    except (ValueError, RecursionError):
+        return ""
+    shapes = (prefix + _shape(value, depth) for depth in range(_DEPTH, -1, -1))
+    return next((shape for shape in shapes if len(shape) <= max_chars), "")
+
+
+def _first_item(text: str) -> tuple[str, Any]:
+    head = text[:_PARSED_CHARS].lstrip()
+    if not head.startswith("["):
+        raise ValueError
+    return "list, the first item ", json.JSONDecoder().raw_decode(head[1:].lstrip())[0]
+
+
+def _shape(value: Any, depth: int) -> str:
+    if isinstance(value, dict):
+        return _object(value, depth) if depth else f"object of {len(value)} keys"
+    if isinstance(value, list):
+        first = value[0] if value and depth else None
+        is_deep = isinstance(first, dict | list)
+        return f"list of {len(value)}" + (f", the first {_shape(first, depth - 1)}" if is_deep else "")
+    return "one value"
+
+
+def _object(value: dict[str, Any], depth: int) -> str:
+    shown = [_member(key, item, depth) for key, item in list(value.items())[:_MAX_KEYS]]
+    more = f", and {len(value) - _MAX_KEYS} more" if len(value) > _MAX_KEYS else ""
+    return f"{{{', '.join(shown)}{more}}}"
+
+
+def _member(key: str, item: Any, depth: int) -> str:
+    name = " ".join(key[:_KEY_CHARS].split())
+    return f"{name}: {_shape(item, depth - 1)}" if isinstance(item, dict | list) else name

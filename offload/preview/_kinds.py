@@ -1,0 +1,158 @@
+"""Kinds of content: how each is told from the others, and which of its lines carry its structure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from offload.preview._view import Line
+
+# Words of trouble as tools write them; searched for literally, since that is fast.
+TROUBLE = (
+    *("Error:", "ERROR", "error:", "error[", "--- FAIL", "FAILED", "FAIL\t", " failed", "failure", "Failure"),
+    *("Exception", "Traceback", "FATAL", "fatal", "panic:", "denied", "not found", "✗", "✖", "错误", "失败"),
+    *("exit code", "exit status", "exited with", "Exit code", "Warning:", "WARN ", "WARNING ", "warning:"),
+)
+
+
+class Kind(NamedTuple):
+    """A kind of content.
+
+    Attributes:
+        name: what the preview calls it.
+        evidence: tests of a line, and the share of the lines that must pass each for it to be of this kind.
+        marks: how lines of its structure begin, one group for each sort.
+        worths: what it is worth to show a line of each sort; a name is worth 1.
+        trouble: what it is worth to show a line with a word of trouble.
+        head: share of the characters that its first lines get.
+        tail: the same of its last ones.
+    """
+
+    name: str
+    evidence: tuple[tuple[Callable[[str], object], float], ...] = ()
+    marks: re.Pattern[str] | None = None
+    worths: tuple[float, ...] = ()
+    trouble: float = 0.0
+    head: float = 0.07
+    tail: float = 0.04
+
+    def fits(self, texts: Sequence[str]) -> bool:
+        """Tell whether the lines `texts` look like this kind."""
+        return all(
+            sum(1 for text in texts if test(text)) > share * len(texts) for test, share in self.evidence
+        )
+
+    def worth(self, line: str) -> float:
+        """Return what it is worth to show `line` for its place in the structure."""
+        match = self.marks.match(line) if self.marks else None
+        return self.worths[match.lastindex - 1] if match and match.lastindex else 0.0
+
+
+# What may stand before a definition: the line number of a `grep -n`, indentation, modifiers.
+_BEFORE = (
+    r"(?:\d+[:-])?\s*(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract"
+    r"|async|override|pub(?:\(\w+\))?|unsafe|inline|virtual|const)\s+)*"
+)
+_TYPE = r"(?:class|interface|struct|enum|trait|impl|module|defmodule|namespace|protocol|type|contract)\s+\w"
+_FUNCTION = (
+    r"(?:def|defp|defmacro|function|fn|func|fun|sub|proc)\s+[\w(]"
+    r"|(?:let|var|const)?\s*\w+\s*=\s*(?:async\s*)?(?:\(|function)"
+    r"|(?:test|it|describe|context|setup)\b\s*[(\"']"
+    r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]+\([^;]{0,120}\{$"
+)
+# It begins at the first column and has no word of its own for what it is.
+_C_FUNCTION = r"(?!else|return|if|for|while|switch)[A-Za-z_][\w *&:<>]{2,60}\([^;]{0,120}$"
+_STATEMENT = re.compile(
+    r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
+    r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|\w+ = |\} else|end$"
+    r"|@\w+|\}\)?[;,]?$|\w+\(\w)"
+)
+_STATEMENT_ENDS = (*"{};:,()[", " do", "end", "*/", "->", "=>")
+_CODE = Kind(
+    "code",
+    evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT.match, 0.1)),
+    marks=re.compile(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
+    worths=(2.0, 1.1, 0.8),
+)
+_DIFF = Kind(
+    "diff",
+    evidence=((re.compile(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: ").match, 0.01),),
+    marks=re.compile(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*\w)"),
+    worths=(3.0, 1.0, 0.5),
+)
+_LOGGED = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
+    r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]+::\S+ (?:PASSED|FAILED)"
+    r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
+    r"|\s*File \"[^\"]+\", line \d|\s+at [\w.<>$ ]+\(|[^\s:(]+[:(]\d+[,:]\d+\)?:? (?:error|warning)"
+)
+_LOG = Kind(
+    "log",
+    evidence=((_LOGGED.match, 0.12),),
+    marks=re.compile(
+        r"(=+ .*\b(?:passed|failed|error))"
+        r"|(\s*(?:\S+\s+)?\d+ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
+        r"|FAILED|--- FAIL)"
+        r"|(\s*File \"|\s+at \S+[ (]|E {2,}|>{1,2} )"
+    ),
+    worths=(6.0, 4.0, 1.5),
+    trouble=3.0,
+    tail=0.2,
+)
+_TROUBLED = _LOG._replace(evidence=((lambda text: any(word in text for word in TROUBLE), 0.05),))
+_MARKDOWN = Kind(
+    "Markdown",
+    evidence=(
+        (re.compile(r"#{1,6} \S").match, 0.01),
+        (re.compile(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)").match, 0.2),
+    ),
+    marks=re.compile(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
+    worths=(3.0, 1.5, 0.5),
+)
+_HTML = Kind(
+    "HTML",
+    evidence=((re.compile(r"\s*<[!/a-zA-Z]").match, 0.4),),
+    marks=re.compile(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
+    worths=(3.0, 0.3),
+)
+_PATHS = Kind("list of paths", evidence=((re.compile(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
+_TEXT = Kind("text", trouble=1.0, head=0.15, tail=0.1)
+_JSON = Kind("JSON")
+_NDJSON = Kind("lines of JSON")
+_TABLE = Kind("table", head=0.12)
+
+# The first that fits.
+_KINDS = (_DIFF, _HTML, _PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
+
+_JSON_START = re.compile(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
+_SNIFFED_HEAD = 120
+_SNIFFED_TAIL = 40
+_DELIMITERS = "\t|,;"
+_LEAST_ROWS = 4
+_EVEN_SHARE = 0.8
+
+
+def kind_of(lines: Sequence[Line]) -> Kind:
+    """Return the kind of content that `lines` look like, by the first and the last of them."""
+    sniffed = (*lines[:_SNIFFED_HEAD], *lines[_SNIFFED_HEAD:][-_SNIFFED_TAIL:])
+    texts = [line.text for line in sniffed]
+    if not texts:
+        return _TEXT
+    if _is_ndjson([line.text for line in sniffed if not line.is_continued]):
+        return _NDJSON
+    if _JSON_START.match(texts[0]) and texts[-1].endswith(("}", "]")):
+        return _JSON
+    return _TABLE if _is_table(texts) else next(kind for kind in _KINDS if kind.fits(texts))
+
+
+def _is_ndjson(texts: Sequence[str]) -> bool:
+    return len(texts) > 1 and all(text.startswith('{"') for text in texts)
+
+
+def _is_table(texts: Sequence[str]) -> bool:
+    """Tell whether a delimiter stands equally often, more than once, in most lines."""
+    if len(texts) < _LEAST_ROWS:
+        return False
+    counts = ([text.count(delimiter) for text in texts] for delimiter in _DELIMITERS)
+    return any(row[0] > 1 and row.count(row[0]) >= _EVEN_SHARE * len(row) for row in counts)

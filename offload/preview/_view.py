@@ -1,0 +1,266 @@
+"""What a preview looks at: a bounded part of a text, as lines with the numbers by which they are read."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+# Nothing is looked at that lies further than this from both ends.
+END_CHARS = 64 * 1024
+# Of a text up to this length every line is looked at; of a longer one its two ends and samples between.
+_WHOLE_CHARS = 24 * 1024
+_HEAD_CHARS = 12 * 1024
+_TAIL_CHARS = 4 * 1024
+_SAMPLES = 4
+_SAMPLE_CHARS = 2 * 1024
+_HITS_PER_WORD = 3
+# A part begins and ends on a border of lines if there is one as near as this.
+_REACH = 400
+
+# A longer line is shown in pieces, each cut at a space if there is one near.
+_PIECE_CHARS = 170
+_CUT_BACK = 40
+_CUT_AFTER = (" ", ",", ";", "。", "\N{FULLWIDTH COMMA}")
+# The items of a JSON are kept whole where they are short.
+_BETWEEN_ITEMS = ("}, {", "},{")
+_ITEM_BACK = 120
+_MAX_CLUSTER = 8
+_INDENT_STEP = 4
+_MAX_INDENT = 3
+_UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+
+# A number that a tool wrote before a line, as `cat -n` does.
+_GUTTER = re.compile(r" {0,9}(\d{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
+_GUTTER_SAMPLE = 24
+_GUTTER_SHARE = 0.7
+
+
+class Line(NamedTuple):
+    """A line that may be shown, or a piece of a long one.
+
+    Attributes:
+        label: its number, from 1; `@` and an offset in characters where it has none, or it is not known.
+        start: where it begins in what the view was made of.
+        end: where it ends there.
+        text: what is shown of it.
+        is_opening: whether it begins a paragraph: the first line, or one after an empty line.
+        is_continued: whether it is a piece of a line that begins before it.
+        cost: characters that it takes to show it.
+    """
+
+    label: str
+    start: int
+    end: int
+    text: str
+    is_opening: bool
+    is_continued: bool
+    cost: int
+
+
+class View:
+    """The part of a text that is looked at.
+
+    Args:
+        text: the whole text, or its two ends of `END_CHARS` each.
+        wanted: words of which the first and the last in all of `text` are looked at.
+        left_out: how many characters stand between the two ends.
+
+    Attributes:
+        lines: the lines that are not empty, in order.
+        unbroken: how many of them, from the first, follow one another in the text.
+        shift: what is to be added to a line's number for the number that the text gives it itself, 0 where
+            it numbers no lines. Those numbers are not part of the lines.
+    """
+
+    def __init__(self, text: str, wanted: Sequence[str] = (), left_out: int = 0) -> None:
+        parts = _parts(text, wanted, END_CHARS if left_out else len(text))
+        raw = [line for part in parts for line in _split(text, part)]
+        shift = _own_numbers(raw)
+        self.shift = shift or 0
+        self.lines = list(_pieces(text, raw, shift, left_out))
+        self.unbroken = sum(1 for line in self.lines if line.start < parts[0].end)
+
+    def places(self, word: str, at_most: int) -> list[int]:
+        """Return the indices of the lines with `word` in them, none if there are more than `at_most`."""
+        found: list[int] = []
+        at = self._joined.find(word)
+        while at >= 0:
+            found.append(bisect_right(self._starts, at) - 1)
+            if len(found) > at_most:
+                return []
+            at = self._joined.find(word, self._starts[found[-1] + 1])
+        return found
+
+    @cached_property
+    def _joined(self) -> str:
+        return "\n".join(line.text for line in self.lines)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(len(line.text) + 1 for line in self.lines)]
+
+
+class _Part(NamedTuple):
+    start: int
+    end: int
+    number: int | None
+
+
+class _Raw(NamedTuple):
+    start: int
+    number: int | None
+    text: str
+
+
+def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
+    """Return what to look at, in order and apart, with the number of the first line where it is known.
+
+    Nothing is known of the numbers behind `joint`, where the first end of a longer text meets the last.
+    """
+    if len(text) <= _WHOLE_CHARS:
+        return [_Part(0, len(text), 1)]
+    parts: list[_Part] = []
+    number, counted = 1, 0
+    for first, end in sorted(_on_borders(text, *span, joint) for span in _spans(text, wanted)):
+        start = max(first, parts[-1].end if parts else 0)
+        if start >= end:
+            continue
+        number, counted = number + text.count("\n", counted, start), start
+        parts.append(_Part(start, end, number if start < joint else None))
+    return parts
+
+
+def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+    yield 0, _HEAD_CHARS
+    between = len(text) - _HEAD_CHARS - _TAIL_CHARS
+    for n in range(1, _SAMPLES + 1):
+        start = _HEAD_CHARS + between * n // (_SAMPLES + 1)
+        yield start, start + _SAMPLE_CHARS
+    yield len(text) - _TAIL_CHARS, len(text)
+    for at in _hits(text, wanted):
+        yield at, at + 1
+
+
+def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
+    low, high = (0, joint) if start < joint else (joint, len(text))
+    begin = text.rfind("\n", max(low, start - _REACH), start) + 1 or start
+    last = min(high, end + _REACH)
+    border = text.find("\n", end, last)
+    return begin, last if border < 0 else border
+
+
+def _hits(text: str, words: Sequence[str]) -> Iterator[int]:
+    """Yield where the words stand first behind the head, and last before the tail."""
+    low = max(_HEAD_CHARS, len(text) - END_CHARS)
+    for word in words:
+        first, last = _HEAD_CHARS - 1, len(text) - _TAIL_CHARS
+        for _ in range(_HITS_PER_WORD):
+            first = text.find(word, first + 1, END_CHARS)
+            if first < 0:
+                break
+            yield first
+        for _ in range(_HITS_PER_WORD):
+            last = text.rfind(word, low, last)
+            if last < 0:
+                break
+            yield last
+
+
+def _split(text: str, part: _Part) -> Iterator[_Raw]:
+    start, number = part.start, part.number
+    for line in text[part.start : part.end].split("\n"):
+        yield _Raw(start, number, line)
+        start += len(line) + 1
+        number = None if number is None else number + 1
+
+
+def _own_numbers(raw: Sequence[_Raw]) -> int | None:
+    """Return how far the numbers that a tool wrote before the lines lie from ours, None if there are none."""
+    sample = [line for line in raw[:_GUTTER_SAMPLE] if line.number is not None]
+    found = ((_GUTTER.match(line.text), line.number) for line in sample)
+    shifts = [int(match[1]) - number for match, number in found if match and number]
+    common = max(shifts, key=shifts.count, default=None)
+    return common if shifts.count(common or 0) >= _GUTTER_SHARE * len(sample) else None
+
+
+def _pieces(text: str, raw: Sequence[_Raw], shift: int | None, left_out: int) -> Iterator[Line]:
+    is_opening = True
+    for line in raw:
+        body = line.text if shift is None else _without_number(line, shift)
+        bare = body.lstrip()
+        if not bare:
+            is_opening = True
+            continue
+        end = line.start + len(line.text)
+        indent = " " * min((len(body) - len(bare) + _INDENT_STEP - 1) // _INDENT_STEP, _MAX_INDENT)
+        is_start = text[line.start - 1 : line.start] in ("", "\n")
+        skipped = left_out if line.number is None else 0
+        label = str(line.number) if is_start and line.number is not None else f"@{line.start + skipped}"
+        begin = end - len(bare)
+        stop = _piece_end(text, begin, end)
+        shown = indent + text[begin:stop]
+        yield _shown(text, label, (line.start, stop), shown, is_opening=is_opening, is_continued=not is_start)
+        while stop < end:
+            begin, stop = stop, _piece_end(text, stop, end)
+            yield _shown(text, f"@{begin + skipped}", (begin, stop), text[begin:stop], is_continued=True)
+        is_opening = False
+
+
+def _without_number(line: _Raw, shift: int) -> str:
+    match = _GUTTER.match(line.text)
+    is_own = match and line.number is not None and int(match[1]) == line.number + shift
+    return line.text[match.end() :] if match and is_own else line.text
+
+
+def _shown(
+    text: str,
+    label: str,
+    span: tuple[int, int],
+    content: str,
+    *,
+    is_opening: bool = False,
+    is_continued: bool = False,
+) -> Line:
+    start, end = span
+    if not content.isprintable():
+        content = _UNSEEN.sub("", content)
+    shown = f"{_mark(text, start)}{content.rstrip()}{_mark(text, end)[::-1]}"
+    return Line(label, start, end, shown, is_opening, is_continued, len(label) + len(shown) + 2)
+
+
+def _mark(text: str, at: int) -> str:
+    """Return the mark of a cut: it stands close to a word that is cut itself, apart from a whole one."""
+    if at == 0 or text[at - 1] == "\n" or text[at : at + 1] in ("", "\n"):
+        return ""
+    return "… " if text[at - 1].isspace() else "…"
+
+
+def _piece_end(text: str, begin: int, end: int) -> int:
+    stop = begin + _PIECE_CHARS
+    if stop >= end:
+        return end
+    item = max(text.rfind(mark, stop - _ITEM_BACK, stop) for mark in _BETWEEN_ITEMS)
+    if item >= 0:
+        return text.index("{", item)
+    after = max(text.rfind(mark, stop - _CUT_BACK, stop) for mark in _CUT_AFTER)
+    return after + 1 if after >= 0 else _cluster_start(text, stop)
+
+
+def _cluster_start(text: str, at: int) -> int:
+    """Return where the character that `text[at]` is a part of begins, as far as that is cheap to see."""
+    for place in range(at, at - _MAX_CLUSTER, -1):
+        if not _continues(text[place]) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
+            return place
+    return at
+
+
+def _continues(char: str) -> bool:
+    """Tell whether `char` belongs to the one before it: an accent, a variation, the rest of a pair."""
+    is_modifier = "\ufe00" <= char <= "\ufe0f" or "\U0001f3fb" <= char <= "\U0001f3ff"
+    is_low_surrogate = "\udc00" <= char <= "\udfff"
+    return is_modifier or is_low_surrogate or char == "\u200d" or unicodedata.combining(char) > 0

@@ -1,0 +1,311 @@
+"""What a placeholder's preview shows of each kind of content, and how little of a long text it looks at."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any, Self
+
+import pytest
+
+from offload.preview import END_CHARS, head_tail, preview_of
+
+
+def lines_of(shown: str) -> dict[int, str]:
+    """Return the numbered lines of a preview: number → text."""
+    numbered = (re.match(r"(\d+) (.*)", line) for line in shown.split("\n")[1:])
+    return {int(match[1]): match[2].strip() for match in numbered if match}
+
+
+def source(functions: int = 60) -> str:
+    """Return code whose definitions have plain words for names; the names that are told are in the bodies."""
+    parts = [
+        f"def settle{chr(97 + n // 26)}{chr(97 + n % 26)}(first, second):\n"
+        f"    total_{n} = first.value_{n} + second\n    return total_{n}\n"
+        for n in range(functions)
+    ]
+    return (
+        "import json\n\n\n" + "".join(parts) + "class Ledger:\n    limit_of_all = 3\n    limit_of_one = 4\n"
+    )
+
+
+def log() -> str:
+    rows = [f"2026-01-02 10:00:{n % 60:02} INFO step {n} done" for n in range(700)]
+    rows[333] = "2026-01-02 10:05:33 ERROR cannot reach billing-db.internal:5432"
+    return "\n".join([*rows, "3 failed, 697 passed in 12.5s", "Exit code 3"])
+
+
+def test_every_shown_line_stands_in_the_text_under_its_number() -> None:
+    text = source()
+    original = text.split("\n")
+    shown = lines_of(preview_of(text, 1000).text)
+    assert len(shown) > 10
+    assert {n: original[n - 1].strip() for n in shown} == shown
+
+
+def test_lines_come_in_the_order_of_the_text_from_the_first_to_the_last() -> None:
+    text = source()
+    numbers = list(lines_of(preview_of(text, 1000).text))
+    assert numbers == sorted(numbers)
+    assert numbers[0] == 1
+    assert numbers[-1] == text.rstrip("\n").count("\n") + 1
+
+
+def test_code_is_shown_by_its_definitions() -> None:
+    shown = preview_of(source(), 1000).text
+    assert shown.startswith("[code; ")
+    definitions = [line for line in lines_of(shown).values() if line.startswith(("def ", "class "))]
+    assert "class Ledger:" in definitions
+    assert len(definitions) >= 5
+
+
+def test_names_that_no_shown_line_holds_are_listed_once() -> None:
+    shown = preview_of(source(), 1000).text
+    listed = re.search(r"\[also in it: (.*)\]$", shown)
+    assert listed
+    names = listed[1].split(", ")
+    assert all(name in source() for name in names)
+    assert not [name for name in names if any(name in line for line in lines_of(shown).values())]
+
+
+def test_a_log_is_shown_with_its_error_its_totals_and_its_exit_code() -> None:
+    shown = preview_of(log(), 600).text
+    assert shown.startswith("[log; ")
+    assert "334 2026-01-02 10:05:33 ERROR cannot reach billing-db.internal:5432" in shown
+    assert "3 failed, 697 passed in 12.5s" in shown
+    assert "702 Exit code 3" in shown
+
+
+def test_one_error_that_comes_a_hundred_times_does_not_crowd_out_another() -> None:
+    rows = [f"12:00:{n % 60:02} ERROR: timeout number {n}" for n in range(100)]
+    rows[50] = "12:00:50 ERROR: the disk is full"
+    shown = preview_of("\n".join(rows), 500).text
+    assert "ERROR: the disk is full" in shown
+
+
+def test_a_log_is_shown_with_several_of_its_last_lines() -> None:
+    text = "".join(f"12:00:{n % 60:02} INFO plain words {n}\n" for n in range(500))
+    assert {498, 499, 500} <= set(lines_of(preview_of(text, 600).text))
+
+
+def test_an_error_far_inside_a_long_log_is_found() -> None:
+    rows = [f"2026-01-02 10:00:00 INFO step {n} done" for n in range(200_000)]
+    rows[1_100] = "2026-01-02 10:00:01 FATAL: out of memory"
+    assert "1101 2026-01-02 10:00:01 FATAL: out of memory" in preview_of("\n".join(rows), 800).text
+
+
+def test_a_diff_is_shown_by_its_files_and_hunks() -> None:
+    files = [
+        f"diff --git a/src/part{n}.py b/src/part{n}.py\n--- a/src/part{n}.py\n+++ b/src/part{n}.py\n"
+        "@@ -1,9 +1,9 @@\n"
+        + "".join(f" context line of some length number {k}\n" for k in range(30))
+        + "-old\n+new\n"
+        for n in range(5)
+    ]
+    shown = preview_of("".join(files), 1000).text
+    assert shown.startswith("[diff; ")
+    assert all(f"+++ b/src/part{n}.py" in shown for n in range(3))
+
+
+def test_markdown_is_shown_by_its_headings() -> None:
+    filler = "".join(f"\n- call do_{{0}}_{n}, then end_{{0}}_{n}\n" for n in range(9))
+    text = "# Guide\n" + "".join(f"## Part {n} of it\n{filler.format(n)}" for n in "ABCDEFGH")
+    shown = preview_of(text, 600).text
+    assert shown.startswith("[Markdown; ")
+    assert all(f"## Part {n} of it" in shown for n in "ABCDEFGH")
+
+
+def test_json_is_shown_by_its_shape_and_its_first_and_last_item() -> None:
+    text = json.dumps([{"id": n, "owner": {"name": f"o{n}"}, "tags": ["a"]} for n in range(300)])
+    shown = preview_of(text, 1000).text
+    assert shown.startswith("[JSON: list of 300, the first {id, owner: {name}, tags: list of 1}; ")
+    assert '\n1 [{"id": 0, "owner": {"name": "o0"}' in shown
+    assert '{"id": 299, "owner": {"name": "o299"}, "tags": ["a"]}]' in shown
+
+
+def test_a_piece_of_json_never_looks_whole() -> None:
+    text = json.dumps([{"id": n, "name": f"n{n}"} for n in range(300)])
+    pieces = preview_of(text, 800).text.split("\n")[1:]
+    pieces = [piece.split(" ", 1)[1] for piece in pieces if not piece.startswith("[also")]
+    assert pieces
+    for piece in pieces:
+        assert piece.startswith("…") != text.startswith(piece[:20])
+        assert piece.endswith("…") != text.endswith(piece[-20:])
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000 + "]" * 50_000, '{"a": ' * 3_000 + "}", "[1, 2, " * 900 + "]"])
+def test_json_that_is_none_or_too_deep_is_shown_without_a_shape(text: str) -> None:
+    assert not re.match(r"\[JSON: ", preview_of(text, 500).text)
+
+
+def test_lines_of_json_are_told_from_one_json() -> None:
+    text = "".join(json.dumps({"id": n, "event": "created"}) + "\n" for n in range(200))
+    assert preview_of(text, 500).text.startswith("[lines of JSON; ")
+
+
+def test_a_table_is_shown_with_its_header_and_its_last_row() -> None:
+    text = "id,name,email\n" + "".join(f"{n},user{n},user{n}@example.com\n" for n in range(500))
+    shown = preview_of(text, 500)
+    assert shown.text.startswith("[table; ")
+    assert lines_of(shown.text)[1] == "id,name,email"
+    assert lines_of(shown.text)[501] == "499,user499,user499@example.com"
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ('{"query": "user321"}', "322,user321,user321@example.com"),
+        ("what of user77?\\nuser123", "124,user123,user123@example.com"),
+    ],
+)
+def test_the_line_that_was_asked_for_is_shown(asked: str, line: str) -> None:
+    text = "id,name,email\n" + "".join(f"{n + 1},user{n},user{n}@example.com\n" for n in range(500))
+    assert line not in preview_of(text, 500).text
+    assert line in preview_of(text, 500, asked=asked).text
+
+
+def test_what_was_asked_for_in_chinese_is_shown() -> None:
+    rows = [f"第{n}节　" + "一般性说明文字、没有特别内容。" * 4 for n in range(100)]
+    rows[60] = "数据库连接超时的原因是防火墙规则。"
+    assert rows[60] in preview_of("\n".join(rows), 600, asked="为什么连接超时").text
+
+
+def test_numbers_that_a_tool_wrote_before_the_lines_are_not_shown_twice() -> None:
+    numbered = "\n".join(f"{n:6}\t{line}" for n, line in enumerate(source().split("\n"), 1))
+    assert preview_of(numbered, 1000).text == preview_of(source(), 1000).text
+
+
+def test_numbers_of_a_part_of_a_file_are_told_from_those_of_the_lines() -> None:
+    numbered = "\n".join(f"{n:6}→{line}" for n, line in enumerate(source().split("\n"), 801))
+    shown = preview_of(numbered, 1000).text
+    assert "the text's own numbers +800" in shown.split("\n")[0]
+    assert lines_of(shown)[1] == "import json"
+
+
+def test_a_piece_of_a_long_line_stands_at_its_offset() -> None:
+    text = " ".join(f"word{n} says" for n in range(4000))
+    pieces = re.findall(r"^@(\d+) …? ?(.*?) ?…?$", preview_of(text, 800).text, re.MULTILINE)
+    assert len(pieces) > 1
+    for offset, piece in pieces:
+        assert text[int(offset) :].startswith(piece)
+
+
+def test_control_sequences_of_terminals_are_not_shown() -> None:
+    text = "".join(f"\x1b[31mstep_{n}\x1b[0m done\x07\r\n" for n in range(300))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", preview_of(text, 500).text)
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_no_character_is_cut_from_its_accent_or_its_modifier(before: int) -> None:
+    pieces = preview_of("x" * before + "e\u0301👍🏽" * 2000, 600).text
+    bodies = [line.split(" ", 1)[1].strip("… ") for line in pieces.split("\n")[1:]]
+    assert bodies
+    assert not [body for body in bodies if body[0] in "\u0301🏽"]
+
+
+def test_head_chars_is_where_the_first_gap_begins() -> None:
+    text = "".join(f"alpha_{n} beta\n" for n in range(300))
+    preview = preview_of(text, 500)
+    shown = lines_of(preview.text)
+    first_missing = next(n for n in range(1, 300) if n not in shown)
+    assert preview.head_chars == len("\n".join(text.split("\n")[: first_missing - 1]))
+
+
+def test_the_budget_is_kept_and_used() -> None:
+    text = source()
+    lengths = {budget: len(preview_of(text, budget).text) for budget in range(200, 1500, 7)}
+    assert [budget for budget, length in lengths.items() if not 0.85 * budget <= length <= budget] == []
+
+
+def test_with_little_room_and_for_a_short_text_it_is_the_plain_preview() -> None:
+    assert preview_of(source(), 150) == head_tail(source(), 150)
+    assert preview_of("short", 1000) == head_tail("short", 1000)
+
+
+@pytest.mark.parametrize("text", ["\n" * 5000, " \n\t\n" * 3000, "\x00" * 5000])
+def test_a_text_with_nothing_to_see_is_no_error(text: str) -> None:
+    assert len(preview_of(text, 500).text) <= 500
+
+
+class WatchedText(str):  # noqa: SLOT000 # it counts
+    """A text that notes how much of it is looked at, once for each place."""
+
+    def __new__(cls, content: str) -> Self:
+        text = super().__new__(cls, content)
+        text.seen = bytearray(len(content) // 1024 + 1)
+        return text
+
+    seen: bytearray
+
+    def _see(self, start: int, end: int) -> None:
+        for block in range(max(0, start) // 1024, min(end, len(self)) // 1024 + 1):
+            self.seen[block] = 1
+
+    def __getitem__(self, key: Any) -> str:
+        span = range(len(self))[key]
+        self._see(*((span.start, span.stop) if isinstance(span, range) else (span, span)))
+        return super().__getitem__(key)
+
+    def find(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        self._see(start, len(self) if end is None else end)
+        return super().find(sub, start, end)
+
+    def rfind(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        self._see(start, len(self) if end is None else end)
+        return super().rfind(sub, start, end)
+
+    def count(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        self._see(start, len(self) if end is None else end)
+        return super().count(sub, start, end)
+
+
+@pytest.mark.parametrize("piece", ["x", "line of words, in_it\n", "\n", '{"a": "ERROR: b"}, '])
+def test_at_most_the_two_ends_of_a_long_text_are_looked_at(piece: str) -> None:
+    text = WatchedText(piece * (20_000_000 // len(piece)))
+    preview_of(text, 1000, asked="where is in_it and user_name?")
+    assert 16 <= sum(text.seen) <= 2 * (END_CHARS // 1024 + 2)
+
+
+@pytest.mark.parametrize("piece", ["x", "line of words, in_it\n", '{"a": "ERROR: b"}, ', "a b_c\nERROR: é\n"])
+def test_the_two_ends_of_a_long_text_give_the_same_preview_as_the_whole(piece: str) -> None:
+    text = "".join(piece.replace("b", f"b{n}") for n in range(400_000 // len(piece)))
+    ends = text[:END_CHARS] + text[-END_CHARS:]
+    shown = preview_of(text, 2000, asked="b77").text
+    assert preview_of(ends, 2000, asked="b77", left_out=len(text) - len(ends)).text == shown
+
+
+def test_what_is_shown_behind_the_middle_of_a_long_text_stands_at_its_offset_in_the_whole() -> None:
+    text = "".join(f"{n} alpha_{n} beta\n" for n in range(100_000))
+    places = re.findall(r"^@(\d+) (\d+ alpha_.*)$", preview_of(text, 2000).text, re.MULTILINE)
+    assert places
+    for offset, line in places:
+        assert text[int(offset) :].startswith(line + "\n")
+
+
+def test_a_gap_between_the_parts_of_a_long_text_is_never_taken_for_read() -> None:
+    text = "".join(f"{n} alpha_{n} beta\n" for n in range(10_000))
+    preview = preview_of(text, 20_000)
+    shown = lines_of(preview.text)
+    first_missing = next(n for n in range(1, 10_000) if n not in shown)
+    assert preview.head_chars <= text.index(f"\n{first_missing - 1} alpha")
+
+
+def test_the_preview_does_not_depend_on_the_process() -> None:
+    program = (
+        "import sys; from offload.preview import preview_of; "
+        "shown = preview_of(sys.stdin.read(), 900, asked='settleab Ledger total_7').text; "
+        "sys.stdout.buffer.write(shown.encode())"
+    )
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            input=source().encode(),
+            capture_output=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert shown == {preview_of(source(), 900, asked="settleab Ledger total_7").text.encode()}

@@ -155,7 +155,7 @@ class FsspecStore:
         inside = [e for e in entries if e["name"].strip("/") != path.strip("/")]
         for key, entry in sorted(((base + _name(e), e) for e in inside), key=itemgetter(0)):
             if key.endswith("/"):
-                if is_key(key[:-1]) and may_hold(key, prefix, after):
+                if is_key(key + "k") and may_hold(key, prefix, after):
                     yield from self._walk(key[:-1], prefix, after)
             elif key.startswith(prefix) and key > after and is_key(key):
                 yield StoredObject(key, entry["size"], _modified(entry))

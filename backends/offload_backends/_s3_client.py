@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
+import io
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
@@ -45,6 +45,8 @@ LAST_START = 25.0
 UNREACHABLE_DEADLINE = 3.0
 SLOWEST = 1024 * 1024
 CONNECTIONS = 64
+# What is smaller mostly fits into the buffer of a socket.
+_LARGE_BODY = 256 * 1024
 
 # Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
 _OLD_CHECKSUMS = {
@@ -57,7 +59,6 @@ _CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 _CUSTOMER_KEY_BYTES = 32
 
 _TIMEOUTS = {"connect_timeout": 3, "read_timeout": 10}
-_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 # AWS asks to repeat a 409 (another write to the key is under way); 501 will not get better.
@@ -129,6 +130,7 @@ class S3Client:
         except (TypeError, KeyError, ValueError) as error:
             raise ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
         self._system.retries = 1
+        self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
 
     def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
@@ -157,9 +159,7 @@ class S3Client:
         """Return whether the endpoint, wherever it was configured, is one of AWS's own."""
         with self._mapped_errors(""):
             async with asyncio.timeout(DEADLINE):
-                connection = await self._connect()
-        host = urlsplit(connection.meta.endpoint_url).hostname or ""
-        return host.endswith(_AWS_HOSTS)
+                return _is_aws(await self._connect())
 
     @staticmethod
     def is_unsupported(error: StoreError) -> bool:
@@ -210,7 +210,7 @@ class S3Client:
             try:
                 # Its public twin blocks.
                 answer: dict[str, Any] = await self._system._call_s3(  # noqa: SLF001
-                    method, Bucket=self._bucket, **arguments
+                    method, Bucket=self._bucket, **_sendable(arguments)
                 )
             except OSError as error:
                 if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -235,8 +235,16 @@ class S3Client:
         if connection is not self._connection:
             # Waiting for "100 Continue" would make two round trips of every put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
+            if not _is_aws(connection):
+                self._use_old_checksums(connection)
             self._connection = connection
         return connection
+
+    def _use_old_checksums(self, connection: Any) -> None:
+        # Not before: only the connection knows the endpoint, wherever that was configured.
+        for name, value in _OLD_CHECKSUMS.items():
+            if name not in self._chosen:
+                setattr(connection.meta.config, name, value)
 
     @contextmanager
     def _mapped_errors(self, subject: str) -> Iterator[None]:
@@ -251,6 +259,41 @@ class S3Client:
             raise meaning(message) from error
 
 
+class _Body(io.RawIOBase):
+    """The body of a request as a file, without a copy of it.
+
+    Bytes are copied as a whole into the buffer of a socket that does not take them at once; of a file
+    a piece is read when the socket has room.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._data = memoryview(data)
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = (0, self._place, len(self._data))[whence] + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._place : self._place + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._place += len(piece)
+        return len(piece)
+
+
+def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `arguments` with a large body as a file, a new one for each try."""
+    body = arguments.get("Body", b"")
+    return {**arguments, "Body": _Body(body)} if len(body) > _LARGE_BODY else arguments
+
+
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return s3fs's arguments: fsspec's configuration, the caller's options, then what we need."""
     configured = fsspec.config.conf
@@ -258,7 +301,6 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     config = {
         "max_pool_connections": CONNECTIONS,
         **_TIMEOUTS,
-        **({} if _is_aws(given) else _OLD_CHECKSUMS),
         **(given.get("config_kwargs") or {}),
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "http_session_cls": _SingleTrySession,
@@ -296,10 +338,9 @@ def _customer_key(given: object) -> bytes:
     return key
 
 
-def _is_aws(given: Mapping[str, Any]) -> bool:
-    in_client = (given.get("client_kwargs") or {}).get("endpoint_url")
-    from_environment = any(os.environ.get(name) for name in _ENDPOINT_VARIABLES)
-    return not (given.get("endpoint_url") or in_client or from_environment)
+def _is_aws(connection: Any) -> bool:
+    host = urlsplit(connection.meta.endpoint_url).hostname or ""
+    return host.endswith(_AWS_HOSTS)
 
 
 def _is_unreachable(error: BaseException | None) -> bool:

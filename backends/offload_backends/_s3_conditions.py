@@ -1,11 +1,12 @@
-"""What an S3 server does with `If-None-Match: *`: found out once, and kept in the bucket."""
+"""What an S3 server does with `If-None-Match: *`, and how it sorts: found out once, kept in the bucket."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from offload.errors import (
     ExistsError,
@@ -22,13 +23,21 @@ from offload_backends._descriptor import Creates
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
 
+T = TypeVar("T")
+
+
+class _Verdict(NamedTuple):
+    creates: Creates
+    is_sorted: bool
+
 
 class Conditions:
-    """The answer for one prefix of a bucket, in one process.
+    """The answers for one prefix of a bucket, in one process.
 
-    AWS is known to refuse a create of a key that is taken. Any other server is asked for what an earlier
-    process kept in the descriptor; if there is none, a probe object is written, created once more, and
-    removed. Its name starts with a dot, which no key does, so that no listing shows it.
+    AWS is known to refuse a create of a key that is taken, and to list in key order. Any other server is
+    asked for what an earlier process kept in the descriptor; if there is none, two probe objects are
+    written, one of them created once more, listed, and removed. Their names start with a dot, which no
+    key does, so that no listing shows them.
 
     Args:
         client: the connections to the bucket.
@@ -38,59 +47,72 @@ class Conditions:
     def __init__(self, client: S3Client, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._question: asyncio.Task[Creates] | None = None
+        self._kept = _Question(self._read)
+        self._found = _Question(self._find_out)
 
     @property
     def known(self) -> Creates | None:
-        """What was found out, None before."""
-        question = self._question
-        is_answered = question and question.done() and not question.cancelled() and not question.exception()
-        return question.result() if question and is_answered else None
+        """What was found out of creates, None before."""
+        return self._found.known and self._found.known.creates
 
     async def creates(self) -> Creates:
-        """Return what the server does with creates; callers of the same moment share one question.
+        """Return what the server does with creates.
 
         Raises:
             OffloadError: the server could not be asked; the next call tries again.
         """
-        if self._question is None or (self._question.done() and self.known is None):
-            self._question = asyncio.create_task(self._find_out())
-        # A caller that gives up does not take the answer from the others.
-        return await asyncio.shield(self._question)
+        return (await self._found.answer()).creates
 
-    async def _find_out(self) -> Creates:
+    async def is_sorted(self) -> bool:
+        """Return whether listings are known to come in key order; a reader writes nothing to find out.
+
+        Raises:
+            OffloadError: the server could not be asked; the next call tries again.
+        """
+        if self._found.known:
+            return self._found.known.is_sorted
+        return await self._client.is_aws() or _descriptor.decode_sorted(await self._kept.answer() or b"")
+
+    async def _find_out(self) -> _Verdict:
         if await self._client.is_aws():
-            return "enforced"
+            return _Verdict("enforced", is_sorted=True)
+        kept = await self._kept.answer()
+        creates = _descriptor.decode(kept or b"")
+        if kept and creates:
+            return _Verdict(creates, _descriptor.decode_sorted(kept))
+        verdict = await self._probe()
+        if kept is None:
+            await self._keep(verdict)
+        return verdict
+
+    async def _read(self) -> bytes | None:
+        """Return the descriptor, None if there is none, nothing if it cannot be read."""
+        wanted = f"bytes=0-{_descriptor.MAX_BYTES - 1}"
         try:
-            answer = await self._client.call(
-                "get_object",
-                DESCRIPTOR,
-                Key=self._prefix + DESCRIPTOR,
-                Range=f"bytes=0-{_descriptor.MAX_BYTES - 1}",
-            )
+            answer = await self._call("get_object", DESCRIPTOR, Range=wanted)
         except NotFoundError:
-            creates = await self._probe()
-            await self._keep(creates)
-            return creates
+            return None
         except (StoreUnavailableError, StoreMissingError):
             raise
         except StoreError:
             # Not for us to read; some servers also say so of what is not there.
-            return await self._probe()
-        return _descriptor.decode(answer["Body"]) or await self._probe()
+            return b""
+        body: bytes = answer["Body"]
+        return body
 
-    async def _probe(self) -> Creates:
+    async def _probe(self) -> _Verdict:
         name = f".probe-{secrets.token_hex(8)}"
-        await self._client.call("put_object", name, Key=self._prefix + name, Body=b"")
-        try:
-            return await self._create_taken(name)
-        finally:
-            with suppress(OffloadError):
-                await self._client.call("delete_object", name, Key=self._prefix + name)
+        # Sorted by folders, the first of them comes first.
+        names = [f"{name}/k", f"{name}-k"]
+        async with AsyncExitStack() as stack:
+            for each in names:
+                await self._call("put_object", each, Body=b"")
+                stack.push_async_callback(self._remove, each)
+            return _Verdict(await self._create_taken(names[0]), await self._lists(name, sorted(names)))
 
     async def _create_taken(self, name: str) -> Creates:
         try:
-            await self._client.call("put_object", name, Key=self._prefix + name, Body=b"", IfNoneMatch="*")
+            await self._call("put_object", name, Body=b"", IfNoneMatch="*")
         except ExistsError:
             return "enforced"
         except StoreError as error:
@@ -99,14 +121,53 @@ class Conditions:
             return "unsupported"
         return "ignored"
 
-    async def _keep(self, creates: Creates) -> None:
-        """Write the descriptor; where that cannot be, the next process asks again."""
-        condition: dict[str, Any] = {"IfNoneMatch": "*"} if creates == "enforced" else {}
+    async def _lists(self, prefix: str, names: list[str]) -> bool:
+        """Return whether a listing of `prefix` is seen to be `names`."""
+        try:
+            answer = await self._client.call("list_objects_v2", prefix, Prefix=self._prefix + prefix)
+        except (StoreUnavailableError, StoreMissingError):
+            raise
+        except StoreError:
+            # Who writes need not be allowed to list.
+            return False
+        return [item["Key"] for item in answer.get("Contents", ())] == [self._prefix + name for name in names]
+
+    async def _remove(self, name: str) -> None:
         with suppress(OffloadError):
-            await self._client.call(
-                "put_object",
-                DESCRIPTOR,
-                Key=self._prefix + DESCRIPTOR,
-                Body=_descriptor.encode(creates),
-                **condition,
-            )
+            await self._call("delete_object", name)
+
+    async def _keep(self, verdict: _Verdict) -> None:
+        """Write the descriptor; where that cannot be, the next process asks again."""
+        condition = {"IfNoneMatch": "*"} if verdict.creates == "enforced" else {}
+        said = _descriptor.encode(verdict.creates, is_sorted=verdict.is_sorted)
+        with suppress(OffloadError):
+            await self._call("put_object", DESCRIPTOR, Body=said, **condition)
+
+    async def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
+        return await self._client.call(method, name, Key=self._prefix + name, **arguments)
+
+
+class _Question(Generic[T]):
+    """A question that callers of the same moment share, and that is asked again if it failed or found None.
+
+    Args:
+        ask: asks it.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
+        self._ask = ask
+        self._asking: asyncio.Future[T] | None = None
+
+    @property
+    def known(self) -> T | None:
+        """The answer, None before."""
+        asking = self._asking
+        is_answered = asking and asking.done() and not asking.cancelled() and not asking.exception()
+        return asking.result() if asking and is_answered else None
+
+    async def answer(self) -> T:
+        """Return the answer, or raise what kept it from being found."""
+        if self._asking is None or (self._asking.done() and self.known is None):
+            self._asking = asyncio.ensure_future(self._ask())
+        # A caller that gives up does not take the answer from the others.
+        return await asyncio.shield(self._asking)

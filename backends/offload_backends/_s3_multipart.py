@@ -113,10 +113,10 @@ class Upload:
         try:
             for number, part in enumerate(cut(pieces, self._size), 1):
                 self._sent.update(part)
-                checksum = md5(part)
+                sending.append(self._client.submit(self._send_part, upload, number, part, md5(part)))
+                # Before the next one is cut: no more of them are in memory.
                 if len(sending) == _IN_FLIGHT:
                     sent.append(sending.popleft().result())
-                sending.append(self._client.submit(self._send_part, upload, number, part, checksum))
             while sending:
                 sent.append(sending.popleft().result())
         finally:

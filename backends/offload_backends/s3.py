@@ -26,8 +26,8 @@ from offload.errors import (
 )
 from offload.keys import check_key
 from offload.store import Durability, StoredObject, check_range
-from offload_backends._checks import is_key
 from offload_backends._s3_conditions import Conditions
+from offload_backends._s3_listing import Listing
 from offload_backends._s3_multipart import MAX_SIZE, Upload, cut, md5
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _SCHEME = "s3://"
 _PACKAGES = ("s3fs", "tenacity")
-_PAGE = 1000
 _CONCURRENT = 64
 # What is larger goes in parts.
 _ONE_PUT = 16 * 1024**2
@@ -56,6 +55,7 @@ class S3Store:
 
     The first create of a process at an endpoint that is not AWS's reads `offload.json` below the prefix,
     and probes the server if it is not there. It is to be removed when the objects move to another server.
+    A listing that crosses folders reads it too, and does not probe.
 
     Args:
         url: `s3://bucket` or `s3://bucket/prefix`. The bucket must exist.
@@ -75,7 +75,7 @@ class S3Store:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
         self._clients: dict[int, S3Client] = {}
-        self._conditions: dict[int, Conditions] = {}
+        self._asked: dict[int, Conditions] = {}
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
@@ -99,7 +99,7 @@ class S3Store:
 
         That is found by the first create; before it, only AWS is certain.
         """
-        conditions = self._conditions.get(os.getpid())
+        conditions = self._asked.get(os.getpid())
         return conditions is None or conditions.known in {None, "enforced"}
 
     @property
@@ -116,7 +116,7 @@ class S3Store:
             self._client().run(self._put, key, data, overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key`, with up to five parts in memory; see `SupportsStreams.put_stream`."""
+        """Create `key`, with four parts in memory; see `SupportsStreams.put_stream`."""
         check_key(key)
         if size > _ONE_PUT:
             self._upload(key, pieces, size)
@@ -130,17 +130,11 @@ class S3Store:
         return self._client().run(self._get, key, start, end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, a request per 1,000; see `OffloadStore.keys`."""
-        position = {"StartAfter": self._prefix + after} if after else {}
-        while True:
-            page = self._client().run(self._list, prefix, position)
-            for item in page.get("Contents", ()):
-                key = item["Key"].removeprefix(self._prefix)
-                if key.startswith(prefix) and key > after and is_key(key):
-                    yield StoredObject(key, item["Size"], item["LastModified"].timestamp())
-            if not page.get("IsTruncated"):
-                return
-            position = {"ContinuationToken": page["NextContinuationToken"]}
+        """Yield objects in key order, a request per 1,000; see `OffloadStore.keys`.
+
+        Some servers sort by folders: there a listing that crosses them takes a request for each too.
+        """
+        yield from Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
@@ -177,6 +171,10 @@ class S3Store:
             client = self._clients.setdefault(os.getpid(), built)
         return client
 
+    def _conditions(self) -> Conditions:
+        # Beside the client: what the parent has asked is not answered in a forked child.
+        return self._asked.setdefault(os.getpid(), Conditions(self._client(), self._prefix))
+
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         full_key = self._prefix + check_key(key)
         condition = {} if overwrite else await self._create_only(key)
@@ -209,12 +207,9 @@ class S3Store:
 
     async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
         """Return the arguments that make a put create-only; raise `ExistsError` if the key is known taken."""
-        client = self._client()
-        # Beside the client: what the parent has asked is not answered in a forked child.
-        conditions = self._conditions.setdefault(os.getpid(), Conditions(client, self._prefix))
-        is_enforced = await conditions.creates() == "enforced"
+        is_enforced = await self._conditions().creates() == "enforced"
         # Some servers check the condition of a put and ignore that of a completion.
-        if not is_enforced or (in_parts and not await client.is_aws()):
+        if not is_enforced or (in_parts and not await self._client().is_aws()):
             await self._check_free(key)
         return {"IfNoneMatch": "*"} if is_enforced else {}
 
@@ -235,11 +230,6 @@ class S3Store:
             # The whole object: asked for, or sent by a server that knows no ranges.
             return body[start:end]
         return body if end is None else body[: max(0, end - start)]
-
-    async def _list(self, prefix: str, position: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._client().call(
-            "list_objects_v2", prefix, Prefix=self._prefix + prefix, MaxKeys=_PAGE, **position
-        )
 
     async def _delete(self, key: str) -> None:
         full_key = self._prefix + check_key(key)

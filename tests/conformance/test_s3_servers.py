@@ -39,23 +39,6 @@ class TestOnSeaweedFS(BucketConformance):
     def whole_bucket(cls, seaweedfs_server: Server) -> Bucket:
         return new_bucket(seaweedfs_server.endpoint)
 
-    @pytest.mark.xfail(reason="SeaweedFS sorts by part of the path, not by the whole key")
-    def test_keys_sort_by_code_point_of_the_whole_key(self, store: OffloadStore) -> None:
-        super().test_keys_sort_by_code_point_of_the_whole_key(store)
-
-    @pytest.mark.xfail(reason="SeaweedFS sorts by part of the path, and drops empty parts of a prefix")
-    def test_a_prefix_is_compared_as_text(self, store: OffloadStore) -> None:
-        super().test_a_prefix_is_compared_as_text(store)
-
-    @pytest.mark.xfail(reason="SeaweedFS sorts by part of the path, so some keys come before their turn")
-    @pytest.mark.parametrize("prefix", ["", "b"])
-    def test_a_listing_starts_after_a_key_there_or_not(self, store: OffloadStore, prefix: str) -> None:
-        super().test_a_listing_starts_after_a_key_there_or_not(store, prefix)
-
-    @pytest.mark.xfail(reason="SeaweedFS sorts by part of the path, not by the whole key")
-    def test_deleting_a_key_leaves_its_neighbours(self, store: OffloadStore) -> None:
-        super().test_deleting_a_key_leaves_its_neighbours(store)
-
     def test_bytes_that_were_damaged_on_the_way_in_are_sent_again(self, s3_bucket: Bucket) -> None:
         data = bytes(range(256)) * 100
         with serving(Proxy(s3_bucket.storage_options["endpoint_url"])) as proxy:

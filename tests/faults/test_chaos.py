@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from faults.chaos import losses, run
+from servers import new_bucket
 
 if TYPE_CHECKING:
     from conftest import Bucket
+    from servers import Server
 
 
 def test_a_short_chaos_in_a_folder_loses_nothing_that_was_promised(tmp_path: Path) -> None:
@@ -37,6 +39,20 @@ def test_chaos_on_s3_loses_nothing_that_was_promised(s3_bucket: Bucket) -> None:
     assert losses(counted) == []
     assert counted["kept"] > 0
     assert counted["collected"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["seaweedfs_server", "rclone_server"])
+def test_chaos_on_another_s3_server_loses_nothing_that_was_promised(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    running: Server = request.getfixturevalue(server)
+    bucket = new_bucket(running.endpoint)
+    counted = run(bucket.url, bucket.storage_options, seconds=40, seed=6)
+
+    assert losses(counted) == []
+    assert counted["kept"] > 0
+    assert counted["kills"] > 0
 
 
 @pytest.mark.slow

@@ -70,7 +70,10 @@ def opened(bucket: Bucket, proxy: Proxy) -> Any:
 PROBE = [
     ("GET", "offload.json", False),
     ("PUT", ".probe", False),
+    ("PUT", ".probe", False),
     ("PUT", ".probe", True),
+    ("GET", "", False),
+    ("DELETE", ".probe", False),
     ("DELETE", ".probe", False),
 ]
 
@@ -84,7 +87,7 @@ def test_the_first_create_of_a_bucket_probes_the_server_and_keeps_the_answer(
 
     assert told(proxy) == [*PROBE, ("PUT", "offload.json", True), ("PUT", "k", True), ("PUT", "l", True)]
     assert objects(bucket) == ["k", "l", "offload.json"]
-    assert json.loads(bucket.read("offload.json")) == {"format": 1, "create": "enforced"}
+    assert json.loads(bucket.read("offload.json")) == {"format": 1, "create": "enforced", "sorted": True}
     assert [found.key for found in store.keys()] == ["k", "l"]
     assert store.has_atomic_create
 
@@ -151,7 +154,7 @@ def test_creates_of_one_moment_share_one_probe(opened: Any, proxy: Proxy) -> Non
     assert store.put_many([(f"b{n}", b"x") for n in range(20)]) == [None] * 20
 
     assert [request[:2] for request in told(proxy)].count(("GET", "offload.json")) == 1
-    assert [request[:2] for request in told(proxy)].count(("PUT", ".probe")) == 2
+    assert [request[:2] for request in told(proxy)].count(("PUT", ".probe")) == 3
 
 
 def test_a_batch_whose_probe_fails_is_told_so_by_one_probe(opened: Any, proxy: Proxy) -> None:
@@ -181,6 +184,8 @@ def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
         ([pass_on, (403, "AccessDenied")], StorePermissionError),
         ([pass_on, pass_on, (503, "SlowDown")], StoreUnavailableError),
         ([pass_on, pass_on, (403, "AccessDenied")], StorePermissionError),
+        ([pass_on, pass_on, pass_on, (403, "AccessDenied")], StorePermissionError),
+        ([pass_on, pass_on, pass_on, pass_on, (503, "SlowDown")], StoreUnavailableError),
     ],
 )
 def test_a_probe_that_fails_fails_the_put_and_is_tried_again(
@@ -235,9 +240,31 @@ def test_a_descriptor_that_cannot_be_understood_is_left_alone(
     assert bucket.read("offload.json") == damaged
 
 
+def test_who_may_not_list_may_create_and_says_that_the_order_is_not_known(
+    opened: Any, bucket: Bucket, proxy: Proxy
+) -> None:
+    def refuse_to_list(relay: Relay) -> None:
+        if "list-type" in relay.path:
+            relay.refuse(403, "AccessDenied")
+        else:
+            relay.answer(*relay.passed_on())
+
+    always(proxy, refuse_to_list)
+    opened().put("k", b"x")
+
+    assert objects(bucket) == ["k", "offload.json"]
+    assert json.loads(bucket.read("offload.json")) == {"format": 1, "create": "enforced", "sorted": False}
+
+
 @pytest.mark.parametrize("creates", ["enforced", "ignored", "unsupported"])
-def test_a_descriptor_says_what_was_written_into_it(creates: _descriptor.Creates) -> None:
-    assert _descriptor.decode(_descriptor.encode(creates)) == creates
+@pytest.mark.parametrize("is_sorted", [True, False, None])
+def test_a_descriptor_says_what_was_written_into_it(
+    creates: _descriptor.Creates, is_sorted: bool | None
+) -> None:
+    written = _descriptor.encode(creates, is_sorted=is_sorted)
+
+    assert _descriptor.decode(written) == creates
+    assert _descriptor.decode_sorted(written) == bool(is_sorted)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +280,7 @@ def test_a_descriptor_says_what_was_written_into_it(creates: _descriptor.Creates
 )
 def test_what_is_no_descriptor_says_nothing(data: bytes) -> None:
     assert _descriptor.decode(data) is None
+    assert not _descriptor.decode_sorted(data)
 
 
 def test_at_aws_a_first_create_is_one_put(bucket: Bucket, proxy: Proxy) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from relay import lose_the_answer, lose_the_request
 
 from offload.errors import (
     ConfigError,
@@ -23,21 +24,14 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _s3_client, s3
+from offload_backends import _s3_client, _s3_listing, s3
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Bucket
     from relay import Fault, Proxy, Relay
-
-
-def lose_the_request(relay: Relay) -> None:
-    relay.close_connection = True
-
-
-def lose_the_answer(relay: Relay) -> None:
-    relay.passed_on()
-    relay.close_connection = True
 
 
 def cut_the_body(relay: Relay) -> None:
@@ -120,7 +114,7 @@ def test_a_refused_create_is_one_request(store: S3Store, bucket: Bucket, proxy: 
 def test_pages_are_asked_for_when_they_are_needed(
     store: S3Store, bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3, "_PAGE", 10)
+    monkeypatch.setattr(_s3_listing, "PAGE", 10)
     keys = [f"k{n:02}" for n in range(25)]
     for key in keys:
         bucket.write(key, b"x")
@@ -410,6 +404,38 @@ def test_configuration_may_come_from_fsspec_variables(bucket: Bucket, s3_endpoin
     in_child("store.put('k', b'x')", bucket, {}, **variables)
 
     assert bucket.read("k") == b"x"
+
+
+def checksums(proxy: Proxy) -> list[set[str]]:
+    """Return the names of the headers of each request that hold a checksum."""
+    return [
+        {name.lower() for name in headers if name.lower().startswith(("x-amz-checksum", "x-amz-sdk-check"))}
+        for _, _, headers in proxy.requests
+    ]
+
+
+def test_an_endpoint_of_the_configuration_file_is_sent_no_newer_checksums(
+    bucket: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = tmp_path / "config"
+    configuration.write_text(f"[default]\nendpoint_url = {proxy.url}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(configuration))
+    store = S3Store(bucket.url, storage_options={"key": "key", "secret": "secret"})
+
+    store.put("k", b"x", overwrite=True)
+
+    assert bucket.read("k") == b"x"
+    assert checksums(proxy) == [set()]
+
+
+def test_checksums_that_the_caller_chose_are_sent(bucket: Bucket, proxy: Proxy) -> None:
+    chosen = {"request_checksum_calculation": "when_supported"}
+    options = {**bucket.storage_options, "endpoint_url": proxy.url, "config_kwargs": chosen}
+    store = S3Store(bucket.url, storage_options=options)
+
+    store.put("k", b"x", overwrite=True)
+
+    assert checksums(proxy) == [{"x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm"}]
 
 
 def test_a_batch_to_a_bucket_that_is_not_there_is_not_tried_item_by_item(

@@ -1,0 +1,127 @@
+"""Listings of a bucket in key order, also where the server sorts in another one.
+
+S3 sorts by the code points of the whole key. Servers that keep objects in folders sort by one part of the
+path after the other: there "a/x" comes before "a-b", and a listing that starts after "a-b" does not show
+it. On such a server a listing that crosses folders goes through them one by one; one that stays in a
+folder is the same on every server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property, partial
+from heapq import heapify, heappop, heappush
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import StoreError
+from offload.store import StoredObject
+from offload_backends._checks import is_key, may_hold
+
+if TYPE_CHECKING:
+    from offload_backends._s3_client import S3Client
+    from offload_backends._s3_conditions import Conditions
+
+PAGE = 1000
+# What a name may hold after its beginning that sorts before a slash.
+_BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
+
+
+class Listing:
+    """One listing.
+
+    Args:
+        client: the connections to the bucket.
+        conditions: what is known of the server; asked only if the order matters.
+        root: the store's prefix in the bucket, empty or with a slash at its end.
+    """
+
+    def __init__(self, client: S3Client, conditions: Conditions, root: str) -> None:
+        self._client = client
+        self._conditions = conditions
+        self._root = root
+
+    def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        """Yield objects in key order, a request for each 1,000; see `OffloadStore.keys`."""
+        inside = prefix.rfind("/") + 1
+        # Some servers list another folder where the prefix has empty parts, and that without end.
+        if not (_may_hold_keys(prefix[:inside]) and may_hold(prefix, prefix, after)):
+            return
+        last = after
+        # Where the server sorts by folders it would also start after them.
+        if not after or self._is_sorted:
+            for found in self._flat(prefix, after):
+                if "/" in found.key[inside:] and not self._is_sorted:
+                    break
+                yield found
+                last = found.key
+            else:
+                return
+        yield from self._walk(prefix, last)
+
+    @cached_property
+    def _is_sorted(self) -> bool:
+        return self._client.run(self._conditions.is_sorted)
+
+    def _flat(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        for page in self._pages(prefix, after):
+            yield from self._objects(page, prefix, after)
+
+    def _walk(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        """Yield what matches in key order, whether the server lists a folder "a" before "a-b" or after it."""
+        folder, name = _split(prefix, after)
+        # Those that sort after `after` with their slash and before it without.
+        waiting = [folder + name[: place.start()] + "/" for place in _BEFORE_SLASH.finditer(name)]
+        waiting = [inner for inner in waiting if may_hold(inner, prefix, after)]
+        heapify(waiting)
+        # Without its last character, so that the folder of that name is listed too.
+        start = name[:-1] and folder + name[:-1]
+        for listed, found in self._entries(prefix, after, start):
+            while waiting and waiting[0] < listed:
+                yield from self._walk(heappop(waiting), after)
+            if found:
+                yield found
+            elif f"{listed}/" not in waiting:
+                heappush(waiting, f"{listed}/")
+        while waiting:
+            yield from self._walk(heappop(waiting), after)
+
+    def _entries(self, prefix: str, after: str, start: str) -> Iterator[tuple[str, StoredObject | None]]:
+        """Yield the objects and, with None, the folders of one folder by name, those after `start`."""
+        for page in self._pages(prefix, start, Delimiter="/"):
+            listed = (item["Prefix"].removeprefix(self._root) for item in page.get("CommonPrefixes", ()))
+            folders = [inner for inner in listed if _may_hold_keys(inner) and may_hold(inner, prefix, after)]
+            entries: list[tuple[str, StoredObject | None]] = [(inner[:-1], None) for inner in folders]
+            entries += [(found.key, found) for found in self._objects(page, prefix, after)]
+            yield from sorted(entries, key=itemgetter(0))
+
+    def _objects(self, page: dict[str, Any], prefix: str, after: str) -> Iterator[StoredObject]:
+        for item in page.get("Contents", ()):
+            key = item["Key"].removeprefix(self._root)
+            if key.startswith(prefix) and key > after and is_key(key):
+                yield StoredObject(key, item["Size"], item["LastModified"].timestamp())
+
+    def _pages(self, prefix: str, start: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        arguments |= {"Prefix": self._root + prefix, "MaxKeys": PAGE}
+        position: dict[str, Any] = {"StartAfter": self._root + start} if start else {}
+        while True:
+            ask = partial(self._client.call, "list_objects_v2", prefix, **arguments, **position)
+            page = self._client.run(ask)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            came_from, position = position, {"ContinuationToken": page["NextContinuationToken"]}
+            if position == came_from:
+                raise StoreError(f"{self._root + prefix!r}: the server lists the same page again and again")
+
+
+def _may_hold_keys(folder: str) -> bool:
+    return is_key(f"{folder}k")
+
+
+def _split(prefix: str, after: str) -> tuple[str, str]:
+    """Return the folder of a listing, and the name in it that `after` lies at or below; empty if in none."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    name = after.removeprefix(folder).partition("/")[0] if after.startswith(folder) else ""
+    return folder, name

@@ -101,8 +101,8 @@ class Offloader:
         is replaced by the same text again; work grows with what is new since the last call.
 
         Args:
-            messages: the conversation, in Anthropic Messages or OpenAI chat format, as dicts or SDK
-                objects. Never changed.
+            messages: the conversation, as Anthropic Messages, OpenAI chat or Responses, LangChain, Bedrock
+                Converse or Gemini hold it, as dicts or SDK objects. Never changed.
             pinned: ids of tool calls whose results stay in view; what left before stays away.
 
         Raises:

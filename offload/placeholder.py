@@ -103,4 +103,5 @@ def tool_label(name: str) -> str:
 def _what(facts: PlaceholderFacts) -> str:
     if facts.tool_name is None:
         return _WORDS.get(facts.item_type, "tool result")
-    return f"result of {tool_label(facts.tool_name)}"
+    part = "arguments" if facts.item_type == "tool_call" else "result"
+    return f"{part} of {tool_label(facts.tool_name)}"

@@ -31,7 +31,7 @@ def demo(
     done = off.offload(messages)
     for error in done.errors:
         raise error
-    results = [d for d in done.decisions if d.item.tool_name is not None]
+    results = [d for d in done.decisions if d.item.item_type == "tool_result"]
     out.print(
         f"An agent surveyed the Python on this machine: {len(messages)} messages with "
         f"{len(results)} tool results, every one of them real."

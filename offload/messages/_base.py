@@ -1,15 +1,21 @@
-"""What an adapter does, and the few operations on a message that all of them share."""
+"""What an adapter does: find the items of a message, and say where each stands and in what shape."""
 
 from __future__ import annotations
 
-import copy
-import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from offload.errors import MessageError
+from offload.messages._access import Path, edited, json_text, role_of, string_or_none
 from offload.record import encodable
+
+TEXT_TYPES = {
+    "user": "user_message",
+    "assistant": "assistant_message",
+    "system": "system_prompt",
+    "developer": "system_prompt",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +23,15 @@ class Item:
     """One offloadable part of a message.
 
     Attributes:
-        block: index of its block in the message's content, None where the content is one value.
+        block: index of its block in the message's content, None where the content is one value. What
+            stands beside the content, as tool calls do in some formats, is counted on after its blocks.
         item_type: what kind of part it is.
         text: its whole text.
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call, or None.
         is_error: whether the tool reported a failure.
-        form: how the text was spread over blocks, as JSON; None where it stood in one.
+        form: how the text was spread over blocks, or that it is the JSON of a value, as JSON; None where
+            it stood in one string.
     """
 
     block: int | None
@@ -42,6 +50,10 @@ class Item:
                 object.__setattr__(self, name, encodable(value))
 
 
+# A text and its form; None if there is none that could leave and come back equal.
+Found = tuple[str, str | None] | None
+
+
 @dataclass(slots=True)
 class Scan:
     """What one message holds.
@@ -56,16 +68,51 @@ class Scan:
     texts: list[str] = field(default_factory=list)
     calls: dict[str, str] = field(default_factory=dict)
 
+    def add_call(self, block: int, call: Any, name: Any, found: Found, arguments: Any) -> None:
+        """Note a tool call, and its arguments: an item if they were `found` to be one, else a text."""
+        if isinstance(call, str) and isinstance(name, str):
+            self.calls[call] = name
+        if found is None:
+            self.texts.append(json_text(arguments))
+            return
+        text, form = found
+        self.items.append(
+            Item(block, "tool_call", text, string_or_none(name), string_or_none(call), form=form)
+        )
 
-class MessageAdapter(Protocol):
+    def add_result(
+        self, block: int | None, call: Any, name: Any, found: Found, *, is_error: bool = False
+    ) -> None:
+        """Note what a tool returned, if it was `found` to hold an item."""
+        if found is None:
+            return
+        text, form = found
+        name, call = string_or_none(name), string_or_none(call)
+        self.items.append(Item(block, "tool_result", text, name, call, is_error, form))
+
+
+class Shape(Protocol):
+    """How a text stands in a value: as the value itself, in blocks, in an object."""
+
+    def replace(self, value: Any, text: str, /) -> Any:
+        """Return what stands for `value` once `text` took the place of its own."""
+        ...
+
+    def restore(self, value: Any, text: str, form: str | None, /) -> Any:
+        """Return what was there before `value`, the inverse of `replace`."""
+        ...
+
+
+class MessageAdapter(ABC):
     """Finds, replaces and puts back the items of messages in one provider's format."""
 
     name: str
 
+    @abstractmethod
     def claims(self, message: Any) -> bool:
         """Tell whether `message` is certainly of this format."""
-        ...
 
+    @abstractmethod
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return what `message` holds.
 
@@ -77,81 +124,24 @@ class MessageAdapter(Protocol):
         Raises:
             MessageError: the message is malformed; says where, and what was expected.
         """
-        ...
+
+    @abstractmethod
+    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+        """Return where the item at `block` stands in `message`, and in what shape."""
+
+    def role(self, message: Any, where: str) -> str:
+        """Return the role of `message`: "assistant" for what a model made, else the format's own word.
+
+        Raises `MessageError` if it has none.
+        """
+        return role_of(message, where)
 
     def replace(self, message: Any, block: int | None, text: str) -> Any:
         """Return a copy of `message` with the item at `block` replaced by `text`."""
-        ...
+        path, shape = self.place(message, block)
+        return edited(message, path, lambda value: shape.replace(value, text))
 
     def restore(self, message: Any, block: int | None, text: str, form: str | None) -> Any:
         """Return a copy of `message` with the item at `block` as it was, the inverse of `replace`."""
-        ...
-
-
-def get(thing: Any, name: str) -> Any:
-    """Return the field `name` of a mapping or of an SDK's object, None if it has none."""
-    if isinstance(thing, Mapping):
-        return thing.get(name)
-    return getattr(thing, name, None)
-
-
-def changed(thing: Any, name: str, value: Any) -> Any:
-    """Return a copy of a mapping or of an SDK's object with the field `name` set to `value`."""
-    if hasattr(thing, "model_copy"):
-        return thing.model_copy(update={name: value})
-    copied = copy.copy(thing)
-    if isinstance(thing, Mapping):
-        copied[name] = value
-    else:
-        setattr(copied, name, value)
-    return copied
-
-
-def like(content: Any, blocks: list[Any]) -> Any:
-    """Return `blocks` as the kind of sequence that `content` is."""
-    return tuple(blocks) if isinstance(content, tuple) else blocks
-
-
-def role_of(message: Any, where: str = "message") -> str:
-    """Return the role of `message`. Raises `MessageError` if it has none."""
-    role = get(message, "role")
-    if not isinstance(role, str):
-        raise MessageError(
-            f'{where}: expected a message with a string "role", got {type(message).__name__} '
-            f"with role {role!r:.40}"
-        )
-    return role
-
-
-def text_of(block: Any, where: str) -> str:
-    """Return the text of a text block. Raises `MessageError` if it is no string."""
-    text = get(block, "text")
-    if not isinstance(text, str):
-        raise MessageError(f'{where}: a text block needs a string "text", got {type(text).__name__}')
-    return text
-
-
-def type_of(block: Any, where: str) -> str:
-    """Return the type of a content block. Raises `MessageError` if it has none."""
-    kind = get(block, "type")
-    if not isinstance(kind, str):
-        raise MessageError(
-            f'{where}: expected a content block with a string "type", got {type(block).__name__} '
-            f"with type {kind!r:.40}"
-        )
-    return kind
-
-
-def blocks_of(content: Any, where: str) -> list[Any]:
-    """Return the blocks of a content that is a list. Raises `MessageError` for anything else."""
-    if not isinstance(content, list | tuple):
-        raise MessageError(f"{where}: expected a string or a list of blocks, got {type(content).__name__}")
-    return list(content)
-
-
-def json_text(value: Any) -> str:
-    """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return ""
+        path, shape = self.place(message, block)
+        return edited(message, path, lambda value: shape.restore(value, text, form))

@@ -1,34 +1,24 @@
-"""Anthropic Messages: content is a string or blocks; a tool's result is a block of a user message."""
+"""Anthropic Messages: content is a string or blocks; a tool's result is a block of a user message.
+
+https://docs.anthropic.com/en/api/messages
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from offload.errors import MessageError
-from offload.messages import _tool_text
-from offload.messages._base import (
-    Item,
-    Scan,
-    blocks_of,
-    changed,
-    get,
-    json_text,
-    like,
-    role_of,
-    text_of,
-    type_of,
-)
+from offload.messages._access import Path, blocks_of, get, role_of, text_of, type_of
+from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._content import Content
+from offload.messages._json import ARGUMENTS, PLAIN
 
-TEXT_TYPES = {
-    "user": "user_message",
-    "assistant": "assistant_message",
-    "system": "system_prompt",
-    "developer": "system_prompt",
-}
+_OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
+_RESULT = Content()
 
 
-class AnthropicAdapter:
+class AnthropicAdapter(MessageAdapter):
     """Messages of the Anthropic API, and plain role-and-text messages of any."""
 
     name = "anthropic"
@@ -36,8 +26,7 @@ class AnthropicAdapter:
     def claims(self, message: Any) -> bool:
         """Tell whether a block is of a kind that only this format has."""
         content = get(message, "content")
-        own = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-        return isinstance(content, list) and any(get(b, "type") in own for b in content)
+        return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return what `message` holds."""
@@ -53,42 +42,29 @@ class AnthropicAdapter:
             if kind == "text":
                 scan.items.append(Item(i, item_type, text_of(block, place)))
             elif kind == "tool_result":
-                scan.items.extend(_tool_result(block, i, place, tool_names))
+                _scan_result(scan, block, i, place, tool_names)
             elif kind == "tool_use":
-                scan.calls[str(get(block, "id"))] = str(get(block, "name"))
-                scan.texts.append(json_text(get(block, "input")))
+                arguments = get(block, "input")
+                scan.add_call(i, get(block, "id"), get(block, "name"), ARGUMENTS.read(arguments), arguments)
             elif kind == "thinking":
                 scan.texts.append(str(get(block, "thinking") or ""))
         return scan
 
-    def replace(self, message: Any, block: int | None, text: str) -> Any:
-        """Return a copy of `message` with the item at `block` replaced by `text`."""
-        return _edited(message, block, text, lambda content: _tool_text.replace(content, text))
-
-    def restore(self, message: Any, block: int | None, text: str, form: str | None) -> Any:
-        """Return a copy of `message` with the item at `block` as it was."""
-        return _edited(message, block, text, lambda content: _tool_text.restore(content, text, form))
-
-
-def _edited(message: Any, block: int | None, text: str, edit_result: Callable[[Any], Any]) -> Any:
-    if block is None:
-        return changed(message, "content", text)
-    blocks = list(get(message, "content"))
-    old = blocks[block]
-    if get(old, "type") == "tool_result":
-        blocks[block] = changed(old, "content", edit_result(get(old, "content")))
-    else:
-        blocks[block] = changed(old, "text", text)
-    return changed(message, "content", like(get(message, "content"), blocks))
+    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+        """Return where the item at `block` stands in `message`, and in what shape."""
+        if block is None:
+            return ("content",), PLAIN
+        kind = get(get(message, "content")[block], "type")
+        if kind == "tool_result":
+            return ("content", block, "content"), _RESULT
+        if kind == "tool_use":
+            return ("content", block, "input"), ARGUMENTS
+        return ("content", block, "text"), PLAIN
 
 
-def _tool_result(block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> list[Item]:
+def _scan_result(scan: Scan, block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> None:
     call = get(block, "tool_use_id")
     if not isinstance(call, str):
         raise MessageError(f'{where}: a tool_result block needs a string "tool_use_id", got {call!r:.40}')
-    found = _tool_text.read(get(block, "content"), f"{where}.content")
-    if found is None:
-        return []
-    text, form = found
-    is_error = get(block, "is_error") is True
-    return [Item(index, "tool_result", text, tool_names.get(call), call, is_error, form)]
+    found = _RESULT.read(get(block, "content"), f"{where}.content")
+    scan.add_result(index, call, tool_names.get(call), found, is_error=get(block, "is_error") is True)

@@ -1,4 +1,7 @@
-"""OpenAI chat completions: content is a string or parts; a tool's result is a message of role tool."""
+"""OpenAI chat completions: content is a string or parts; a tool's result is a message of role tool.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from offload.errors import MessageError
-from offload.messages import _tool_text
-from offload.messages._base import (
-    Item,
-    Scan,
+from offload.messages._access import (
+    Path,
     blocks_of,
-    changed,
+    count_blocks,
     get,
-    json_text,
-    like,
     role_of,
+    string_or_none,
     text_of,
     type_of,
 )
-from offload.messages.anthropic import TEXT_TYPES
+from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._content import Content
+from offload.messages._json import ARGUMENTS, PLAIN
 
 _RESULT_ROLES = ("tool", "function")
+_CONTENT = Content()
 
 
-class OpenAIChatAdapter:
+class OpenAIChatAdapter(MessageAdapter):
     """Messages of the OpenAI chat API and of the many servers that speak it."""
 
     name = "openai-chat"
@@ -46,7 +49,6 @@ class OpenAIChatAdapter:
         if role in _RESULT_ROLES:
             return _scan_result(message, where, tool_names)
         scan = Scan()
-        _scan_calls(scan, message, where)
         reasoning = get(message, "reasoning_content")
         if isinstance(reasoning, str):
             scan.texts.append(reasoning)
@@ -59,25 +61,25 @@ class OpenAIChatAdapter:
                 place = f"{where}.content[{i}]"
                 if type_of(part, place) == "text":
                     scan.items.append(Item(i, item_type, text_of(part, place)))
+        _scan_calls(scan, message, where)
         return scan
 
-    def replace(self, message: Any, block: int | None, text: str) -> Any:
-        """Return a copy of `message` with the item at `block` replaced by `text`."""
-        if block is not None:
-            return _with_part(message, block, text)
-        return changed(message, "content", _tool_text.replace(get(message, "content"), text))
+    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+        """Return where the item at `block` stands in `message`, and in what shape."""
+        if block is None:
+            return ("content",), _CONTENT
+        parts = count_blocks(get(message, "content"))
+        if block < parts:
+            return ("content", block, "text"), PLAIN
+        index = block - parts
+        kind = _kind(get(message, "tool_calls")[index])
+        if kind == "function":
+            return ("tool_calls", index, "function", "arguments"), ARGUMENTS
+        return ("tool_calls", index, "custom", "input"), PLAIN
 
-    def restore(self, message: Any, block: int | None, text: str, form: str | None) -> Any:
-        """Return a copy of `message` with the item at `block` as it was."""
-        if block is not None:
-            return _with_part(message, block, text)
-        return changed(message, "content", _tool_text.restore(get(message, "content"), text, form))
 
-
-def _with_part(message: Any, block: int, text: str) -> Any:
-    parts = list(get(message, "content"))
-    parts[block] = changed(parts[block], "text", text)
-    return changed(message, "content", like(get(message, "content"), parts))
+def _kind(call: Any) -> str | None:
+    return next((kind for kind in ("function", "custom") if get(call, kind)), None)
 
 
 def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
@@ -85,23 +87,25 @@ def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Sca
     if get(message, "role") == "tool" and not isinstance(call, str):
         raise MessageError(f'{where}: a message of role tool needs a string "tool_call_id", got {call!r:.40}')
     scan = Scan()
-    found = _tool_text.read(get(message, "content"), f"{where}.content")
-    if found is not None:
-        text, form = found
-        name = name if isinstance(name, str) else None
-        call = call if isinstance(call, str) else None
-        tool_name = tool_names.get(call, name) if isinstance(call, str) else name
-        scan.items.append(Item(None, "tool_result", text, tool_name, call, form=form))
+    if isinstance(call, str):
+        name = tool_names.get(call, name)
+    scan.add_result(None, call, name, _CONTENT.read(get(message, "content"), f"{where}.content"))
     return scan
 
 
 def _scan_calls(scan: Scan, message: Any, where: str) -> None:
     calls = get(message, "tool_calls")
-    for call in blocks_of([] if calls is None else calls, f"{where}.tool_calls"):
-        function = get(call, "function") or get(call, "custom")
-        if function is None:
+    first = count_blocks(get(message, "content"))
+    for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls"), first):
+        kind = _kind(call)
+        if kind is None:
             continue
-        scan.calls[str(get(call, "id"))] = str(get(function, "name"))
-        # Some servers hand arguments over as an object.
-        arguments = get(function, "arguments") or get(function, "input") or ""
-        scan.texts.append(arguments if isinstance(arguments, str) else json_text(arguments))
+        made = get(call, kind)
+        if kind == "function":
+            # Some servers hand arguments over as an object.
+            value = get(made, "arguments")
+            found = ARGUMENTS.read(value)
+        else:
+            value = string_or_none(get(made, "input"))
+            found = None if value is None else (value, None)
+        scan.add_call(i, get(call, "id"), get(made, "name"), found, value)

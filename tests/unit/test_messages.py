@@ -61,7 +61,7 @@ def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None
         "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"cmd": "ls"}}],
     }
     calls = scan(call)
-    assert (calls.items, calls.calls, calls.texts) == ([], {"t1": "Bash"}, ['{"cmd": "ls"}'])
+    assert calls.calls == {"t1": "Bash"}
     [item] = scan(result("out", is_error=True), calls.calls).items
     assert (item.block, item.item_type, item.text) == (0, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id, item.is_error, item.form) == ("Bash", "t1", True, None)
@@ -93,7 +93,7 @@ def test_a_result_without_text_is_no_item(content: Any) -> None:
     assert scan(result(content)).items == []
 
 
-def test_a_result_whose_texts_cannot_be_told_in_json_stays_where_it_is() -> None:
+def test_a_result_whose_texts_would_not_come_back_equal_stays_where_it_is() -> None:
     for odd in (object(), (1, 2), float("nan"), {1: "a"}):
         assert scan(result([text("a"), text("b", extra=odd)])).items == []
         assert [i.text for i in scan(result([text("a", extra=odd)])).items] == ["a"]
@@ -131,7 +131,7 @@ def test_a_message_of_role_tool_is_an_item_with_the_name_of_its_call() -> None:
         ],
     }
     calls = scan(call)
-    assert (calls.items, calls.calls, calls.texts) == ([], {"c1": "Bash"}, ['{"a": 1}'])
+    assert calls.calls == {"c1": "Bash"}
     [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, calls.calls).items
     assert (item.block, item.item_type, item.text) == (None, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id) == ("Bash", "c1")
@@ -142,7 +142,7 @@ def test_a_message_of_role_function_is_an_item_of_the_function_that_it_names() -
     assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_result", "lookup", None)
 
 
-def test_reasoning_and_arguments_are_counted_and_never_leave() -> None:
+def test_reasoning_is_counted_and_never_leaves() -> None:
     message = {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []}
     found = scan(message)
     assert [i.text for i in found.items] == ["say"]
@@ -156,7 +156,11 @@ def test_a_call_of_a_custom_tool_and_arguments_that_are_an_object_are_understood
         {"id": "e", "type": "new", "new": {}},
     ]
     found = scan({"role": "assistant", "content": None, "tool_calls": calls})
-    assert (found.items, found.texts, found.calls) == ([], ["ls", '{"a": 1}'], {"c": "sh", "d": "f"})
+    assert [(i.block, i.item_type, i.text, i.tool_name) for i in found.items] == [
+        (0, "tool_call", "ls", "sh"),
+        (1, "tool_call", '{"a": 1}', "f"),
+    ]
+    assert found.calls == {"c": "sh", "d": "f"}
 
 
 def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_message_several() -> None:

@@ -299,7 +299,7 @@ def test_the_text_of_a_tool_stays_if_it_cannot_be_stored(broken):
             "messages[1].content: expected a string or a list of blocks, got int",
         ),
         (
-            {"role": "user", "content": [{"text": "x"}]},
+            {"role": "user", "content": [{"no": "type"}]},
             'messages[1].content[0]: expected a content block with a string "type"',
         ),
         (

@@ -1,0 +1,117 @@
+"""What a tool returned as one text, whatever the shape: one string, or blocks with texts among them.
+
+The texts of several blocks become one item, joined by newlines, and so one placeholder; images and
+other blocks stay where they are. How to take the text apart again is kept as the item's form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from offload.messages._access import blocks_of, changed, like, text_of, type_of
+
+
+class Content:
+    """Content of a tool's result, in blocks that name their type.
+
+    Args:
+        text_type: the type of the blocks that hold text.
+    """
+
+    def __init__(self, text_type: str = "text") -> None:
+        self._text_type = text_type
+
+    def read(self, content: Any, where: str) -> tuple[str, str | None] | None:
+        """Return the text of a content and its form, or None if it holds none that can leave.
+
+        Raises `MessageError` if the content is malformed.
+        """
+        if content is None:
+            return None
+        if isinstance(content, str):
+            return content, None
+        blocks = blocks_of(content, where)
+        texts = [self.text(block, f"{where}[{i}]") for i, block in enumerate(blocks)]
+        found = [(b, t) for b, t in zip(blocks, texts, strict=True) if t is not None]
+        if not found:
+            return None
+        text = "\n".join(t for _, t in found)
+        if len(found) == 1 and self.with_text(found[0][0], text) == found[0][0]:
+            return text, None
+        form = self._proven_form(content, texts, text)
+        return None if form is None else (text, form)
+
+    def replace(self, content: Any, text: str) -> Any:
+        """Return `content` with `text` in the place of its first text, and without its other texts."""
+        if isinstance(content, str):
+            return text
+        blocks: list[Any] = []
+        is_placed = False
+        for block in content:
+            if self.text(block, "content") is None:
+                blocks.append(block)
+            elif not is_placed:
+                blocks.append(self.with_text(block, text))
+                is_placed = True
+        return like(content, blocks)
+
+    def restore(self, content: Any, text: str, form: str | None) -> Any:
+        """Return what `content` was before `replace`; blocks that were added since stay at the end."""
+        if isinstance(content, str) or form is None:
+            return self.replace(content, text)
+        first = next(i for i, b in enumerate(content) if self.text(b, "content") is not None)
+        others = iter([*content[:first], *content[first + 1 :]])
+        blocks = list(self._rebuild(json.loads(form), text, content[first], others))
+        return like(content, [*blocks, *others])
+
+    def text(self, block: Any, where: str) -> str | None:
+        """Return the text of a block, None if it has none. Raises `MessageError` if it is malformed."""
+        return text_of(block, where) if type_of(block, where) == self._text_type else None
+
+    def rest(self, block: Any) -> Any:
+        """Return what a block with a text holds beside it, for JSON."""
+        fields = block if isinstance(block, dict) else block.model_dump(exclude_unset=True, warnings=False)
+        return {name: value for name, value in fields.items() if name != "text"}
+
+    def with_text(self, block: Any, text: str) -> Any:
+        """Return a block with `text` in the place of its own."""
+        return changed(block, "text", text)
+
+    def made(self, rest: Any, text: str, like_block: Any) -> Any:
+        """Return the block that had `rest` beside its text, of the kind that `like_block` is."""
+        fields = {**rest, "text": text}
+        kind = type(like_block)
+        return kind.model_validate(fields) if hasattr(kind, "model_validate") else fields
+
+    def put_back(self, placed: Any, _rest: Any, text: str) -> Any:
+        """Return the first block, which never left: it may carry what the caller put on it since."""
+        return self.with_text(placed, text)
+
+    def _proven_form(self, content: Any, texts: list[str | None], text: str) -> str | None:
+        """Return, as JSON, null per block that stays and [characters, rest] per text.
+
+        None unless it gives back `content`: blocks may hold what has no JSON, or be of several classes.
+        """
+        try:
+            rows = [
+                None if t is None else [len(t), self.rest(b)] for b, t in zip(content, texts, strict=True)
+            ]
+            form = json.dumps(rows, sort_keys=True, separators=(",", ":"))
+            is_proven = self.restore(self.replace(content, ""), text, form) == content
+        except Exception:  # noqa: BLE001 # an SDK's object may refuse in its own way: then it stays
+            return None
+        return form if is_proven else None
+
+    def _rebuild(self, rows: list[Any], text: str, placed: Any, others: Iterator[Any]) -> Iterator[Any]:
+        start, is_first = 0, True
+        for row in rows:
+            if row is None:
+                yield from (b for b in [next(others, None)] if b is not None)
+                continue
+            chars, rest = row
+            part = text[start : start + chars]
+            start += chars + len("\n")
+            yield self.put_back(placed, rest, part) if is_first else self.made(rest, part, placed)
+            is_first = False

@@ -1,0 +1,444 @@
+"""Responses, LangChain, Bedrock and Gemini: what is an item, what stands in its place, what is told apart."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from offload.errors import MessageError
+from offload.messages import Item, Scan, adapter_for, role_of
+
+LONG = "line one\nline two"
+
+
+def scan(message: Any, tool_names: dict[str, str] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", tool_names or {})
+
+
+def only(message: Any, tool_names: dict[str, str] | None = None) -> Item:
+    [item] = scan(message, tool_names).items
+    return item
+
+
+def replaced(message: Any, place: int = 0) -> Any:
+    return adapter_for(message).replace(message, scan(message).items[place].block, "P")
+
+
+def assert_restored(message: Any) -> None:
+    before = copy.deepcopy(message)
+    adapter = adapter_for(message)
+    out = message
+    for item in scan(message).items:
+        out = adapter.replace(out, item.block, "P")
+    assert [i.text for i in scan(out).items] == ["P"] * len(scan(message).items)
+    for item in scan(message).items:
+        out = adapter.restore(out, item.block, item.text, item.form)
+    assert out == before
+    assert message == before
+
+
+# --- arguments of tool calls, in every format -----------------------------------------------------
+
+WRITE = {"path": "a.py", "text": LONG}
+
+
+def test_arguments_that_are_an_object_are_one_item_and_stay_an_object() -> None:
+    for message, value in (
+        (
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "w", "input": WRITE}]},
+            lambda m: m["content"][0]["input"],
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [{"toolUse": {"toolUseId": "c", "name": "w", "input": WRITE}}],
+            },
+            lambda m: m["content"][0]["toolUse"]["input"],
+        ),
+        (
+            {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "w", "args": WRITE}}]},
+            lambda m: m["parts"][0]["functionCall"]["args"],
+        ),
+        (
+            {
+                "type": "ai",
+                "content": [],
+                "tool_calls": [{"id": "c", "name": "w", "args": WRITE, "type": "tool_call"}],
+            },
+            lambda m: m["tool_calls"][0]["args"],
+        ),
+    ):
+        item = only(message)
+        assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_call", "w", "c")
+        assert item.text == json.dumps(WRITE)
+        assert scan(message).calls == {"c": "w"}
+        assert value(replaced(message)) == {"offloaded": "P"}
+        assert_restored(message)
+
+
+def test_arguments_that_are_json_text_stay_json_text_and_come_back_as_they_were_written() -> None:
+    for written in ('{"path":"a.py",  "n": 1}', '{"half', "", "[1, 2]", '{"text":"x"}'):
+        call = {"type": "function_call", "call_id": "c", "name": "w", "arguments": written}
+        function = {"name": "w", "arguments": written}
+        chat = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+        assert only(call).text == only(chat).text == written
+        assert json.loads(replaced(call)["arguments"]) == {"offloaded": "P"}
+        assert json.loads(replaced(chat)["tool_calls"][0]["function"]["arguments"]) == {"offloaded": "P"}
+        assert_restored(call)
+        assert_restored(chat)
+
+
+def test_the_only_string_of_an_object_is_the_text_and_its_key_stays() -> None:
+    message = {"role": "model", "parts": [{"functionCall": {"name": "run", "args": {"code": LONG}}}]}
+
+    assert only(message).text == LONG
+    assert replaced(message)["parts"][0]["functionCall"]["args"] == {"code": "P"}
+    assert_restored(message)
+
+
+@pytest.mark.parametrize(
+    "odd", [{1: "a"}, {"a": (1, 2)}, {"a": float("nan")}, {"a": {1, 2}}, {"a": b"x", "b": 1}, ["a"], 7, None]
+)
+def test_arguments_that_json_would_not_give_back_equal_stay(odd: Any) -> None:
+    use = {"type": "tool_use", "id": "c", "name": "w", "input": odd}
+    found = scan({"role": "assistant", "content": [use]})
+
+    assert found.items == []
+    assert len(found.texts) == 1
+
+
+def test_arguments_nested_too_deep_for_json_stay() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+
+    found = scan({"role": "assistant", "content": [{"toolUse": {"name": "w", "input": deep}}]})
+
+    assert found.items == []
+    # Taken apart by hand: dropped at once it would overflow the stack of older interpreters.
+    while deep:
+        deep = deep.pop("a")
+
+
+# --- OpenAI Responses -----------------------------------------------------------------------------
+
+
+def test_an_output_is_an_item_with_the_name_of_its_call() -> None:
+    for kind, call in (
+        ("function_call", {"name": "Bash", "arguments": "{}"}),
+        ("custom_tool_call", {"name": "Bash", "input": "ls"}),
+    ):
+        calls = scan({"type": kind, "call_id": "c", **call}).calls
+        item = only({"type": f"{kind}_output", "call_id": "c", "output": LONG}, calls)
+        assert (item.item_type, item.text, item.tool_name, item.tool_use_id) == (
+            "tool_result",
+            LONG,
+            "Bash",
+            "c",
+        )
+
+
+def test_an_output_in_parts_keeps_its_images_and_one_placeholder() -> None:
+    image = {"type": "input_image", "image_url": "data:"}
+    parts = [{"type": "input_text", "text": "a"}, image, {"type": "input_text", "text": "b"}]
+    message = {"type": "function_call_output", "call_id": "c", "output": parts}
+
+    assert only(message).text == "a\nb"
+    assert replaced(message)["output"] == [{"type": "input_text", "text": "P"}, image]
+    assert_restored(message)
+
+
+def test_the_output_of_a_local_shell_is_json_and_stays_json() -> None:
+    message = {"type": "local_shell_call_output", "id": "c", "output": '{"stdout": "x", "exit_code": 0}'}
+
+    assert json.loads(replaced(message)["output"]) == {"offloaded": "P"}
+    assert_restored(message)
+
+
+def test_each_stream_of_a_shell_is_an_item() -> None:
+    outcome = {"type": "exit", "exit_code": 0}
+    chunks = [
+        {"stdout": "a", "stderr": "", "outcome": outcome},
+        {"stdout": "b", "stderr": "c", "outcome": outcome},
+    ]
+    message = {"type": "shell_call_output", "call_id": "c", "output": chunks}
+
+    assert [(i.block, i.text, i.tool_name) for i in scan(message, {"c": "shell"}).items] == [
+        (0, "a", "shell"),
+        (2, "b", "shell"),
+        (3, "c", "shell"),
+    ]
+    assert_restored(message)
+
+
+def test_a_call_of_an_mcp_tool_holds_its_arguments_and_its_output() -> None:
+    message = {
+        "type": "mcp_call",
+        "id": "c",
+        "name": "search",
+        "server_label": "s",
+        "arguments": '{"q":1}',
+        "output": LONG,
+        "error": None,
+    }
+
+    assert [(i.item_type, i.text, i.tool_name) for i in scan(message).items] == [
+        ("tool_call", '{"q":1}', "search"),
+        ("tool_result", LONG, "search"),
+    ]
+    assert_restored(message)
+
+
+def test_a_failed_patch_and_a_failed_mcp_call_are_errors() -> None:
+    patch = {"type": "apply_patch_call_output", "call_id": "c", "output": "no", "status": "failed"}
+    assert only(patch).is_error
+    assert not only({**patch, "status": "completed"}).is_error
+    call = {"type": "mcp_call", "id": "c", "name": "f", "arguments": "{}", "output": "x"}
+    assert scan({**call, "error": {"type": "http"}}).items[-1].is_error
+    assert not scan({**call, "error": None}).items[-1].is_error
+
+
+def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_leave() -> None:
+    reasoning = {
+        "type": "reasoning",
+        "id": "r",
+        "summary": [{"type": "summary_text", "text": "hm"}],
+        "content": [{"type": "reasoning_text", "text": "so"}],
+        "encrypted_content": "gAAA",
+    }
+    assert (scan(reasoning).items, scan(reasoning).texts) == ([], ["hm", "so"])
+    call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
+    found = scan(call)
+    assert (found.items, found.texts, found.calls) == ([], ['{"commands": ["ls"]}'], {"c": "shell"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot"}},
+        {"type": "item_reference", "id": "i"},
+        {"type": "file_search_call", "id": "f", "queries": ["q"], "results": [{"text": LONG}]},
+        {"type": "tool_of_tomorrow_call_output", "call_id": "c", "output": LONG},
+        {"type": "compaction", "encrypted_content": "gAAA"},
+    ],
+)
+def test_an_item_that_is_not_understood_is_not_touched(message: dict[str, Any]) -> None:
+    assert (scan(message).items, scan(message).texts) == ([], [])
+
+
+# --- LangChain ------------------------------------------------------------------------------------
+
+TOOL = {"type": "tool", "content": LONG, "tool_call_id": "c", "artifact": [1], "status": "error"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "item_type"),
+    [
+        ("human", "user_message"),
+        ("ai", "assistant_message"),
+        ("AIMessageChunk", "assistant_message"),
+        ("system", "system_prompt"),
+    ],
+)
+def test_a_langchain_text_is_an_item_of_the_type_of_its_class(kind: str, item_type: str) -> None:
+    for content in (LONG, [LONG], [{"type": "text", "text": LONG}]):
+        item = only({"type": kind, "content": content})
+        assert (item.item_type, item.text) == (item_type, LONG)
+        assert_restored({"type": kind, "content": content})
+
+
+@pytest.mark.parametrize("envelope", [None, "data", "kwargs"])
+def test_a_tool_message_keeps_its_artifact_and_status_in_every_dict_form(envelope: str | None) -> None:
+    message = TOOL if envelope is None else {"type": "tool", envelope: TOOL}
+
+    item = only(message, {"c": "Bash"})
+    assert (item.item_type, item.text, item.tool_name, item.tool_use_id, item.is_error) == (
+        "tool_result",
+        LONG,
+        "Bash",
+        "c",
+        True,
+    )
+    out = replaced(message)
+    assert (out if envelope is None else out[envelope]) == {**TOOL, "content": "P"}
+    assert_restored(message)
+
+
+def test_strings_and_blocks_of_a_tool_message_are_one_item() -> None:
+    image = {"type": "image", "url": "data:"}
+    odd = {"no": "type"}
+    message = {**TOOL, "content": ["a", image, {"type": "text", "text": "b", "index": 0}, odd, "c"]}
+
+    assert only(message).text == "a\nb\nc"
+    assert replaced(message)["content"] == ["P", image, odd]
+    assert_restored(message)
+
+
+def test_a_chat_message_has_the_role_that_it_names() -> None:
+    message = {"type": "chat", "role": "assistant", "content": LONG}
+    assert only(message).item_type == "assistant_message"
+    assert only({"type": "chat", "data": message}).item_type == "assistant_message"
+
+
+# --- Bedrock Converse -----------------------------------------------------------------------------
+
+PICTURE = {"image": {"format": "png", "source": {"bytes": b"x"}}}
+
+
+def converse(content: list[Any], **more: Any) -> dict[str, Any]:
+    return {
+        "role": "user",
+        "content": [{"toolResult": {"toolUseId": "c", "content": content, **more}}, {"cachePoint": {}}],
+    }
+
+
+def test_json_of_a_tool_result_becomes_a_text_block_and_comes_back_as_json() -> None:
+    message = converse([{"json": WRITE}])
+
+    assert only(message, {"c": "list"}).tool_name == "list"
+    assert only(message).text == json.dumps(WRITE)
+    assert replaced(message)["content"][0]["toolResult"]["content"] == [{"text": "P"}]
+    assert_restored(message)
+
+
+def test_texts_and_json_are_one_item_and_pictures_and_documents_stay() -> None:
+    document = {"document": {"name": "d", "source": {"text": LONG}}}
+    message = converse([PICTURE, {"json": [1]}, {"text": "a"}, document, {"json": {"k": None}}])
+
+    assert only(message).text == '[1]\na\n{"k": null}'
+    assert replaced(message)["content"][0]["toolResult"]["content"] == [PICTURE, {"text": "P"}, document]
+    assert_restored(message)
+
+
+def test_json_that_would_not_come_back_equal_stays_beside_the_text_that_leaves() -> None:
+    odd = {"json": {"a": (1, 2)}}
+    assert scan(converse([odd])).items == []
+    message = converse([odd, {"text": "a"}])
+    assert only(message).text == "a"
+    assert replaced(message)["content"][0]["toolResult"]["content"] == [odd, {"text": "P"}]
+    assert_restored(message)
+
+
+def test_the_status_of_a_converse_result_tells_an_error() -> None:
+    assert only(converse([{"text": "a"}], status="error")).is_error
+    assert not only(converse([{"text": "a"}], status="success")).is_error
+
+
+def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_leave() -> None:
+    reasoning = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
+    cited = {"citationsContent": {"content": [{"text": "so"}], "citations": []}}
+    found = scan({"role": "assistant", "content": [reasoning, cited, {"text": "a"}]})
+    assert ([i.text for i in found.items], found.texts) == (["a"], ["hm", "so"])
+
+
+# --- Gemini ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["functionResponse", "function_response"])
+def test_a_function_response_stays_an_object_in_its_own_spelling(key: str) -> None:
+    response = {"name": "list", "response": {"rows": [1, 2.5, None], "more": "x"}}
+    message = {"role": "user", "parts": [{key: response}]}
+
+    item = only(message)
+    assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_result", "list", None)
+    assert item.text == '{"rows": [1, 2.5, null], "more": "x"}'
+    assert replaced(message)["parts"] == [{key: {"name": "list", "response": {"result": "P"}}}]
+    assert_restored(message)
+
+
+def test_a_function_that_returned_one_string_leaves_that_string_alone() -> None:
+    message = {"role": "tool", "parts": [{"functionResponse": {"name": "f", "response": {"output": LONG}}}]}
+    assert only(message).text == LONG
+    assert replaced(message)["parts"][0]["functionResponse"]["response"] == {"output": "P"}
+    assert_restored(message)
+
+
+def test_a_response_with_an_error_is_one() -> None:
+    for response, is_error in (({"error": "no"}, True), ({"error": None, "a": 1}, False), ({"a": 1}, False)):
+        part = {"functionResponse": {"name": "f", "response": response}}
+        assert only({"role": "user", "parts": [part]}).is_error is is_error
+
+
+def test_thoughts_and_code_that_ran_are_counted_and_never_leave() -> None:
+    parts = [
+        {"text": "hm", "thought": True},
+        {"executableCode": {"code": "1 + 1"}},
+        {"code_execution_result": {"output": "2"}},
+        {"inlineData": {"data": "aGk="}},
+        {"text": "a"},
+    ]
+    found = scan({"role": "model", "parts": parts})
+    assert [(i.block, i.item_type, i.text) for i in found.items] == [(4, "assistant_message", "a")]
+    assert found.texts == ["hm", "1 + 1", "2"]
+
+
+# --- which format ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "role"),
+    [
+        ({"type": "function_call_output", "call_id": "c", "output": ""}, "openai-responses", "tool"),
+        ({"type": "function_call", "call_id": "c"}, "openai-responses", "assistant"),
+        ({"type": "reasoning", "summary": []}, "openai-responses", "assistant"),
+        (
+            {"role": "developer", "content": [{"type": "input_text", "text": ""}]},
+            "openai-responses",
+            "developer",
+        ),
+        ({"type": "message", "role": "assistant", "content": "x"}, "anthropic", "assistant"),
+        ({"type": "ai", "content": "x", "tool_calls": []}, "langchain", "assistant"),
+        ({"type": "human", "data": {"type": "human", "content": "x"}}, "langchain", "user"),
+        ({"type": "tool", "content": "x", "tool_call_id": "c"}, "langchain", "tool"),
+        ({"role": "assistant", "content": [{"text": "x"}]}, "bedrock", "assistant"),
+        ({"role": "user", "content": [{"toolResult": {}}]}, "bedrock", "user"),
+        ({"role": "model", "parts": [{"text": "x"}]}, "gemini", "assistant"),
+        ({"parts": []}, "gemini", "user"),
+        ({"role": "function", "parts": [{"functionResponse": {}}]}, "gemini", "function"),
+        ({"role": "user", "content": [{"type": "text", "text": "x"}]}, "anthropic", "user"),
+    ],
+)
+def test_a_message_tells_its_format_and_its_role(message: dict[str, Any], name: str, role: str) -> None:
+    assert adapter_for(message).name == name
+    assert role_of(message) == role
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "parts": [{"type": "text", "text": "of another library"}]},
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "of another library"}]},
+        {"type": "text", "text": "a block is no message"},
+    ],
+)
+def test_a_message_of_no_known_format_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(MessageError):
+        scan(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"role": "user", "content": [{"toolResult": {"content": []}}]}, ".toolResult: a toolResult needs a"),
+        ({"role": "user", "content": [{"text": 7}]}, ".content[0]: a text block"),
+        (
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": 7}]}}]},
+            ".toolResult.content[0]: a text block",
+        ),
+        ({"role": "user", "parts": [{"text": 7}]}, ".parts[0]: a text block"),
+        ({"type": "function_call_output", "output": 7}, ".output: expected a string or a list"),
+        ({"type": "shell_call_output", "output": "x"}, ".output: expected a string or a list"),
+        ({"type": "human", "content": 7}, ".content: expected a string or a list"),
+        ({"type": "ai", "content": "", "tool_calls": 7}, ".tool_calls: expected a string or a list"),
+        ({"type": "chat", "content": ""}, '"role"'),
+    ],
+)
+def test_a_malformed_message_is_refused_with_its_place(message: dict[str, Any], said: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        scan(message)
+    assert str(caught.value).startswith("messages[3]")
+    assert said in str(caught.value)

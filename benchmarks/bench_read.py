@@ -15,7 +15,7 @@ from _content import json_line, output
 from _measure import Figure, compare, duration, peak_memory, repeat, require, run, size
 
 from offload import Offloader, OffloadPolicy, Rule, estimate_tokens
-from offload.preview import head_tail
+from offload.preview import preview_of
 
 _NEEDLE = "the-needle-4711"
 _JSON_CHARS, _NEEDLE_CHARS, _NEEDLE_MS = 10_000_000, 500, 50
@@ -140,7 +140,7 @@ def _previews(sizes: tuple[int, ...]) -> Iterator[Figure]:
     for chars in sizes:
         text = output(chars)
         took = {
-            "preview": repeat(partial(head_tail, text, _PREVIEW_CHARS), 20),
+            "preview": repeat(partial(preview_of, text, _PREVIEW_CHARS), 20),
             "token estimate": repeat(partial(estimate_tokens, text), 20),
         }
         yield Figure(

@@ -7,9 +7,10 @@ next one, so a match may lie across chunks as long as it is shorter than the ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from offload.errors import ConfigError
 from offload.record import encode_text
@@ -19,8 +20,37 @@ Mode = Literal["literal", "regex"]
 
 _BUFFER_BYTES = 1024 * 1024
 _REGEX_OVERLAP = 64 * 1024
+# RE2's slowest way takes up to 4 ns for each byte and instruction of an expression, and is not interrupted:
+# expressions of over 250 instructions are given less at once, so that none takes more than a few seconds.
+_BYTE_INSTRUCTIONS = 256 * 1024 * 1024
+_LEAST_BUFFER_BYTES = 64 * 1024
 # What `^` and `\b` need to see to the left of where a search goes on.
 _LOOKBEHIND = 4
+
+# A reason repeats the expression.
+_REASON_CHARS = 200
+# What RE2 says of a construct that it refuses, and what to write instead.
+_WAYS_OUT = {
+    r"perl operator: \(\?(=|!|<=|<!)": "no look-around: search for one part and show lines around it",
+    r"perl operator: \(\?(P|&|R)|sequence: \\[1-9gk]": "no back-references: write the repeated text out",
+    r"no argument for": r"what is repeated is missing; a plain * is \*",
+    r"repetition operator: .*\+$|operator: \(\?>": (
+        "no possessive or atomic groups: leave the extra + or ?> out, RE2 never backtracks"
+    ),
+    r"repetition operator": "one repeat follows another: put the inner one in a group",
+    r"operator: \(\?\(": "no conditions: write the alternatives with |",
+    r"operator: \(\?": "groups begin with (?:, (?P<name>, or the flags (?i), (?m), (?s), (?U)",
+    r"sequence: \\Z": r"write \z for the end of the text, $ for that of a line",
+    r"sequence: \\[uUNx]": r"write the character itself, or \x{2014}",
+    r"sequence: \\h": r"write [ \t]",
+    r"sequence: \\e": r"write \x1b",
+    r"sequence: \\|trailing": r"a plain backslash is \\",
+    r"repetition size": "a repeat is at most 1000, nested ones multiplied",
+    r"class range: (\[:|\\p)": r"classes are such as [[:alpha:]] and \p{L}",
+    r"class range": "a range goes from the lower character to the higher",
+    r"missing|unexpected": r"brackets come in pairs; plain ones are \( and \[",
+    r"too large": "repeat less",
+}
 
 
 class Span(NamedTuple):
@@ -40,10 +70,12 @@ class Pattern(NamedTuple):
     Attributes:
         find_in: yields the matches in a buffer from an offset on.
         overlap: how many bytes of a buffer are looked at again with the next.
+        buffer: how many new bytes are searched at once.
     """
 
     find_in: _FindIn
     overlap: int
+    buffer: int
 
 
 def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
@@ -64,8 +96,10 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
         raise ConfigError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
     if mode == "literal" and not ignore_case:
         needle = encode_text(pattern)
-        return Pattern(partial(_find_literal, needle), len(needle) - 1)
-    return Pattern(partial(_find_regex, _compile_regex(pattern, mode, ignore_case)), _REGEX_OVERLAP)
+        return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
+    regex = _compile_regex(pattern, mode, ignore_case)
+    most = max(_BYTE_INSTRUCTIONS // regex.programsize, _LEAST_BUFFER_BYTES)
+    return Pattern(partial(_find_regex, regex), min(_REGEX_OVERLAP, most // 4), min(_BUFFER_BYTES, most))
 
 
 class Search:
@@ -74,13 +108,16 @@ class Search:
     Args:
         pattern: what to look for.
         start: byte offset in the content to search from.
+        check: called at every match, also at those of the empty text that are not yielded; may raise to
+            end the search.
 
     Attributes:
         searched_to: byte offset from which a later search goes on without missing or repeating a match.
     """
 
-    def __init__(self, pattern: Pattern, start: int = 0) -> None:
+    def __init__(self, pattern: Pattern, start: int = 0, check: Callable[[], None] = lambda: None) -> None:
         self._pattern = pattern
+        self._check = check
         self.searched_to = start
 
     def find(self, chunks: Iterable[bytes], *, offset: int = 0) -> Iterator[Span]:
@@ -90,35 +127,40 @@ class Search:
             chunks: the content, in order. If they raise, `searched_to` says how far the search came.
             offset: byte offset of the first chunk in the content, at most where the search starts.
         """
-        buffer = b""
-        for grown in _buffers(chunks):
-            keep = max(0, self.searched_to - offset - _LOOKBEHIND) if buffer else 0
-            buffer = buffer[keep:] + grown
-            offset += keep
+        rest = b""
+        for held in _batches(chunks, self._pattern.buffer):
+            buffer = b"".join((rest, *held))
             yield from self._find_in(buffer, offset, len(buffer) - self._pattern.overlap)
-        yield from self._find_in(buffer, offset, len(buffer))
+            keep = max(0, self.searched_to - offset - _LOOKBEHIND)
+            rest = buffer[keep:]
+            offset += keep
+        yield from self._find_in(rest, offset, len(rest))
 
     def _find_in(self, buffer: bytes, offset: int, limit: int) -> Iterator[Span]:
         """Yield the matches that begin before `limit`, a place in `buffer`."""
         for start, end in self._pattern.find_in(buffer, self.searched_to - offset):
             if start >= limit:
                 break
+            self._check()
             self.searched_to = offset + end
-            yield Span(offset + start, offset + end)
+            if start < end:
+                yield Span(offset + start, offset + end)
         self.searched_to = max(self.searched_to, offset + limit)
 
 
-def _buffers(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _batches(chunks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield the bytes of `chunks` in lists of `size` bytes, or as many as the chunk makes that fills one."""
     held: list[bytes] = []
-    size = 0
+    held_size = 0
     for chunk in chunks:
-        held.append(chunk)
-        size += len(chunk)
-        if size >= _BUFFER_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
+        for start in range(0, len(chunk), size):
+            held.append(chunk[start : start + size])
+            held_size += len(held[-1])
+            if held_size >= size:
+                yield held
+                held, held_size = [], 0
     if held:
-        yield b"".join(held)
+        yield held
 
 
 def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:
@@ -127,13 +169,11 @@ def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[in
         start += len(needle)
 
 
-def _find_regex(regex: object, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:
-    for match in regex.finditer(buffer, start):  # type: ignore[attr-defined] # re2 ships no types
-        if match.end() > match.start():
-            yield match.span()
+def _find_regex(regex: Any, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in regex.finditer(buffer, start))
 
 
-def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> object:
+def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
     import re2  # noqa: PLC0415 # 10 ms that only a search pays
 
     options = re2.Options()
@@ -148,9 +188,17 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> object:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
         raise ConfigError(
-            f"RE2 does not take this expression: {reason}. It has no look-around, back-references or "
-            'possessive repeats; use a simpler one, or mode="literal"'
+            f"RE2 does not take this expression: {reason[:_REASON_CHARS]}. Way out: {_way_out(reason)}; "
+            'or mode="literal", which takes every character as it is'
         ) from None
     if regex.search(b"") is not None:
-        raise ConfigError("this expression matches the empty text, so it would match everywhere")
+        raise ConfigError(
+            "this expression matches the empty text, so it would match everywhere; say what must be there, "
+            "such as a+ for a*"
+        )
     return regex
+
+
+def _way_out(reason: str) -> str:
+    ways = (way for refused, way in _WAYS_OUT.items() if re.search(refused, reason))
+    return next(ways, "use a simpler expression")

@@ -82,6 +82,19 @@ def split(data: bytes) -> list[ChunkSize]:
     return sizes
 
 
+def _end_of_line(text: str, line: int) -> int:
+    """Return the offset behind the newline that ends `line`, from 1; found by halves."""
+    start, end = 0, len(text)
+    while end - start > 1:
+        middle = (start + end) // 2
+        newlines = text.count("\n", start, middle)
+        if newlines < line:
+            start, line = middle, line - newlines
+        else:
+            end = middle
+    return end
+
+
 class StoredContent:
     """Random access to the text of one record.
 
@@ -148,10 +161,7 @@ class StoredContent:
         chunk = bisect_right(self._newlines, newline - 1) - 1
         # Whoever asks where a line starts reads on from there: the next chunk comes along.
         self._hold(chunk, min(chunk + 2, len(self._bytes) - 1))
-        text, at = self._text(chunk), -1
-        for _ in range(newline - self._newlines[chunk]):
-            at = text.index("\n", at + 1)
-        return self._chars[chunk] + at + 1
+        return self._chars[chunk] + _end_of_line(self._text(chunk), newline - self._newlines[chunk])
 
     def line_at(self, char: int) -> int:
         """Return the number, from 1, of the line that holds the character at offset `char`."""
@@ -165,10 +175,26 @@ class StoredContent:
         if byte >= self.size:
             return self.chars
         chunk = bisect_right(self._bytes, byte) - 1
+        at = byte - self._bytes[chunk]
+        if self._is_ascii(chunk):
+            return self._chars[chunk] + at
         self._hold(chunk, chunk + 1)
-        data, at = self._held[chunk], byte - self._bytes[chunk]
+        data = self._held[chunk]
         begun = len(data[:at].translate(None, _CONTINUES))
         return self._chars[chunk] + begun - (data[at] in _CONTINUES)
+
+    def byte_at(self, char: int) -> int:
+        """Return the byte offset at which the character at offset `char` begins."""
+        if char >= self.chars:
+            return self.size
+        chunk = bisect_right(self._chars, char) - 1
+        at = char - self._chars[chunk]
+        if not self._is_ascii(chunk):
+            at = len(encode_text(self._text(chunk)[:at]))
+        return self._bytes[chunk] + at
+
+    def _is_ascii(self, chunk: int) -> bool:
+        return self._bytes[chunk + 1] - self._bytes[chunk] == self._chars[chunk + 1] - self._chars[chunk]
 
     def _text(self, chunk: int) -> str:
         """Return the text of a chunk; the last two stay at hand."""

@@ -2,40 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.codec import StoredContent, StoredRecord
-from offload.errors import ConfigError, OffloadError
-from offload.placeholder import defuse, tool_label
+from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadError
+from offload.placeholder import tool_label
 from offload.record import RecordInfo, encodable
 from offload.search import Mode
 from offload.session import Session
+from offload.tools._answers import (
+    FRAME_CHARS,
+    MAX_ANSWER_CHARS,
+    MIN_ANSWER_CHARS,
+    fitting_rows,
+    outline_page,
+    page,
+    value_page,
+)
 from offload.tools._arguments import check_arguments
-from offload.tools._definitions import Format, definitions
+from offload.tools._budget import BUDGET, Budget, Spent
+from offload.tools._definitions import TOOL_NAMES, Format, check_names, definitions, system_prompt
 from offload.tools._grep import Grep, parse_cursor
+from offload.tools._pointer import CONTAINERS, PointerReader, Value
 
-MAX_ANSWER_CHARS = 8192
-# Left for an answer's first and last line.
-_FRAME_CHARS = 320
 _LIST_LIMIT = 50
 # No answer has room for more: a row names at least a ref, a type and two counts.
 _MAX_ROWS = 200
+_ERROR_CHARS = 1000
+_HELD_VALUES = 16
 
 
 class Tools:
     """Reads the records of one session for its model.
 
-    Every method returns the text of an answer, at most 8,192 characters. A ref of another session, one
-    that was guessed and one that never was get the same `NotFoundError`.
+    Every method returns the text of an answer of bounded size. A ref of another session, one that was
+    guessed and one that never was get the same `NotFoundError`.
+
+    Args:
+        session: whose records are read.
+        names: the tools that the model is offered; the others are neither named nor answered. context_read
+            is always among them, since every placeholder names it.
+        max_answer_chars: the most characters of an answer, at least 2,000.
+
+    Raises:
+        ConfigError: names that are no tools, or answers that are too small.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        names: Sequence[str] = TOOL_NAMES,
+        max_answer_chars: int = MAX_ANSWER_CHARS,
+    ) -> None:
+        if max_answer_chars < MIN_ANSWER_CHARS:
+            raise ConfigError(f"max_answer_chars is at least {MIN_ANSWER_CHARS}, not {max_answer_chars}")
         self._session = session
+        self._names = check_names(names)
+        self._max_chars = max_answer_chars
+        self._values: dict[tuple[str, str], Value] = {}
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
-        """Return the tools as `tools=` of a request takes them: "anthropic" or "openai"."""
-        return definitions(format)
+        """Return the offered tools as `tools=` of a request takes them.
+
+        Args:
+            format: "anthropic", "openai" (chat completions), "openai-responses" or "mcp".
+
+        Raises:
+            ConfigError: another format.
+        """
+        return definitions(format, self._names, max_answer_chars=self._max_chars)
+
+    def prompt(self) -> str:
+        """Return up to 15 lines for the system prompt that name the offered tools and say what they do."""
+        return system_prompt(self._names)
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
         """Answer a model's call. Never raises for what a model can get wrong: the answer says what is right.
@@ -45,12 +86,17 @@ class Tools:
             arguments: a mapping, or the JSON text of one.
         """
         try:
-            checked = check_arguments(name, arguments)
+            checked = check_arguments(name, arguments, self._names)
             method = getattr(self, name.removeprefix("context_"))
             answer: str = method(**checked)
         except OffloadError as error:
-            return f"Error: {encodable(str(error))[:1000]}"
+            return f"Error: {encodable(str(error))[:_ERROR_CHARS]}{self._hint(error)}"
         return answer
+
+    def _hint(self, error: OffloadError) -> str:
+        """Return where to look for a record that is not there."""
+        is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
+        return "; context_list shows what there is" if is_unknown and "context_list" in self._names else ""
 
     def list(
         self,
@@ -70,12 +116,12 @@ class Tools:
         """
         if limit < 1:
             raise ConfigError(f"limit is at least 1, not {limit}")
-        page = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
-        lines = _fitting(map(_row, page.infos))
-        start, end = page.start, page.start + len(lines)
-        first = f"[{page.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
-        is_more = lines and end < page.total
-        last = f'[more: cursor="{page.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
+        found = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
+        lines = fitting_rows(map(_row, found.infos), self._max_chars - FRAME_CHARS)
+        start, end = found.start, found.start + len(lines)
+        first = f"[{found.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
+        is_more = lines and end < found.total
+        last = f'[more: cursor="{found.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
 
     def read(
@@ -86,43 +132,73 @@ class Tools:
         limit: int | None = None,
         start_line: int | None = None,
         end_line: int | None = None,
+        pointer: str | None = None,
     ) -> str:
-        """Return a range of a record: characters from `offset`, or whole lines.
+        """Return a range of a record: characters from `offset`, whole lines, or a value of its JSON.
 
         Args:
             id: the ref.
-            offset: first character, from 0, the default.
+            offset: first character, from 0, the default; with a `pointer`, of the value.
             limit: characters to read; what does not fit the answer is left for the next call.
             start_line: first line, from 1; not together with `offset`.
             end_line: last line, included; without it as many as fit.
+            pointer: a JSON pointer; in JSON lines its first step is the line, from 0. An object or array
+                that does not fit the answer is shown as an outline, unless `offset` or `limit` is given.
 
         Raises:
             NotFoundError: no such record in this session.
             CorruptError: the record is damaged.
-            ConfigError: a range that cannot be meant.
+            ConfigError: a range that cannot be meant; a pointer that names nothing, and what there is.
         """
-        by_line = start_line is not None or end_line is not None
-        if by_line and (offset is not None or limit is not None):
-            raise ConfigError("give offset and limit, or start_line and end_line, not both")
-        if (offset or 0) < 0 or (limit is not None and limit < 1) or (start_line or 1) < 1:
-            raise ConfigError("offset counts from 0, limit and start_line from 1")
+        _check_range(offset, limit, start_line, end_line, pointer)
         record = self._session.read(id)
         content = record.content
-        if not by_line:
+        if pointer is not None:
+            return self._read_value(record, content, pointer, offset, limit)
+        if start_line is None and end_line is None:
             start = offset or 0
-            end = start + (MAX_ANSWER_CHARS if limit is None else limit)
+            end = start + (self._max_chars if limit is None else limit)
         else:
-            first = start_line or 1
-            if end_line is not None and end_line < first:
-                raise ConfigError(f"end_line {end_line} lies before start_line {first}")
-            start = content.line_start(first)
+            start = content.line_start(start_line or 1)
             end = content.chars if end_line is None else content.line_start(end_line + 1)
         if start >= content.chars > 0:
             raise ConfigError(
                 f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {record.counts.lines} lines"
             )
-        return _page(record, content, start, end)
+        return page(record, content, start, end, max_chars=self._max_chars)
+
+    def _read_value(
+        self,
+        record: StoredRecord,
+        content: StoredContent,
+        pointer: str,
+        offset: int | None,
+        limit: int | None,
+    ) -> str:
+        reader = PointerReader(content, Budget().metered)
+        try:
+            value = self._values.get((record.ref, pointer)) or self._find_value(reader, record.ref, pointer)
+            chars = value.end - value.start
+            is_whole = offset is None and limit is None
+            if is_whole and value.kind in CONTAINERS and chars > self._max_chars - FRAME_CHARS:
+                members, count = reader.outline(value), reader.count(value)
+                return outline_page(record.ref, value, members, count, max_chars=self._max_chars)
+        except Spent:
+            raise ConfigError(
+                f"a call looks through {BUDGET}, and the value does not end there; read it by offset"
+            ) from None
+        if (offset or 0) >= chars:
+            raise ConfigError(f"there is nothing there: the value has {chars} characters (0-{chars - 1})")
+        size = self._max_chars if limit is None else limit
+        return value_page(record.ref, content, value, offset or 0, size, max_chars=self._max_chars)
+
+    def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> Value:
+        """Find a value and remember the last few: a model reads page after page of what never changes."""
+        value = self._values[ref, pointer] = reader.find(pointer)
+        while len(self._values) > _HELD_VALUES:
+            self._values.pop(next(iter(self._values)), None)
+        return value
 
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
         """Return the last `lines` lines of a record; of lines that are too long for an answer, their end.
@@ -137,7 +213,14 @@ class Tools:
         record = self._session.read(id)
         content = record.content
         first = max(1, record.counts.lines - lines + 1)
-        return _page(record, content, content.line_start(first), content.chars, is_tail=True)
+        return page(
+            record,
+            content,
+            content.line_start(first),
+            content.chars,
+            max_chars=self._max_chars,
+            is_tail=True,
+        )
 
     def grep(
         self,
@@ -177,42 +260,25 @@ class Tools:
             ignore_case=ignore_case,
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
-            room=MAX_ANSWER_CHARS - _FRAME_CHARS,
+            room=self._max_chars - FRAME_CHARS,
         )
         return grep.run(infos, lambda info: self._session.read(info.ref).content, start)
 
 
-def _page(
-    record: StoredRecord, content: StoredContent, start: int, end: int, *, is_tail: bool = False
-) -> str:
-    """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
-    counts, room = record.counts, MAX_ANSWER_CHARS - _FRAME_CHARS
-    start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
-    raw = content.text(start, end)
-    shown = defuse(encodable(raw))
-    while len(shown) > room:
-        fits = len(raw) * room // len(shown) - 1
-        raw = raw[-fits:] if is_tail else raw[:fits]
-        shown = defuse(encodable(raw))
-    start, stop = (end - len(raw), end) if is_tail else (start, start + len(raw))
-    lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
-    first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
-    last = (
-        f'[more: context_read(id="{record.ref}", offset={stop})]' if stop < counts.chars else "[end of item]"
-    )
-    return f"{first}\n{shown}\n{last}"
+def _check_range(
+    offset: int | None, limit: int | None, start_line: int | None, end_line: int | None, pointer: str | None
+) -> None:
+    by_line = start_line is not None or end_line is not None
+    if by_line and (offset is not None or limit is not None or pointer is not None):
+        raise ConfigError(
+            "give offset and limit, or start_line and end_line, not both; a pointer takes offset"
+        )
+    if (offset or 0) < 0 or (limit is not None and limit < 1) or (by_line and (start_line or 1) < 1):
+        raise ConfigError("offset counts from 0, limit and start_line from 1")
+    if end_line is not None and end_line < (start_line or 1):
+        raise ConfigError(f"end_line {end_line} lies before start_line {start_line or 1}")
 
 
 def _row(info: RecordInfo) -> str:
     tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
     return f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens"
-
-
-def _fitting(rows: Any) -> Any:
-    fitting, room = [], MAX_ANSWER_CHARS - _FRAME_CHARS
-    for row in rows:
-        room -= len(row) + 1
-        if room < 0:
-            break
-        fitting.append(row)
-    return fitting

@@ -132,12 +132,38 @@ def test_an_expression_that_would_take_years_elsewhere_comes_to_an_end(pattern: 
         ("a)", r"unexpected|missing"),
         ("[a", "missing"),
         ("*a", r"\*"),
-        ("(((a{100}){100}){100})", "too large|repeat"),
+        ("(((a{100}){100}){100})", "repetition size"),
     ],
 )
 def test_a_construct_that_is_refused_is_named(pattern: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=f"RE2 does not take this expression: .*({named})"):
+    with pytest.raises(ConfigError, match=f"RE2 does not take this expression: .*({named}).*Way out: "):
         compile_pattern(pattern, "regex")
+
+
+def test_an_expression_of_many_instructions_gets_less_at_once_and_finds_the_same() -> None:
+    content = b"-" * 70_000 + b"ab" * 900 + b"-" * 300_000 + b"ab" * 900
+    slow = compile_pattern("[ab]{1000}[^x]{0,500}-", "regex")
+    assert slow.overlap < slow.buffer == 64 * 1024 < compile_pattern("[ab]+", "regex").buffer
+    assert [span.start for span in find(chunks_of(content), slow)] == [70_300]
+
+
+def test_a_search_can_be_ended_also_between_matches_of_the_empty_text() -> None:
+    class EnoughError(Exception):
+        pass
+
+    seen = 0
+
+    def check() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 100:
+            raise EnoughError
+
+    search = Search(compile_pattern(r"\b|needle", "regex"), check=check)
+    content = b"words and " * 50_000 + b" ,needle"
+    with pytest.raises(EnoughError):
+        list(search.find([content]))
+    assert 0 < search.searched_to < len(content)
 
 
 @pytest.mark.parametrize("pattern", ["a*", "^", "$", "()", "a?", "|a", r"\B", "(?i)"])

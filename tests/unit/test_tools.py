@@ -11,7 +11,7 @@ from answers import MAX_ANSWER, body, put, session, tools_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload.errors import ConfigError, CorruptError, NotFoundError
+from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.tools import Tools, definitions, system_prompt
 from offload_backends.memory import MemoryStore
 
@@ -31,7 +31,7 @@ CONTENTS = {
     "surrogates": SURROGATES,
     "look-alikes": LOOK_ALIKES,
     "look-alike begun": "[" * 20_000,
-    "control": "\x1b[2J\0\x07" * 5000,
+    "colours": "\x1b[2Jred\x1b[0m\x07 or not\r\n" * 5000,
 }
 
 
@@ -223,7 +223,7 @@ def test_an_unknown_a_foreign_and_a_malformed_id_get_the_same_answer() -> None:
                 "*",
             )
         }
-        assert answers == {"Error: no record ID in session 's'"}
+        assert answers == {"Error: no record ID in session 's'; context_list shows what there is"}
     assert foreign not in tools.grep("text") + tools.list()
     with pytest.raises(NotFoundError):
         tools.read(foreign)
@@ -248,6 +248,9 @@ def test_a_damaged_record_is_an_error_and_never_other_text() -> None:
 
 
 TOOLS, REF = tools_for(LOG)
+DEEP: list[Any] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
 names = st.sampled_from(["context_list", "context_read", "context_tail", "context_grep"]) | st.text()
 keys = st.sampled_from(
     [
@@ -264,6 +267,7 @@ keys = st.sampled_from(
         "max_matches",
         "cursor",
         "tool",
+        "pointer",
     ]
 )
 json_values = st.recursive(
@@ -313,10 +317,24 @@ def test_a_call_is_answered_whatever_a_model_makes_of_it(name: str, arguments: A
             {"pattern": "a", "context_lines": -(10**5000)},
             id="huge int",
         ),
+        pytest.param({"pattern": 10**5000}, id="huge int for a text"),
+        pytest.param({"pattern": "a", "mode": DEEP}, id="deep list for a text"),
+        pytest.param({"pattern": "a", "max_matches": float("nan")}, id="nan"),
+        pytest.param({"pattern": "a", "max_matches": float("inf")}, id="infinity"),
+        pytest.param({10**5000: 1, "pattern": "a"}, id="number for a name"),
+        pytest.param({"\ud800" * 5000: 1}, id="surrogate name"),
+        pytest.param(b"{}", id="bytes"),
     ],
 )
 def test_a_call_of_nonsense_is_answered_too(arguments: Any) -> None:
-    assert TOOLS.call("context_grep", arguments).startswith(("Error: ", "["))
+    answer = TOOLS.call("context_grep", arguments)
+    assert answer.startswith(("Error: ", "["))
+    assert len(answer.encode()) <= MAX_ANSWER
+
+
+def test_a_whole_number_with_a_point_is_an_integer_as_it_is_to_json() -> None:
+    assert TOOLS.call("context_tail", json.dumps({"id": REF, "lines": 2.0})) == TOOLS.tail(REF, lines=2)
+    assert "of type integer, not 2.5" in TOOLS.call("context_tail", {"id": REF, "lines": 2.5})
 
 
 def test_nulls_count_as_not_given_and_json_text_as_an_object() -> None:
@@ -340,6 +358,17 @@ def test_definitions_are_in_the_shape_that_each_provider_takes() -> None:
     for tool in definitions("openai"):
         assert tool["type"] == "function"
         assert set(tool["function"]) == {"name", "description", "parameters"}
+    for tool in definitions("openai-responses"):
+        assert set(tool) == {"type", "name", "description", "parameters", "strict"}
+        assert (tool["type"], tool["strict"]) == ("function", False)
+    for tool in definitions("mcp"):
+        assert set(tool) == {"name", "description", "inputSchema", "annotations"}
+        assert tool["annotations"] == {
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        }
     with pytest.raises(ConfigError, match="format is one of"):
         definitions("gemini")  # type: ignore[arg-type] # what a caller can get wrong
 
@@ -354,6 +383,96 @@ def test_each_tool_takes_the_arguments_that_its_definition_names() -> None:
             answer = TOOLS.call(tool["name"], {**needed, name: value})
             assert "has no argument" not in answer
             assert "is of type" not in answer
+
+
+def test_every_argument_is_described_with_its_unit_or_its_first_number() -> None:
+    for tool in definitions():
+        for name, rule in tool["input_schema"]["properties"].items():
+            assert rule["description"], name
+            counted = name in ("offset", "start_line", "end_line")
+            assert not counted or "from 0" in rule["description"] or "from 1" in rule["description"]
+
+
+def test_only_the_tools_that_are_offered_are_named_and_answered() -> None:
+    into = session()
+    ref = put(into, LOG)
+    tools = Tools(into, names=("context_grep", "context_read"))
+    assert [t["name"] for t in tools.definitions()] == ["context_read", "context_grep"]
+    said = [tools.prompt(), str(tools.definitions()), tools.read(ref), tools.grep("event")]
+    said += [tools.call("context_list", {}), tools.call("context_read", {"id": "zzzzzzzzzz"})]
+    for answer in said:
+        assert "context_tail" not in answer
+        assert "context_list" not in answer.replace("no tool 'context_list'", "")
+    assert "context_read, context_grep" in tools.call("context_list", {})
+
+
+@pytest.mark.parametrize("names", [("context_grep",), (), ("context_read", "bash"), "context_read"])
+def test_tools_that_cannot_be_offered_are_refused(names: Any) -> None:
+    with pytest.raises(ConfigError, match="context_read"):
+        Tools(session(), names=names)
+
+
+@pytest.mark.parametrize("most", [2000, 3333, 50_000])
+@pytest.mark.parametrize("name", CONTENTS)
+def test_answers_are_as_long_as_the_host_lets_them_be(name: str, most: int) -> None:
+    into = session()
+    ref = put(into, CONTENTS[name])
+    tools = Tools(into, max_answer_chars=most)
+    answers = [
+        tools.read(ref),
+        tools.tail(ref, lines=10**6),
+        tools.call(
+            "context_grep", {"pattern": ".", "mode": "regex", "max_matches": 100, "context_lines": 20}
+        ),
+    ]
+    assert max(map(len, answers)) <= most
+    assert f"at most {most} characters" in str(tools.definitions())
+    assert len(CONTENTS[name]) < most or max(map(len, answers)) > most // 2
+    with pytest.raises(ConfigError, match="at least 2000, not 1999"):
+        Tools(into, max_answer_chars=1999)
+
+
+# --- binary content -------------------------------------------------------------------------------
+
+PNG = bytes([0x89, *b"PNG\r\n\x1a\n\0\0\0\rIHDR"]) + bytes(range(256)) * 100
+DECODED = {
+    "latin-1": PNG.decode("latin-1"),
+    "replaced": PNG.decode("utf-8", "replace"),
+    "escaped": PNG.decode("utf-8", "surrogateescape"),
+}
+
+
+@pytest.mark.parametrize("way", DECODED)
+def test_binary_content_is_answered_with_what_and_how_large_it_is(way: str) -> None:
+    text = DECODED[way]
+    tools, ref = tools_for(text)
+    for answer in (tools.read(ref), tools.tail(ref), tools.grep("IHDR"), tools.grep("IHDR", context_lines=2)):
+        assert "(binary: " in answer
+        assert re.search(r"[\0-\x08\x0e-\x1f\x7f-\x9f\ufffd]|udc", answer) is None
+    assert "PNG image" in tools.read(ref)
+    assert f"of {len(text)}, lines" in tools.read(ref)
+    assert f"character {text.index('IHDR')}" in tools.grep("IHDR")
+
+
+def test_text_beside_binary_content_is_read_and_every_match_in_it_named() -> None:
+    tools, ref = tools_for("plain text\n" + "needle\0needle\n" + "the end\n")
+    assert body(tools.read(ref, start_line=1, end_line=1)) == "plain text\n"
+    assert body(tools.tail(ref, lines=1)) == "the end\n"
+    assert re.findall(r"character (\d+):", tools.grep("needle")) == ["11", "18"]
+
+
+def test_an_expired_record_is_answered_with_why_and_when() -> None:
+    store = MemoryStore()
+    into = session(store)
+    ref = put(into, LOG)
+    [stored] = store.keys()
+    store.put(f"{stored.key}.quota", b"")
+    tools = Tools(session(store))
+    with pytest.raises(ExpiredError):
+        tools.read(ref)
+    answer = tools.call("context_read", {"id": ref})
+    assert "the store was over its quota; marked " in answer
+    assert "context_list" not in answer
 
 
 def test_the_prompt_is_short_and_names_every_tool() -> None:

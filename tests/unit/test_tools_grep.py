@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from answers import MAX_ANSWER, body, put, session, tools_for
 
 from offload.tools import Tools
-from offload.tools import _grep as grep_module
+from offload.tools import _budget as budget
+from offload_backends.memory import MemoryStore
 
 LOG = "".join(f"{n:05} {'x' * (n % 37)} event é\n" for n in range(2000))
 
@@ -69,7 +72,7 @@ def test_cursors_cover_every_match_also_where_the_work_of_a_call_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Five chunks of the ten a call; the budget is what a call may search, smaller.
-    monkeypatch.setattr(grep_module, "MAX_BYTES", 5 * 256 * 1024)
+    monkeypatch.setattr(budget, "MAX_BYTES", 5 * 256 * 1024)
     text = ("-" * 99 + "\n") * 26_000
     marks = range(50_000, len(text), 50_000)
     parts = [text[a:b] for a, b in zip([0, *marks], [*marks, len(text)], strict=True)]
@@ -82,6 +85,63 @@ def test_every_match_is_shown_with_the_lines_around_it() -> None:
     tools, ref = tools_for("".join(f"line {n}\n" for n in range(1, 100)))
     answer = tools.grep("line 50", ref, context_lines=2)
     assert body(answer) == f"{ref} line 50, character {LINE_50}:\nline 48\nline 49\nline 50\nline 51\nline 52"
+
+
+def damage(store: MemoryStore, ref: str) -> None:
+    [key] = [stored.key for stored in store.keys() if f"/{ref}~" in stored.key]
+    data = bytearray(store.get(key))
+    data[len(data) // 2] ^= 1
+    store.put(key, bytes(data), overwrite=True)
+
+
+def test_records_that_cannot_be_searched_are_named_and_hide_no_other() -> None:
+    store = MemoryStore()
+    into = session(store)
+    refs = [put(into, f"needle {n}\n" + LOG, call=f"t{n}") for n in range(120)]
+    for ref in refs[:100]:
+        damage(store, ref)
+    tools, shown, cursor = Tools(session(store)), "", None
+    while True:
+        answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100, "cursor": cursor})
+        assert len(answer) <= MAX_ANSWER
+        shown += answer
+        following = re.search(r'cursor="([^"]+)"\]$', answer)
+        if following is None:
+            break
+        cursor = following[1]
+    assert [ref for ref in refs[:100] if f"{ref} cannot be searched: " not in shown] == []
+    assert [ref for ref in refs[100:] if f"{ref} line 1, character 0:" not in shown] == []
+
+
+def test_what_was_found_before_a_damaged_place_is_shown_beside_the_damage() -> None:
+    store = MemoryStore()
+    rng = random.Random(3)  # noqa: S311 # the same in every run
+    into = session(store)
+    put(into, "of another record", call="t2")
+    ref = put(into, "needle\n" + "".join(f"{rng.random()}\n" for _ in range(200_000)) + "needle\n")
+    damage(store, ref)
+    answer = Tools(session(store)).call("context_grep", {"pattern": "needle"})
+    assert answer.startswith("[1 match shown, in 2 items]")
+    assert f"{ref} line 1, character 0:\nneedle\n{ref} cannot be searched: " in answer
+
+
+def test_a_call_ends_in_time_and_with_a_cursor_whatever_the_matches_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Each look at the clock is a second later, so a call has some ten matches.
+    clock = itertools.count()
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    tools, ref = tools_for("needle\n" * 60)
+    answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100})
+    assert "stopped: a call searches 1 GiB or 10 seconds; go on with cursor=" in answer
+    assert follow(tools, pattern="needle", max_matches=100) == [(ref, 7 * n) for n in range(60)]
+
+
+def test_matches_among_a_hundred_thousand_blank_lines_have_their_numbers() -> None:
+    tools, ref = tools_for("\n" * 100_000 + "needle\n" + "\n" * 100_000 + "needle")
+    answer = tools.grep("needle", ref)
+    assert f"{ref} line 100001, character 100000:\nneedle" in answer
+    assert f"{ref} line 200002, character 200007:\nneedle" in answer
 
 
 LINE_50 = 9 * len("line 1\n") + 40 * len("line 10\n")
@@ -104,9 +164,9 @@ def test_every_match_is_in_an_answer_also_when_the_lines_around_it_are_long() ->
 
 def test_a_search_goes_on_where_lines_around_a_match_fill_an_answer() -> None:
     lines = ["\ud800" * 390 for _ in range(41)]
-    lines[20] = "needle"
+    lines[20] = lines[22] = "needle"
     tools, _ = tools_for("\n".join(lines))
-    assert len(follow(tools, pattern="needle", context_lines=20)) == 1
+    assert len(follow(tools, pattern="needle", context_lines=20)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,129 @@
+"""The texts that show a range of content: what fits an answer, where it is, how to go on."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+from offload.codec import StoredContent, StoredRecord
+from offload.placeholder import defuse
+from offload.record import encodable
+from offload.tools._pointer import Value
+
+MAX_ANSWER_CHARS = 8192
+MIN_ANSWER_CHARS = 2000
+# Left for an answer's first and last line.
+FRAME_CHARS = 320
+
+# Everything that neither a text nor a terminal's colours are made of, and what a failed decoding leaves.
+_CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
+_BINARY_SHARE = 0.1
+_MAGIC = {
+    "%PDF-": "PDF",
+    "PNG\r\n": "PNG image",
+    "GIF8": "GIF image",
+    "JFIF": "JPEG image",
+    "PK\x03\x04": "zip archive",
+    "ELF": "ELF program",
+    "SQLite format 3": "SQLite database",
+    "\x1f\x8b": "gzip data",
+    "\x1f\ufffd\x08": "gzip data",
+    "\x1f\udc8b": "gzip data",
+}
+_MAGIC_CHARS = 16
+
+
+def visible(text: str) -> str:
+    """Return content as an answer shows it: it passes for no placeholder, and any encoder takes it."""
+    return defuse(encodable(text))
+
+
+def is_binary(text: str) -> bool:
+    """Tell whether a text shows a reader nothing: it holds a NUL, or control characters above 10 %."""
+    return "\0" in text or len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)
+
+
+def page(
+    record: StoredRecord,
+    content: StoredContent,
+    start: int,
+    end: int,
+    *,
+    max_chars: int,
+    is_tail: bool = False,
+) -> str:
+    """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
+    counts = record.counts
+    shown, start, stop = _fitting(content, start, end, max_chars - FRAME_CHARS, is_tail=is_tail)
+    lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
+    first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
+    is_more = stop < counts.chars
+    last = f'[more: context_read(id="{record.ref}", offset={stop})]' if is_more else "[end of item]"
+    return f"{first}\n{shown}\n{last}"
+
+
+def value_page(
+    ref: str, content: StoredContent, value: Value, offset: int, limit: int, *, max_chars: int
+) -> str:
+    """Return the answer that shows a JSON value from its character `offset` on."""
+    name = _quoted(value.pointer)
+    room = max_chars - FRAME_CHARS - 2 * len(name)
+    end = min(value.end, value.start + offset + limit)
+    shown, start, stop = _fitting(content, value.start + offset, end, room)
+    first = (
+        f"[{ref} {name}: {value.kind}, characters {start - value.start}-{stop - value.start} of "
+        f"{value.end - value.start}, which are {start}-{stop} of the item]"
+    )
+    more = f'[more: context_read(id="{ref}", pointer={name}, offset={stop - value.start})]'
+    return f"{first}\n{shown}\n{more if stop < value.end else '[end of value]'}"
+
+
+def outline_page(
+    ref: str, value: Value, members: Iterable[tuple[str, str]], count: int, *, max_chars: int
+) -> str:
+    """Return the answer that names the members of a large JSON value, as many as fit."""
+    name = _quoted(value.pointer)
+    room = max_chars - FRAME_CHARS - 2 * len(name)
+    first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
+    rows = fitting_rows((f"{_quoted(pointer)}: {what}" for pointer, what in members), room)
+    rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
+    last = f'[a member: its pointer; the text of all: context_read(id="{ref}", pointer={name}, offset=0)]'
+    return "\n".join([first, *rows, last])
+
+
+def fitting_rows(rows: Iterable[str], room: int) -> list[str]:
+    """Return the first of `rows` that have room in so many characters."""
+    fitting = []
+    for row in rows:
+        room -= len(row) + 1
+        if room < 0:
+            break
+        fitting.append(row)
+    return fitting
+
+
+def _fitting(
+    content: StoredContent, start: int, end: int, room: int, *, is_tail: bool = False
+) -> tuple[str, int, int]:
+    """Return what is shown of a range, and the range of characters that this is."""
+    start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
+    raw = content.text(start, end)
+    shown = _shown(raw, start)
+    while len(shown) > room:
+        fits = len(raw) * room // len(shown) - 1
+        raw = raw[-fits:] if is_tail else raw[:fits]
+        shown = visible(raw)
+    return (shown, end - len(raw), end) if is_tail else (shown, start, start + len(raw))
+
+
+def _shown(text: str, start: int) -> str:
+    if not is_binary(text):
+        return visible(text)
+    begin = text[:_MAGIC_CHARS] if start == 0 else ""
+    kind = next((f"; {kind}" for magic, kind in _MAGIC.items() if magic in begin), "")
+    return f"(binary: {len(text)} characters, {len(_CONTROL.findall(text))} of them control, not shown{kind})"
+
+
+def _quoted(pointer: str) -> str:
+    return visible(json.dumps(pointer, ensure_ascii=False))

@@ -1,0 +1,228 @@
+"""JSON pointers (RFC 6901) into stored content: the place of a value, and an outline of a large one.
+
+The content is scanned from its begin to the value, in constant memory; of JSON lines only the line is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from offload.codec import StoredContent
+from offload.errors import ConfigError
+from offload.placeholder import defuse
+from offload.record import encodable, encode_text
+from offload.tools._json import BrokenJsonError, JsonScanner
+
+MAX_POINTER_CHARS = 500
+_INDEX = re.compile(r"0|[1-9]\d{0,14}", re.ASCII)
+_TILDE = re.compile(r"~(?![01])")
+# A key in an outline, or in an error that names what there is.
+_NAME_CHARS = 100
+_NAMES = 20
+_OPENING = (b"{", b"[")
+# What has members.
+CONTAINERS = ("object", "array", "JSON lines")
+
+Metered = Callable[[Iterator[bytes]], Iterator[bytes]]
+
+
+class Value(NamedTuple):
+    """A value in content.
+
+    Attributes:
+        pointer: what it was found by.
+        kind: "object", "array", "string", "number", "boolean", "null", or "JSON lines" for the whole of them.
+        start: character offset of its begin.
+        end: character offset of its end.
+    """
+
+    pointer: str
+    kind: str
+    start: int
+    end: int
+
+
+class PointerReader:
+    """Finds values in one record.
+
+    Args:
+        content: the content of the record.
+        metered: passes chunks on as long as the budget of a call lasts.
+    """
+
+    def __init__(self, content: StoredContent, metered: Metered) -> None:
+        self._content = content
+        self._metered = metered
+
+    def find(self, pointer: str) -> Value:
+        """Return the place of the value that `pointer` names; of keys that stand twice the first counts.
+
+        Raises:
+            ConfigError: the pointer is none, or names nothing, and what there is instead; or the content is
+                no JSON.
+        """
+        steps = parse_pointer(pointer)
+        try:
+            if not self._is_lines():
+                return self._walk(self._scan(0), pointer, steps)
+            if not steps:
+                return Value(pointer, "JSON lines", 0, self._content.chars)
+            return self._walk(self._scan_line(steps[0]), pointer, steps, depth=1)
+        except BrokenJsonError as error:
+            raise self._no_json(error) from None
+
+    def outline(self, value: Value) -> Iterator[tuple[str, str]]:
+        """Yield pointer and description of each member of a container.
+
+        Raises:
+            ConfigError: the container is malformed.
+        """
+        if value.kind == "JSON lines":
+            yield from self._outline_lines()
+            return
+        scanner = self._scan(value.start)
+        try:
+            for name in scanner.members():
+                kind, start = scanner.kind(), self._content.char_at(scanner.place)
+                chars = self._content.char_at(scanner.skip()) - start
+                yield f"{value.pointer}/{_step(name)}", f"{kind}, {chars:,} characters"
+        except BrokenJsonError as error:
+            raise self._no_json(error) from None
+
+    def _outline_lines(self) -> Iterator[tuple[str, str]]:
+        starts = map(self._content.line_start, range(1, self._lines() + 2))
+        start = next(starts)
+        for line, end in enumerate(starts):
+            yield f"/{line}", f"line {line + 1}, {end - start:,} characters"
+            start = end
+
+    def count(self, value: Value) -> int:
+        """Return how many members a container has."""
+        if value.kind == "JSON lines":
+            return self._lines()
+        try:
+            return sum(1 for _ in self._scan(value.start).members())
+        except BrokenJsonError as error:
+            raise self._no_json(error) from None
+
+    def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> Value:
+        for number, step in enumerate(steps[depth:], depth):
+            _enter(scanner, step, "/".join(["", *map(_escaped, steps[:number])]))
+        kind, start = scanner.kind(), self._content.char_at(scanner.place)
+        return Value(pointer, kind, start, self._content.char_at(scanner.skip()))
+
+    def _scan(self, start: int, end: int | None = None) -> JsonScanner:
+        """Return a scanner that stands at the character offset `start` and sees no further than `end`."""
+        byte = self._content.byte_at(start)
+        offset, chunks = self._content.chunks_from(byte + 1)
+        chunks = self._metered(chunks)
+        if end is not None:
+            chunks = _first(chunks, self._content.byte_at(end) - offset)
+        return JsonScanner(chunks, offset, byte)
+
+    def _is_lines(self) -> bool:
+        """Tell whether the first line is one JSON value and another one begins on the next."""
+        if self._lines() == 1 or self._scan(0).peek() not in _OPENING:
+            return False
+        second = self._content.line_start(2)
+        try:
+            self._scan(0, second).skip()
+        except BrokenJsonError:
+            return False
+        return self._scan(second).peek() in _OPENING
+
+    def _lines(self) -> int:
+        content = self._content
+        return content.newlines + (content.line_start(content.newlines + 1) < content.chars)
+
+    def _scan_line(self, step: str) -> JsonScanner:
+        """Return a scanner of the line that `step`, counted from 0, names."""
+        if not _INDEX.fullmatch(step) or int(step) >= self._lines():
+            raise ConfigError(
+                f"these are {self._lines()} lines of JSON, /0 to /{self._lines() - 1}: "
+                f"the first step of a pointer is one of them, not {_shown(step)}"
+            )
+        line = int(step) + 1
+        return self._scan(self._content.line_start(line), self._content.line_start(line + 1))
+
+    def _no_json(self, error: BrokenJsonError) -> ConfigError:
+        place = self._content.char_at(error.place)
+        return ConfigError(f"no JSON at character {place}: {error}; read it by offset or by line")
+
+
+def parse_pointer(pointer: str) -> list[str]:
+    """Return the steps of a pointer, unescaped. Raises `ConfigError` if it is none."""
+    if len(pointer) > MAX_POINTER_CHARS:
+        raise ConfigError(f"a pointer has at most {MAX_POINTER_CHARS} characters, this one {len(pointer)}")
+    if pointer and not pointer.startswith("/"):
+        raise ConfigError(f"a pointer is empty or begins with /, such as /rows/17, not {_shown(pointer)}")
+    if _TILDE.search(pointer):
+        raise ConfigError("in a pointer ~ is written ~0, and / in a key ~1")
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _first(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of `chunks`."""
+    while size > 0 and (chunk := next(chunks, b"")):
+        yield chunk[:size]
+        size -= len(chunk)
+
+
+def _enter(scanner: JsonScanner, step: str, path: str) -> None:
+    """Go to the member `step` of the container that the scanner stands at, whose pointer is `path`."""
+    kind = scanner.kind()
+    if kind not in ("object", "array"):
+        raise ConfigError(f"{_place(path)} is a {kind}: no step {_shown(step)} leads into it")
+    names: list[str] = []
+    count = 0
+    is_member = _key_test(step) if kind == "object" else _index_test(step)
+    for name in scanner.members():
+        if is_member(name):
+            return
+        count += 1
+        if len(names) < _NAMES and isinstance(name, bytes):
+            names.append(_shown(_key(name)))
+    if kind == "array":
+        there = f"an array of {count}: its steps are 0 to {count - 1}" if count else "an empty array"
+    else:
+        more = ", …" * (count > len(names))
+        there = f"an object of {count}: {', '.join(names)}{more}" if count else "an empty object"
+    raise ConfigError(f"nothing at {_shown(step)}: {_place(path)} is {there}")
+
+
+def _index_test(step: str) -> Callable[[object], bool]:
+    wanted = int(step) if _INDEX.fullmatch(step) else -1
+    return lambda name: name == wanted
+
+
+def _key_test(step: str) -> Callable[[object], bool]:
+    plain = b'"' + encode_text(step) + b'"'
+    return lambda name: name == plain or (isinstance(name, bytes) and b"\\" in name and _key(name) == step)
+
+
+def _key(written: bytes) -> str:
+    try:
+        return str(json.loads(written.decode("utf-8", "surrogatepass"), strict=False))
+    except ValueError:
+        return written[1:-1].decode("utf-8", "replace")
+
+
+def _step(name: bytes | int) -> str:
+    return str(name) if isinstance(name, int) else _escaped(_key(name))
+
+
+def _escaped(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def _place(path: str) -> str:
+    return _shown(path) if path else "the whole"
+
+
+def _shown(text: str) -> str:
+    """Return a text of others in quotes, on one line and not too long."""
+    cut = text if len(text) <= _NAME_CHARS else text[:_NAME_CHARS] + "…"
+    return defuse(encodable(json.dumps(cut, ensure_ascii=False)))

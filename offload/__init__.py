@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     )
     from offload.offloader import Offloader
     from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-    from offload.policy import Decision, OffloadPolicy, Retention, Rule, explain
+    from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
-    from offload.results import OffloadResult, Stats
+    from offload.results import CacheReport, OffloadResult, Stats
     from offload.retention import Collection
     from offload.session import Damage
     from offload.sink import Sink
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheReport",
     "Collection",
     "CollisionError",
     "ConfigError",
@@ -54,6 +55,7 @@ __all__ = [
     "ExistsError",
     "ExpiredError",
     "InvalidKeyError",
+    "ItemFacts",
     "MessageError",
     "MissingExtraError",
     "NotFoundError",
@@ -75,6 +77,7 @@ __all__ = [
     "StorePermissionError",
     "StoreUnavailableError",
     "StoredObject",
+    "Sweep",
     "TokenCounter",
     "UnknownSchemeError",
     "estimate_tokens",
@@ -85,9 +88,11 @@ __all__ = [
 # A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
 # only passes a store on, pays for no policy and no codec. What is not listed here is an error.
 _MODULES = {
+    "CacheReport": "results",
     "Collection": "retention",
     "Damage": "session",
     "Decision": "policy",
+    "ItemFacts": "policy",
     "OffloadPolicy": "policy",
     "OffloadResult": "results",
     "OffloadStore": "store",
@@ -100,6 +105,7 @@ _MODULES = {
     "Sink": "sink",
     "Stats": "results",
     "StoredObject": "store",
+    "Sweep": "policy",
     "TokenCounter": "tokens",
     "estimate_tokens": "tokens",
     "explain": "policy",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from offload.codec import SpooledContent
 from offload.errors import MessageError, OffloadError, StoreError
 from offload.history import Entry, History, Slot
+from offload.hooks import Hooks
 from offload.messages import Item, Scan, adapter_for, role_of
 from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, swept
 from offload.preview import head_tail
@@ -37,6 +38,7 @@ class Conversation:
         writer: stores items.
         count_tokens: counts tokens of a text.
         on_error: what becomes of an item that cannot be stored; see `Offloader`.
+        hooks: the caller's own functions.
     """
 
     def __init__(
@@ -45,13 +47,16 @@ class Conversation:
         policy: OffloadPolicy,
         writer: ItemWriter,
         count_tokens: TokenCounter,
+        *,
         on_error: OnError,
+        hooks: Hooks,
     ) -> None:
         self._name = session
         self._policy = policy
         self._writer = writer
         self._count_tokens = count_tokens
         self._on_error = on_error
+        self._hooks = hooks
         self._history = History()
         self._pinned: frozenset[str] = frozenset()
         self._is_begun = False
@@ -111,7 +116,7 @@ class Conversation:
 
     def _offload_item(self, item: Item) -> Taken:
         decision = self._judged(item, self._facts(0, item))
-        if decision.action != "offload":
+        if decision.action != "offload" or not self._hooks.lets_go(decision.item):
             return Taken(item.text)
         [outcome] = self._writer.write([_wanted(item, decision)])
         if isinstance(outcome, Placed):
@@ -215,6 +220,7 @@ class Conversation:
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
+        self._ask_the_caller()
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
         wanted = [_wanted(slot.item, slot.decision, history.asked(i)) for i, slot in due]
         try:
@@ -224,6 +230,18 @@ class Conversation:
             for index in dict.fromkeys(i for i, slot in due if slot.is_replaced):
                 self._render_output(index, errors)
             history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
+
+    def _ask_the_caller(self) -> None:
+        """Keep what the caller wants kept; what it once let go or kept it is not asked about again."""
+        history, kept = self._history, set()
+        for _, slot in history.open_slots:
+            if not _leaves(slot) or slot.decision.item.was_stored or slot.is_asked:
+                continue
+            slot.is_asked = True
+            if not self._hooks.lets_go(slot.decision.item):
+                kept.add(slot.number)
+                history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
+        history.open_slots = [(i, slot) for i, slot in history.open_slots if slot.number not in kept]
 
     def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:
         decision, ref = slot.decision, None

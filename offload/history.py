@@ -28,6 +28,7 @@ class Slot:
         text: what stands in the message for it: its own text, a placeholder, a truncation.
         info: its record, once the text is a placeholder.
         is_settled: whether it is decided for good: replaced, or found not to pay.
+        is_asked: whether the caller was asked about it.
         number: its place among all items of the history.
         ordinal: its place among the items of its type and tool.
     """
@@ -37,6 +38,7 @@ class Slot:
     text: str
     info: RecordInfo | None = None
     is_settled: bool = False
+    is_asked: bool = False
     number: int = -1
     ordinal: int = -1
 

@@ -12,6 +12,7 @@ from typing import Any, get_args
 from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
 from offload.errors import ConfigError, MessageError
+from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer, in_thread
 from offload.messages import Item
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy
@@ -25,7 +26,7 @@ from offload.sharing import revoke, share
 from offload.sink import Sink, Taken
 from offload.store import OffloadStore
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
-from offload.tools import Tools, system_prompt
+from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 from offload.transfer import fork
 from offload.writer import ItemWriter
 
@@ -45,6 +46,13 @@ class Offloader:
         placeholder: renders the text left in a message.
         codec: how records are written: "zstd", "json" or "raw".
         token_counter: counts tokens of a text; the default is an offline estimate.
+        should_offload: asked of each item that the policy lets go, with its `ItemFacts`; false keeps it.
+        redact: returns a text without what must not be stored, before preview and record are made. What
+            was cut out does not come back with `restore`; the record and its placeholder say so.
+        summarizer: returns a few sentences on a text; they stand in its placeholder and its record.
+        tools: the tools that the model is offered, by name; no others are named or answered. context_read
+            is always among them, since every placeholder names it.
+        max_answer_chars: the most characters of a tool's answer, at least 2,000.
         on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
             message and reports, "raise" raises, "truncate" leaves its preview alone.
 
@@ -63,6 +71,11 @@ class Offloader:
         placeholder: PlaceholderRenderer | None = None,
         codec: str = "zstd",
         token_counter: TokenCounter | None = None,
+        should_offload: ShouldOffload | None = None,
+        redact: Redact | None = None,
+        summarizer: Summarizer | None = None,
+        tools: Sequence[str] = TOOL_NAMES,
+        max_answer_chars: int = MAX_ANSWER_CHARS,
         on_error: OnError = "keep",
     ) -> None:
         if on_error not in get_args(OnError):
@@ -81,15 +94,23 @@ class Offloader:
             "placeholder": placeholder,
             "codec": codec,
             "token_counter": token_counter,
+            "should_offload": should_offload,
+            "redact": redact,
+            "summarizer": summarizer,
+            "tools": tools,
+            "max_answer_chars": max_answer_chars,
             "on_error": on_error,
         }
         self._session = Session(self.store, self.session, get_codec(codec))
         self._restorer = Restorer(self._session, renderer)
         self._count_tokens = counter
-        writer = ItemWriter(self._session, renderer, counter, self.policy.min_saving)
-        self._conversation = Conversation(self.session, self.policy, writer, counter, on_error)
+        hooks = Hooks(should_offload, redact, summarizer)
+        writer = ItemWriter(self._session, renderer, counter, self.policy.min_saving, hooks)
+        self._conversation = Conversation(
+            self.session, self.policy, writer, counter, on_error=on_error, hooks=hooks
+        )
         self._lock = threading.Lock()
-        self.tools = Tools(self._session)
+        self.tools = Tools(self._session, names=tools, max_answer_chars=max_answer_chars)
 
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
@@ -192,15 +213,11 @@ class Offloader:
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Do what `offload` does, in a thread."""
-        import asyncio  # noqa: PLC0415 # 28 ms that only async callers pay, who have it loaded
-
-        return await asyncio.to_thread(self.offload, messages, pinned=pinned)
+        return await in_thread(self.offload, messages, pinned=pinned)
 
     async def arestore(self, messages: Sequence[Any]) -> list[Any]:
         """Do what `restore` does, in a thread."""
-        import asyncio  # noqa: PLC0415 # the same
-
-        return await asyncio.to_thread(self.restore, messages)
+        return await in_thread(self.restore, messages)
 
     def records(self) -> list[RecordInfo]:
         """Return every record of the session, oldest first, from a fresh listing of the store."""
@@ -309,7 +326,7 @@ class Offloader:
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""
-        return system_prompt()
+        return self.tools.prompt()
 
 
 def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | None) -> Item:

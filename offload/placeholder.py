@@ -38,6 +38,8 @@ class PlaceholderFacts:
         chars: characters of the content.
         lines: lines of the content.
         preview: the excerpt to show.
+        summary: what a summarizer said of the content, or None.
+        is_redacted: whether something was cut out of the content before it was stored.
     """
 
     ref: str
@@ -46,6 +48,8 @@ class PlaceholderFacts:
     chars: int
     lines: int
     preview: Preview
+    summary: str | None = None
+    is_redacted: bool = False
 
 
 @runtime_checkable
@@ -73,7 +77,10 @@ class DefaultRenderer:
     def render(self, facts: PlaceholderFacts) -> str:
         """Return the placeholder: one line of facts, the preview, one line that says how to read on."""
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
-        first = f"{_MARK}{_what(facts)}, {size}, id {facts.ref}]\n"
+        redacted = ", redacted" if facts.is_redacted else ""
+        first = f"{_MARK}{_what(facts)}, {size}{redacted}, id {facts.ref}]\n"
+        if facts.summary is not None:
+            first += f"[Summary: {defuse(encodable(facts.summary))}]\n"
         shown = defuse(encodable(facts.preview.text)).rstrip("\n")
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not shown:

@@ -58,6 +58,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         placeholder: the text that stands in the message instead of the item.
         form: what `restore` needs to rebuild the item beside its text, as JSON; None for one string.
         ttl: for how many seconds after it was stored the record is kept at least; None for good.
+        summary: what a summarizer said of the content.
+        redacted: whether something was cut out of the content before it was stored.
         origin: the session that the ref was drawn in, where the record was copied from another one.
     """
 
@@ -73,6 +75,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     placeholder: str
     form: str | None = None
     ttl: int | None = None
+    summary: str | None = None
+    redacted: bool = False
     origin: str | None = None
 
     def is_same_item(self, other: Header) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -17,10 +17,11 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.hooks import Hooks
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.record import REF_LETTERS, draw_ref, encode_text
+from offload.record import REF_LETTERS, decode_text, draw_ref, encode_text
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
@@ -74,12 +75,18 @@ class ItemWriter:
     """
 
     def __init__(
-        self, session: Session, renderer: PlaceholderRenderer, counter: TokenCounter, min_saving: int
+        self,
+        session: Session,
+        renderer: PlaceholderRenderer,
+        counter: TokenCounter,
+        min_saving: int,
+        hooks: Hooks,
     ) -> None:
         self._session = session
         self._renderer = renderer
         self._counter = counter
         self._min_saving = min_saving
+        self._hooks = hooks
         self._placed: dict[_Identity, Placed] = {}
         self._placeholders: set[str] = set()
         self._refused: set[int] = set()
@@ -119,12 +126,10 @@ class ItemWriter:
 
     def was_stored(self, item: Item) -> bool:
         """Tell whether the session is known to hold a record of `item`. Asks the store nothing."""
-        catalog = self._session.catalog
-        if catalog.is_empty:
+        if self._session.catalog.is_empty:
             return False
-        digest = sha256(encode_text(item.text)).digest()
-        ref = draw_ref(self._session.name, item.item_type, item.tool_use_id, digest, item.form)
-        return bool(catalog.known(ref))
+        digest = sha256(encode_text(self._hooks.redacted(item.text))).digest()
+        return self._is_known(item, digest)
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
         """Yield the outcome for each wanted item, in order.
@@ -140,6 +145,11 @@ class ItemWriter:
 
     def write_long(self, want: Wanted, content: SpooledContent) -> Placed | OffloadError:
         """Store `content`, the text of an item that is too long to hold it, whatever that saves."""
+        if self._hooks.redact is not None:
+            # What is to be cut out may stand anywhere: it takes the whole text.
+            item = replace(want.item, text=decode_text(content.data))
+            [outcome] = self._write_batch([want._replace(item=item)])
+            return OffloadError(outcome.reason) if isinstance(outcome, Spared) else outcome
         identity = _identify(want.item, content.counts.sha256)
         if identity in self._placed:
             return self._placed[identity]
@@ -153,36 +163,72 @@ class ItemWriter:
 
     def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
         prepared = [self._prepare(want) for want in batch]
-        drafts = {identity: ready for identity, ready in prepared if isinstance(ready, Draft)}
+        drafts = dict(ready for ready in prepared if isinstance(ready, tuple))
         written = dict(zip(drafts, self._session.write(list(drafts.values())), strict=True))
         for identity, outcome in written.items():
             if isinstance(outcome, Placed):
                 self._remember(identity, outcome)
-        return [written[identity] if isinstance(ready, Draft) else ready for identity, ready in prepared]
+        return [written[ready[0]] if isinstance(ready, tuple) else ready for ready in prepared]
 
     def _remember(self, identity: _Identity, placed: Placed) -> None:
         self._placed[identity] = placed
         self._placeholders.add(placed.placeholder)
 
-    def _prepare(self, want: Wanted) -> tuple[_Identity, Draft | Placed | Spared]:
+    def _prepare(self, want: Wanted) -> tuple[_Identity, Draft] | Outcome:
+        """Return the draft of an item and what identifies it, or its outcome if none is stored."""
         item = want.item
-        content = Content.of(item.text, want.tokens)
+        try:
+            text = self._hooks.redacted(item.text)
+        except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
+            return OffloadError(f"redact: {type(error).__name__}: {error}")
+        if text != item.text and item.form is not None:
+            return Spared("it would have to be redacted, and stands in several parts")
+        content = Content.of(text, want.tokens)
         counts = content.counts
         identity = _identify(item, counts.sha256)
         if identity in self._placed:
-            return identity, self._placed[identity]
-        draft = self._draft(want, content, preview_of(item.text, want.preview_chars, asked=want.asked))
+            return self._placed[identity]
+        preview = preview_of(text, want.preview_chars, asked=want.asked)
+        draft = self._draft(want, content, preview, is_redacted=text != item.text)
         placeholder = draft.render(_SOME_REF)
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
-            return identity, Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+            return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+        if self._hooks.summarizer is not None and not self._is_known(item, counts.sha256):
+            summary = self._hooks.summary(text)
+            draft = self._draft(want, content, preview, summary, is_redacted=draft.is_redacted)
         return identity, draft
 
-    def _draft(self, want: Wanted, content: Content | SpooledContent, preview: Preview) -> Draft:
+    def _is_known(self, item: Item, digest: bytes) -> bool:
+        """Tell whether a record of an item is known, whose placeholder it will have."""
+        catalog = self._session.catalog
+        if catalog.is_empty:
+            return False
+        ref = draw_ref(self._session.name, item.item_type, item.tool_use_id, digest, item.form)
+        return bool(catalog.known(ref))
+
+    def _draft(
+        self,
+        want: Wanted,
+        content: Content | SpooledContent,
+        preview: Preview,
+        summary: str | None = None,
+        *,
+        is_redacted: bool = False,
+    ) -> Draft:
         item, counts = want.item, content.counts
 
         def render(ref: str) -> str:
-            facts = PlaceholderFacts(ref, item.item_type, item.tool_name, counts.chars, counts.lines, preview)
+            facts = PlaceholderFacts(
+                ref,
+                item.item_type,
+                item.tool_name,
+                counts.chars,
+                counts.lines,
+                preview,
+                summary,
+                is_redacted,
+            )
             return self._renderer.render(facts)
 
         if self._renderer.find_ref(render(_SOME_REF)) != _SOME_REF:
@@ -195,6 +241,8 @@ class ItemWriter:
             form=item.form,
             render=render,
             ttl=want.ttl,
+            summary=summary,
+            is_redacted=is_redacted,
         )
 
 

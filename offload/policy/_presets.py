@@ -12,12 +12,14 @@ from offload.record import ItemType
 Preset = Literal["balanced", "aggressive", "archive"]
 
 NEVER = Rule(enabled=False)
-# A seed's sizes. A user's text is seen once before it goes: it may be the task itself.
+# Chosen by what whole sessions cost (benchmarks/bench_savings.py), read backs included. A user's text is
+# seen once before it goes: it may be the task itself. So are the large arguments of a call, a file that
+# the model wrote, say: it knows what it wrote when it gets the result.
 TYPES: dict[ItemType, Rule] = {
-    "tool_result": Rule(),
+    "tool_result": Rule(min_tokens=1500),
+    "tool_call": Rule(min_tokens=2000, after_turns=1, preview_chars=300),
     "user_message": Rule(after_turns=1),
     "skill_prompt": Rule(after_turns=1),
-    "tool_call": NEVER,
     "assistant_message": NEVER,
     "compaction_summary": NEVER,
     "system_prompt": NEVER,
@@ -25,7 +27,7 @@ TYPES: dict[ItemType, Rule] = {
 # What a model asked to see in full it should see in full once: hiding a file that was just opened
 # costs a read back every time, and leaving it for good costs most of the saving.
 _READER_TOOLS = ("*read*", "*view*", "*open*", "cat", "*notebook*", "*browse*", "*fetch*", "*editor*")
-READERS = dict.fromkeys(_READER_TOOLS, Rule(after_turns=1))
+READERS = dict.fromkeys(_READER_TOOLS, Rule(min_tokens=1500, after_turns=1))
 
 _LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_chars": 400}
 _SEEN = {"after_turns": 1}
@@ -35,6 +37,7 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
     "aggressive": {
         "types": {
             "tool_result": _LARGE,
+            "tool_call": {"min_tokens": 500, "after_turns": 1, "preview_chars": 300},
             "user_message": _LARGE | _SEEN,
             "skill_prompt": _LARGE | _SEEN,
         },

@@ -33,6 +33,8 @@ class Draft:
         form: what `restore` needs beside the text, as JSON, or None.
         render: returns the placeholder for a ref.
         ttl: for how many seconds the record is kept at least; None for good.
+        summary: what a summarizer said of the text, or None.
+        is_redacted: whether something was cut out of the text.
     """
 
     item_type: str
@@ -42,6 +44,8 @@ class Draft:
     form: str | None
     render: Callable[[str], str]
     ttl: int | None = None
+    summary: str | None = None
+    is_redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class Session(SessionReader):
             placeholder=draft.render(ref),
             form=draft.form,
             ttl=draft.ttl,
+            summary=draft.summary,
+            redacted=draft.is_redacted,
         )
         key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
         return _Attempt(draft, header, key, self._codec.encode(header, draft.content))

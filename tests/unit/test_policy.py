@@ -39,10 +39,10 @@ def action(policy: OffloadPolicy, facts: ItemFacts) -> str:
 # --- the defaults ---------------------------------------------------------------------------------
 
 
-def test_a_tool_result_is_offloaded_from_2000_tokens_on() -> None:
-    assert action(DEFAULT, item(2000)) == "offload"
-    below = DEFAULT.decide(item(1999))
-    assert (below.action, below.reason) == ("keep", "1999 tokens, under 2000")
+def test_a_tool_result_is_offloaded_from_1500_tokens_on() -> None:
+    assert action(DEFAULT, item(1500)) == "offload"
+    below = DEFAULT.decide(item(1499))
+    assert (below.action, below.reason) == ("keep", "1499 tokens, under 1500")
 
 
 @pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
@@ -325,7 +325,7 @@ def test_a_policy_cannot_be_changed_after_it_was_made() -> None:
 def test_one_policy_does_not_change_the_defaults_of_the_next() -> None:
     OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(enabled=False)})
     assert OffloadPolicy() == DEFAULT
-    assert action(OffloadPolicy(), item(1999)) == "keep"
+    assert action(OffloadPolicy(), item(1499)) == "keep"
 
 
 # --- decisions ------------------------------------------------------------------------------------

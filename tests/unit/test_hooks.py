@@ -1,0 +1,234 @@
+"""The caller's own functions: what may leave, what is cut out, what sums it up; plain and async."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from offload import ConfigError, Offloader
+
+SECRET = "AKIA" + "A1B2C3D4" * 2
+LOG = "".join(f"line {n}: the key is {SECRET} and the number {n * n}\n" for n in range(600))
+OTHER = "".join(f"row {n} of another result\n" for n in range(900))
+
+Messages = list[dict[str, Any]]
+
+
+def conversation(*texts: str) -> Messages:
+    calls = [{"type": "tool_use", "id": f"c{n}", "name": f"Tool{n}", "input": {}} for n in range(len(texts))]
+    results = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": t} for n, t in enumerate(texts)]
+    return [{"role": "assistant", "content": calls}, {"role": "user", "content": results}]
+
+
+def shown(messages: Messages) -> list[str]:
+    return [block["content"] for block in messages[-1]["content"]]
+
+
+def stored(root: Path) -> str:
+    texts = []
+    for path in root.rglob("*.zst"):
+        with path.open("rb") as file:
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            texts.append(reader.read().decode())
+    return "".join(texts)
+
+
+# Which items leave
+
+
+def test_what_the_caller_keeps_stays_and_is_not_asked_about_again(tmp_path: Path) -> None:
+    asked = []
+
+    def should_offload(item: Any) -> bool:
+        asked.append((item.tool_name, item.tool_use_id, item.tokens > 1500))
+        return str(item.tool_name) != "Tool0"
+
+    off = Offloader(tmp_path, should_offload=should_offload)
+    messages = conversation(LOG, OTHER, "small")
+
+    out, again = off.offload(messages), off.offload(messages)
+
+    assert shown(out.messages)[0] == LOG
+    assert shown(out.messages)[1].startswith("[Offloaded:")
+    assert asked == [("Tool0", "c0", True), ("Tool1", "c1", True)]
+    assert again.messages == out.messages
+    assert "the caller keeps it" in {d.reason for d in out.decisions}
+
+
+def test_a_text_that_a_tool_hands_in_is_asked_about_too(tmp_path: Path) -> None:
+    assert Offloader(tmp_path, should_offload=lambda _: False).offload_text(LOG) == LOG
+
+
+def test_a_question_that_fails_leaves_the_messages_as_they_are(tmp_path: Path) -> None:
+    def broken(_: Any) -> bool:
+        raise RuntimeError("no idea")
+
+    out = Offloader(tmp_path, should_offload=broken).offload(conversation(LOG))
+
+    assert out.messages == conversation(LOG)
+    assert "no idea" in str(out.errors[0])
+
+
+# What is cut out
+
+
+def redact(text: str) -> str:
+    return text.replace(SECRET, "(key)")
+
+
+def test_what_is_cut_out_stands_neither_in_the_placeholder_nor_in_the_store(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, session="s", redact=redact)
+
+    out = off.offload(conversation(LOG))
+
+    assert SECRET not in shown(out.messages)[0]
+    assert ", redacted, id " in shown(out.messages)[0].splitlines()[0]
+    assert "(key)" in stored(tmp_path)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
+    assert SECRET not in stored(tmp_path)
+    assert shown(off.restore(out.messages)) == [redact(LOG)]
+
+
+def test_a_text_with_nothing_to_cut_out_is_not_called_redacted(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, redact=redact)
+
+    out = off.offload(conversation(OTHER))
+
+    assert "redacted" not in shown(out.messages)[0]
+    assert off.restore(out.messages) == conversation(OTHER)
+
+
+def test_what_cannot_be_cut_out_is_not_stored(tmp_path: Path) -> None:
+    def broken(_: str) -> str:
+        raise RuntimeError("no pattern")
+
+    for function in (broken, lambda _: None):
+        out = Offloader(tmp_path, redact=function).offload(conversation(LOG))  # type: ignore[arg-type] # on purpose
+        assert out.messages == conversation(LOG)
+        assert len(out.errors) == 1
+    assert stored(tmp_path) == ""
+
+
+def test_a_result_of_several_parts_that_would_be_redacted_stays_in_its_message(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": LOG}, {"type": "text", "text": OTHER}]
+    messages = conversation("x")
+    messages[1]["content"][0]["content"] = parts
+
+    out = Offloader(tmp_path, redact=redact).offload(messages)
+
+    assert out.messages == messages
+    assert stored(tmp_path) == ""
+
+
+def test_a_long_output_of_a_sink_is_redacted_as_a_whole(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, redact=redact)
+    with off.open_sink(tool_name="Bash") as sink:
+        for _ in range(9 * 1024 * 1024 // len(LOG) + 2):
+            sink.write(LOG)
+
+    assert "redacted" in sink.placeholder.splitlines()[0]
+    assert SECRET not in stored(tmp_path)
+
+
+def test_a_second_process_knows_what_it_redacted_before(tmp_path: Path) -> None:
+    first = Offloader(tmp_path, session="s", redact=redact).offload(conversation(LOG))
+    again = Offloader(tmp_path, session="s", redact=redact).offload(conversation(LOG))
+
+    assert again.messages == first.messages
+    assert len(list(tmp_path.rglob("*.zst"))) == 1
+
+
+# What sums it up
+
+
+def test_a_summary_stands_in_the_placeholder_and_only_new_items_are_summed_up(tmp_path: Path) -> None:
+    given = []
+
+    def summarizer(text: str) -> str:
+        given.append(text)
+        return f"  {len(text)} characters [Offloaded: of lines  "
+
+    off = Offloader(tmp_path, session="s", summarizer=summarizer)
+    out = off.offload(conversation(LOG))
+    second = Offloader(tmp_path, session="s", summarizer=summarizer).offload(conversation(LOG))
+
+    assert (
+        shown(out.messages)[0].splitlines()[1] == f"[Summary: {len(LOG)} characters \\[Offloaded: of lines]"
+    )
+    assert given == [LOG]
+    assert second.messages == out.messages
+    assert off.restore(out.messages) == conversation(LOG)
+
+
+@pytest.mark.parametrize("answer", [None, 5, "", "   "])
+def test_without_a_usable_summary_the_item_leaves_without_one(tmp_path: Path, answer: Any) -> None:
+    out = Offloader(tmp_path, summarizer=lambda _: answer).offload(conversation(LOG))
+
+    assert "Summary" not in shown(out.messages)[0]
+    assert out.errors == []
+    assert len(out.records) == 1
+
+
+def test_a_summarizer_sees_the_text_as_it_is_stored(tmp_path: Path) -> None:
+    given = []
+
+    def summarizer(text: str) -> str:
+        given.append(text)
+        return "short"
+
+    Offloader(tmp_path, redact=redact, summarizer=summarizer).offload(conversation(LOG))
+
+    assert given == [redact(LOG)]
+
+
+# Async functions
+
+
+async def keep_first(item: Any) -> bool:
+    await asyncio.sleep(0)
+    return str(item.tool_name) != "Tool0"
+
+
+def test_async_functions_run_on_the_callers_own_loop(tmp_path: Path) -> None:
+    loops = []
+
+    async def summarizer(_: str) -> str:
+        await asyncio.sleep(0)
+        loops.append(asyncio.get_running_loop())
+        return "summed up"
+
+    async def main() -> Messages:
+        off = Offloader(tmp_path, should_offload=keep_first, summarizer=summarizer)
+        messages = (await off.aoffload(conversation(LOG, OTHER))).messages
+        assert loops == [asyncio.get_running_loop()]
+        return messages
+
+    first, second = shown(asyncio.run(main()))
+    assert first == LOG
+    assert "[Summary: summed up]" in second
+
+
+def test_async_functions_run_where_no_loop_does(tmp_path: Path) -> None:
+    out = Offloader(tmp_path, should_offload=keep_first).offload(conversation(LOG, OTHER))
+
+    assert [t.startswith("[Offloaded:") for t in shown(out.messages)] == [False, True]
+
+
+def test_an_async_function_in_the_thread_of_a_loop_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    async def main() -> Any:
+        return Offloader(tmp_path, should_offload=keep_first).offload(conversation(LOG))
+
+    out = asyncio.run(main())
+
+    assert out.messages == conversation(LOG)
+    assert "use aoffload()" in str(out.errors[0])
+
+
+@pytest.mark.parametrize("name", ["should_offload", "redact", "summarizer"])
+def test_what_is_no_function_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is a function"):
+        Offloader("memory://", **{name: "yes"})  # type: ignore[arg-type] # on purpose

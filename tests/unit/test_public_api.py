@@ -7,6 +7,7 @@ import builtins
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     local = [b for b in blocks if "s3://" not in b]
-    names = {"output": "a line of output\n" * 2000, "chunks": [b"a line\n"] * 5000}
+    names: dict[str, Any] = {"output": "a line of output\n" * 2000, "chunks": [b"a line\n"] * 5000}
 
     for block in local:
         exec(builtins.compile(block, "README.md", "exec"), names)  # noqa: S102 # the README is ours

@@ -31,6 +31,8 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     for chars in sizes:
         yield in_folder(partial(_offload, chars, output))
     yield in_folder(partial(_offload, 1_000_000, wide_output))
+    for chars in sizes[2:5]:
+        yield in_folder(partial(_offload, chars, output, preview_chars=0))
     for chars in sizes[:5]:
         yield in_folder(partial(_put, chars))
     for chars in sizes:
@@ -61,10 +63,12 @@ def offload_one(off: Offloader, text: str) -> str:
     return placeholder
 
 
-def _offload(chars: int, make: Callable[[int, int], str], folder: Path) -> Figure:
+def _offload(
+    chars: int, make: Callable[[int, int], str], folder: Path, *, preview_chars: int = _PREVIEW_CHARS
+) -> Figure:
     raw_folder = folder / "raw"
     raw_folder.mkdir()
-    off = offloader(folder, "one", min(_PREVIEW_CHARS, chars // 4))
+    off = offloader(folder, "one", min(preview_chars, chars // 4))
 
     def work(number: int) -> tuple[str, bytes, str]:
         text = make(chars, number)
@@ -79,11 +83,15 @@ def _offload(chars: int, make: Callable[[int, int], str], folder: Path) -> Figur
     paired = compare(lambda item: offload_one(off, item[0]), raw, _ROUNDS[chars], work)
     than = "a durable write" if chars <= _SMALL else "SHA-256 + zstd + a durable write"
     return Figure(
-        f"offload of {size(chars)}{', not ASCII' * (make is wide_output)} / {than}",
+        f"offload of {size(chars)}{', not ASCII' * (make is wide_output)}{_bare(preview_chars)} / {than}",
         paired.ratio,
         at_most=_SMALL_BUDGET if chars <= _SMALL else _LARGE_BUDGET,
         detail=paired.cpu_detail,
     )
+
+
+def _bare(preview_chars: int) -> str:
+    return "" if preview_chars else ", no preview"
 
 
 def _put(chars: int, folder: Path) -> Figure:

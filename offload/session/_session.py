@@ -76,6 +76,7 @@ class Session(SessionReader):
     def __init__(self, store: OffloadStore, name: str, codec: Codec) -> None:
         super().__init__(store, name)
         self._codec = codec
+        self._placed: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
 
     def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
@@ -113,7 +114,9 @@ class Session(SessionReader):
         return _Attempt(draft, header, key, self._codec.encode(header, draft.content))
 
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
-        known = [bool(self.catalog.known(a.header.ref)) for a in attempts]
+        # Only what was placed here is known to be durable. Another's record, found in a listing, may not be:
+        # a local store makes it so when the create meets it.
+        known = [any(info.key in self._placed for info in self.catalog.known(a.header.ref)) for a in attempts]
         fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
         if self._bulk is not None and len(fresh) > 1 and not self._codec.has_sidecar:
             errors = self._bulk.put_many([(a.key, a.encoded.body) for a in fresh])
@@ -226,4 +229,5 @@ class Session(SessionReader):
             key=key,
         )
         self.catalog.add(info)
+        self._placed.add(key)
         return Placed(info, header.placeholder)

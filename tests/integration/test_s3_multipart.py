@@ -188,7 +188,7 @@ def test_an_interrupt_while_parts_are_under_way_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         store.put("k", DATA)
     released.set()
-    assert steps(proxy)[-1] == ABORT
+    assert ABORT in steps(proxy)
     assert_nothing_is_left(bucket)
 
 

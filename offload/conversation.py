@@ -12,7 +12,7 @@ from offload.errors import MessageError, OffloadError, StoreError
 from offload.history import Entry, History, Slot
 from offload.hooks import Hooks
 from offload.messages import Item, Scan, adapter_for, role_of
-from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, swept
+from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, saving, swept
 from offload.preview import head_tail
 from offload.record import Counts, decode_text, encode_text
 from offload.results import CacheReport, OffloadResult
@@ -59,7 +59,6 @@ class Conversation:
         self._hooks = hooks
         self._history = History()
         self._pinned: frozenset[str] = frozenset()
-        self._is_begun = False
 
     def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
@@ -136,8 +135,9 @@ class Conversation:
             role, scan = "", Scan()
         slots = [Slot(item, self._policy.decide(self._facts(index, item)), item.text) for item in scan.items]
         fixed = sum(self._count_tokens(text) for text in scan.texts)
-        answers = history.answers + (role == "assistant")
-        history.add(Entry(message, slots, fixed, scan.calls, answers, _said(history, role, scan)))
+        # In some formats one answer is several messages in a row.
+        answers = history.answers + (role == "assistant" and history.role != "assistant")
+        history.add(Entry(message, slots, fixed, scan.calls, answers, role, _said(history, role, scan)))
 
     def _facts(self, index: int, item: Item) -> ItemFacts:
         return ItemFacts(
@@ -165,13 +165,13 @@ class Conversation:
     def _recall(self, known: int) -> None:
         """Find new items that left before, in another process or before a rollback: they stay away."""
         history = self._history
-        if not self._is_begun and history.answers:
+        # More than the one answer of a turn: another process went on with the session, or it was rolled back.
+        if history.answers - (history.entries[known - 1].answers if known else -1) > 1:
             self._writer.look_up_session()
-        self._is_begun = True
         for entry in history.entries[known:]:
             for slot in entry.slots:
-                may_leave = slot.decision.action == "wait" or slot.decision.is_below
                 facts = slot.decision.item
+                may_leave = slot.decision.action == "wait" or slot.decision.is_below or facts.is_pinned
                 if (
                     may_leave
                     and facts.tokens >= self._policy.min_saving
@@ -181,7 +181,8 @@ class Conversation:
 
     def _decide(self) -> None:
         """Judge every open item; what is kept is closed, what waits stays open."""
-        history = self._history
+        history, policy = self._history, self._policy
+        together = policy.turn_budget_tokens is not None or policy.sweep is not None
         still_open = []
         for index, slot in history.open_slots:
             is_pinned = slot.item.tool_use_id in self._pinned
@@ -189,7 +190,7 @@ class Conversation:
             history.decide(slot, self._judged(slot.item, facts))
             if slot.decision.action != "keep" or is_pinned:
                 still_open.append((index, slot))
-            elif slot.decision.is_below:
+            elif together and slot.decision.is_below and not self._writer.claims(slot.item.text):
                 history.small_slots.append((index, slot))
         history.open_slots = still_open
 
@@ -205,7 +206,7 @@ class Conversation:
             old = sorted([*history.small_slots, *waiting], key=lambda place: place[1].number)
             now = [replace(s.decision, item=history.facts(i, s)) for i, s in old]
             leaving = [s for _, s in history.open_slots if _leaves(s)]
-            tokens = history.tokens - history.tokens_freed - sum(s.decision.item.tokens for s in leaving)
+            tokens = history.tokens - history.tokens_freed - sum(max(0, saving(s.decision)) for s in leaving)
             self._open(old, swept(now, tokens, policy.sweep, policy.min_saving))
 
     def _open(self, places: Sequence[tuple[int, Slot]], leaving: Mapping[int, Decision]) -> None:
@@ -220,7 +221,7 @@ class Conversation:
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
-        self._ask_the_caller()
+        self._ask_the_caller(errors)
         due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
         wanted = [_wanted(slot.item, slot.decision, history.asked(i)) for i, slot in due]
         try:
@@ -231,16 +232,20 @@ class Conversation:
                 self._render_output(index, errors)
             history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
 
-    def _ask_the_caller(self) -> None:
+    def _ask_the_caller(self, errors: list[OffloadError]) -> None:
         """Keep what the caller wants kept; what it once let go or kept it is not asked about again."""
         history, kept = self._history, set()
         for _, slot in history.open_slots:
             if not _leaves(slot) or slot.decision.item.was_stored or slot.is_asked:
                 continue
-            slot.is_asked = True
-            if not self._hooks.lets_go(slot.decision.item):
-                kept.add(slot.number)
-                history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
+            try:
+                slot.is_asked = True
+                if self._hooks.lets_go(slot.decision.item):
+                    continue
+            except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
+                self._report(OffloadError(f"should_offload: {type(error).__name__}: {error}"), errors)
+            kept.add(slot.number)
+            history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
         history.open_slots = [(i, slot) for i, slot in history.open_slots if slot.number not in kept]
 
     def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:

@@ -83,6 +83,7 @@ class Entry:
     fixed_tokens: int
     calls: dict[str, str]
     answers: int
+    role: str
     said: Mapping[str, str] = field(default_factory=dict)
     output: Any = None
     rendered: Any = None
@@ -121,6 +122,11 @@ class History:
     def answers(self) -> int:
         """Assistant messages in the history."""
         return self.entries[-1].answers if self.entries else 0
+
+    @property
+    def role(self) -> str:
+        """The role of the last message."""
+        return self.entries[-1].role if self.entries else ""
 
     @property
     def said(self) -> Mapping[str, str]:
@@ -189,7 +195,12 @@ class History:
 
         These are the last one, where callers add blocks, and all with an item that is or may be replaced.
         """
-        watched = {len(self.entries) - 1, *self._replaced, *(i for i, _ in self.open_slots)}
+        undecided = (i for i, _ in (*self.open_slots, *self.small_slots))
+        watched = {
+            len(self.entries) - 1,
+            *self._replaced,
+            *undecided,
+        }
         self._snapshots = {
             i: self._snapshots[i] if i in self._snapshots else _snapshot(self._messages[i])
             for i in watched

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from offload.errors import ConfigError
 from offload.policy import ItemFacts
+from offload.record import encodable
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,7 +65,7 @@ class Hooks:
         except Exception as error:  # noqa: BLE001 # the item is no worse off without a summary
             _log.warning("a summary failed, its item goes without: %s: %s", type(error).__name__, error)
             return None
-        return said.strip()[:MAX_SUMMARY_CHARS] or None
+        return encodable(said).strip()[:MAX_SUMMARY_CHARS] or None
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -81,13 +82,13 @@ def _result(value: Any) -> Any:
         return value
     import asyncio  # noqa: PLC0415 # the same
 
-    loop = _waiting.get()
-    if loop is not None:
-        return asyncio.run_coroutine_threadsafe(_await(value), loop).result()
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(_await(value))
+        loop = _waiting.get()
+        if loop is None:
+            return asyncio.run(_await(value))
+        return asyncio.run_coroutine_threadsafe(_await(value), loop).result()
     if inspect.iscoroutine(value):
         value.close()
     raise ConfigError("an async function cannot run here: the event loop is this thread's; use aoffload()")

@@ -208,8 +208,7 @@ class Offloader:
             StoreError: the store could not be read.
         """
         given = _as_list(messages)
-        with self._lock:
-            return self._restorer.restore(given)
+        return self._restorer.restore(given)
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Do what `offload` does, in a thread."""

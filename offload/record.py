@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import time
 from typing import Literal, get_args
 
 import msgspec
@@ -130,6 +131,11 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     expires_at: float | None = None
     key: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next collection may take it."""
+        return self.expires_at is not None and self.expires_at <= time.time()
 
 
 def encode_text(text: str) -> bytes:

@@ -42,18 +42,21 @@ class Restorer:
 
     def _expect(self, ref: str) -> list[RecordInfo]:
         """Raise `ExpiredError` for a ref whose record was collected; any other stands for nothing."""
-        if self._session.catalog.tombstone(ref) is not None:
-            self._session.find(ref)
+        self._session.check_not_collected(ref)
         return []
 
     def _restored(self, message: Any, items: Sequence[Item], claims: _Claims) -> Any:
         for item in items:
             ref = self._renderer.find_ref(item.text)
-            for header, content in claims.get(ref, ()) if ref is not None else ():
+            if ref is None:
+                continue
+            for header, content in claims.get(ref, ()):
                 if stands_for(header, item):
                     text = decode_text(content)
                     message = adapter_for(message).restore(message, item.block, text, header.form)
                     break
+            else:
+                self._session.check_not_collected(ref)
         return message
 
 

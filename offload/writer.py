@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +32,8 @@ from offload.tokens import TokenCounter
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
 _SOME_REF = "x" * REF_LETTERS
+# So long what was placed is taken to be there still; a grace is longer.
+_TRUSTED_SECONDS = 600.0
 
 
 class Wanted(NamedTuple):
@@ -87,7 +91,7 @@ class ItemWriter:
         self._counter = counter
         self._min_saving = min_saving
         self._hooks = hooks
-        self._placed: dict[_Identity, Placed] = {}
+        self._placed: dict[_Identity, tuple[Placed, float]] = {}
         self._placeholders: set[str] = set()
         self._refused: set[int] = set()
 
@@ -119,6 +123,10 @@ class ItemWriter:
             self._refused.add(hash(item.text))
         return is_ours
 
+    def claims(self, text: str) -> bool:
+        """Tell whether `text` looks like a placeholder, proven or not. Asks the store nothing."""
+        return self._renderer.find_ref(text) is not None
+
     def look_up_session(self) -> None:
         """Learn what the session holds, from one listing; a store that fails leaves it unknown."""
         with suppress(OffloadError):
@@ -128,8 +136,11 @@ class ItemWriter:
         """Tell whether the session is known to hold a record of `item`. Asks the store nothing."""
         if self._session.catalog.is_empty:
             return False
-        digest = sha256(encode_text(self._hooks.redacted(item.text))).digest()
-        return self._is_known(item, digest)
+        try:
+            text = self._hooks.redacted(item.text)
+        except Exception:  # noqa: BLE001 # it is reported where the item is to be stored
+            return False
+        return self._is_known(item, sha256(encode_text(text)).digest())
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
         """Yield the outcome for each wanted item, in order.
@@ -151,8 +162,9 @@ class ItemWriter:
             [outcome] = self._write_batch([want._replace(item=item)])
             return OffloadError(outcome.reason) if isinstance(outcome, Spared) else outcome
         identity = _identify(want.item, content.counts.sha256)
-        if identity in self._placed:
-            return self._placed[identity]
+        placed = self._placed_lately(identity)
+        if placed is not None:
+            return placed
         text = content.text
         ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
         preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
@@ -171,23 +183,35 @@ class ItemWriter:
         return [written[ready[0]] if isinstance(ready, tuple) else ready for ready in prepared]
 
     def _remember(self, identity: _Identity, placed: Placed) -> None:
-        self._placed[identity] = placed
+        self._placed[identity] = placed, time.monotonic()
         self._placeholders.add(placed.placeholder)
+
+    def _placed_lately(self, identity: _Identity) -> Placed | None:
+        """Return the record of an item if it was placed a short while ago; later the store is asked again.
+
+        A collector may have taken it since.
+        """
+        placed, at = self._placed.get(identity, (None, 0.0))
+        if placed is None or placed.info.is_over or time.monotonic() - at > _TRUSTED_SECONDS:
+            return None
+        return placed
 
     def _prepare(self, want: Wanted) -> tuple[_Identity, Draft] | Outcome:
         """Return the draft of an item and what identifies it, or its outcome if none is stored."""
         item = want.item
         try:
             text = self._hooks.redacted(item.text)
+            has_secrets = item.form is not None and self._has_secrets(item.form)
         except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
             return OffloadError(f"redact: {type(error).__name__}: {error}")
-        if text != item.text and item.form is not None:
+        if item.form is not None and (text != item.text or has_secrets):
             return Spared("it would have to be redacted, and stands in several parts")
         content = Content.of(text, want.tokens)
         counts = content.counts
         identity = _identify(item, counts.sha256)
-        if identity in self._placed:
-            return self._placed[identity]
+        placed = self._placed_lately(identity)
+        if placed is not None:
+            return placed
         preview = preview_of(text, want.preview_chars, asked=want.asked)
         draft = self._draft(want, content, preview, is_redacted=text != item.text)
         placeholder = draft.render(_SOME_REF)
@@ -198,6 +222,13 @@ class ItemWriter:
             summary = self._hooks.summary(text)
             draft = self._draft(want, content, preview, summary, is_redacted=draft.is_redacted)
         return identity, draft
+
+    def _has_secrets(self, form: str) -> bool:
+        """Tell whether the caller cuts something out of what a form holds beside the text."""
+        if self._hooks.redact is None:
+            return False
+        shown = json.dumps(json.loads(form), ensure_ascii=False)
+        return self._hooks.redacted(shown) != shown
 
     def _is_known(self, item: Item, digest: bytes) -> bool:
         """Tell whether a record of an item is known, whose placeholder it will have."""

@@ -76,7 +76,9 @@ class ListingCache:
     def fill(self, session: str, listing: Listing, now: float) -> bool:
         """Keep a listing of `session` unless a fresh one is there; tell whether the cache has one now."""
         with suppress(OSError):
-            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            # `parents=True` would make those above with the modes that the umask leaves.
+            for folder in reversed(self.path.parents):
+                folder.mkdir(0o700, exist_ok=True)
             self.path.touch(0o600)
         return self._run(lambda db: _fill(db, session, listing, now)) is not None
 

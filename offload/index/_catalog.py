@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 
@@ -33,6 +34,8 @@ class Catalog:
         self._store = store
         self._session = session
         self._prefix = session_prefix(session)
+        # Around what is remembered, never around a request: readers have threads of their own.
+        self._lock = threading.RLock()
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
         self._tombstones: dict[str, dict[str, Tombstone]] = {}
@@ -81,11 +84,14 @@ class Catalog:
     def known(self, ref: str) -> list[RecordInfo]:
         """Return the entries of `ref` that are known without asking the store, in key order.
 
-        One that is shared by another session is told only where the session has no record of its own.
+        One that is shared by another session is told only where the session has no record of its own, and
+        one that is torn only where it is the last.
         """
-        keys = self._keys_of.get(ref, ())
-        own = [key for key in keys if not key.endswith(LINK_SUFFIX)]
-        return [self._entries[key] for key in own or keys]
+        with self._lock:
+            keys = self._keys_of.get(ref, ())
+            own = [key for key in keys if not key.endswith(LINK_SUFFIX)]
+            infos = [self._entries[key] for key in own or keys]
+            return [info for info in infos if info.stored_bytes] or infos
 
     def find(self, ref: str, *, is_fresh: bool = False) -> list[RecordInfo]:
         """Return the entries of `ref` in key order.
@@ -103,18 +109,21 @@ class Catalog:
 
     def next_generation(self, ref: str) -> int:
         """Return the generation under which the item of `ref` is to be stored; 1 if none was collected."""
-        return max((generation_of(key) + 1 for key in self._tombstones.get(ref, ())), default=1)
+        over = [info.key for info in self.known(ref) if info.is_over]
+        return max((generation_of(key) + 1 for key in (*self._tombstones.get(ref, ()), *over)), default=1)
 
     def entries(self) -> list[RecordInfo]:
         """Return the entry of every known ref, oldest first; of several keys the first in key order."""
-        if self._ordered is None:
-            first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
-            self._ordered = sorted(first, key=lambda info: (info.created_at, info.key))
-        return self._ordered.copy()
+        with self._lock:
+            if self._ordered is None:
+                first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
+                self._ordered = sorted(first, key=lambda info: (info.created_at, info.key))
+            return self._ordered.copy()
 
     def objects(self) -> list[RecordInfo]:
         """Return an entry for every known key, in key order."""
-        return [self._entries[key] for key in sorted(self._entries)]
+        with self._lock:
+            return [self._entries[key] for key in sorted(self._entries)]
 
     def page(
         self,
@@ -222,13 +231,14 @@ class Catalog:
 
     def _take_in(self, objects: Iterable[StoredObject], ref: str | None = None) -> set[str]:
         """Remember what stands there, of `ref` alone if one is given; return the entries' keys."""
-        found = [f for f in map(parse_key, objects) if f and ref in (None, f.ref)]
-        for tombstone in (f for f in found if isinstance(f, Tombstone)):
-            self._tombstones.setdefault(tombstone.ref, {})[tombstone.key] = tombstone
-        infos = [i for i in found if isinstance(i, RecordInfo) and not self._is_buried(i)]
-        for info in infos:
-            self._remember(self._named(info))
-        return {info.key for info in infos}
+        with self._lock:
+            found = [f for f in map(parse_key, objects) if f and ref in (None, f.ref)]
+            for tombstone in (f for f in found if isinstance(f, Tombstone)):
+                self._tombstones.setdefault(tombstone.ref, {})[tombstone.key] = tombstone
+            infos = [i for i in found if isinstance(i, RecordInfo) and not self._is_buried(i)]
+            for info in infos:
+                self._remember(self._named(info))
+            return {info.key for info in infos}
 
     def _named(self, info: RecordInfo) -> RecordInfo:
         """Return the entry with the session's name: a hashed one decodes to its beginning."""
@@ -241,31 +251,33 @@ class Catalog:
 
     def _remember(self, info: RecordInfo) -> None:
         """Remember a record. What was known of it beyond a listing is kept; the time is the store's."""
-        known = self._entries.get(info.key)
-        if known is not None and info.lines is None:
-            info = msgspec.structs.replace(
-                known,
-                created_at=info.created_at,
-                expires_at=info.expires_at,
-                stored_bytes=info.stored_bytes,
-            )
-        if info == known or self._is_buried(info):
-            return
-        self._ordered = None
-        self._entries[info.key] = info
-        keys = self._keys_of.setdefault(info.ref, [])
-        if info.key not in keys:
-            keys.append(info.key)
-            keys.sort()
+        with self._lock:
+            known = self._entries.get(info.key)
+            if known is not None and info.lines is None:
+                info = msgspec.structs.replace(
+                    known,
+                    created_at=info.created_at,
+                    expires_at=info.expires_at,
+                    stored_bytes=info.stored_bytes,
+                )
+            if info == known or self._is_buried(info):
+                return
+            self._ordered = None
+            self._entries[info.key] = info
+            keys = self._keys_of.setdefault(info.ref, [])
+            if info.key not in keys:
+                keys.append(info.key)
+                keys.sort()
 
     def _forget(self, key: str) -> None:
-        info = self._entries.pop(key, None)
-        if info is not None:
-            self._keys_of[info.ref].remove(key)
-            self._ordered = None
-        if self._own.pop(key, None) is not None:
-            # The ones after it moved up: all are told again.
-            self._applied = self._applied._replace(entries=0)
+        with self._lock:
+            info = self._entries.pop(key, None)
+            if info is not None:
+                self._keys_of[info.ref].remove(key)
+                self._ordered = None
+            if self._own.pop(key, None) is not None:
+                # The ones after it moved up: all are told again.
+                self._applied = self._applied._replace(entries=0)
 
 
 def reindex(store: OffloadStore, session: str) -> int:

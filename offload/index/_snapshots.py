@@ -112,7 +112,7 @@ def _read(store: OffloadStore, key: str) -> _Body | None:
         if not 0 < zstandard.frame_content_size(packed) <= _MAX_BYTES:
             return None
         body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=_Body)
-    except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError):
+    except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
     is_whole = len(body.names) == len(body.sizes) == len(body.times)
     return body if is_whole and body.version == _VERSION else None

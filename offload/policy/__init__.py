@@ -12,7 +12,7 @@ from offload.policy._model import Seconds
 from offload.policy._policy import READ_BACK_TOOLS, OffloadPolicy
 from offload.policy._presets import Preset
 from offload.policy._rules import DEFAULT_MIN_TOKENS, Retention, Rule, Sweep
-from offload.policy._together import over_budget, swept
+from offload.policy._together import over_budget, saving, swept
 
 __all__ = [
     "DEFAULT_MIN_TOKENS",
@@ -28,5 +28,6 @@ __all__ = [
     "Sweep",
     "explain",
     "over_budget",
+    "saving",
     "swept",
 ]

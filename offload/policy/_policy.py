@@ -135,7 +135,7 @@ class OffloadPolicy(Model):
         for is_kept, reason in (
             (item.is_stored, "a placeholder already"),
             (item.is_error, "errors stay in view"),
-            (item.is_pinned, "pinned"),
+            (item.is_pinned and not item.was_stored, "pinned"),
             (item.is_pending, "not finished yet"),
             (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
             (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),

@@ -29,7 +29,7 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
     reason = f"the turn's results take {total} tokens together, over {budget}"
     leaving: dict[int, Decision] = {}
     for i in sorted(small, key=lambda i: (-decisions[i].item.tokens, i)):
-        if total <= budget or _saving(decisions[i]) <= 0:
+        if total <= budget or saving(decisions[i]) <= 0:
             break
         leaving[i] = _leaves(decisions[i], reason)
         total -= decisions[i].item.tokens
@@ -57,15 +57,16 @@ def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: 
     for i, decision in enumerate(decisions):
         if sweep.target_tokens is not None and tokens - freed <= sweep.target_tokens:
             break
-        saving = _saving(decision)
+        freeing = saving(decision)
         is_old = decision.item.answers > 0 and decision.item.newer >= sweep.keep_recent
-        if is_old and saving >= max(1, min_saving):
+        if is_old and freeing >= max(1, min_saving):
             leaving[i] = _leaves(decision, f"swept: {tokens} tokens in all, over {sweep.trigger}")
-            freed += saving
+            freed += freeing
     return leaving if freed >= sweep.clear_at_least else {}
 
 
-def _saving(decision: Decision) -> int:
+def saving(decision: Decision) -> int:
+    """Return about how many tokens an item frees that leaves."""
     preview = min(decision.item.chars, decision.preview_chars) // _CHARS_PER_TOKEN
     return decision.item.tokens - preview - _WORDS_TOKENS
 

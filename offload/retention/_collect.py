@@ -202,7 +202,9 @@ class _Run:
             return
         acts.mark(self._store, lost, "deleted")  # Their collector was killed between two steps.
         acts.remove(self._store, [tombstone_key(g.info.key, r) for g in done for r in sorted(g.reasons)])
-        acts.remove(self._store, [info.key for info in traces])
+        # Anew: another collector may have been faster, and the item be stored again under its first key.
+        empty = {info.key for info in hold(self._store, held.part).unmarked} if traces else set()
+        acts.remove(self._store, [info.key for info in traces if info.key in empty])
         if traces and not held.records and len(done) == len(held.graves) and len(cold) == len(held.unmarked):
             acts.remove(self._store, [used_key(held.part)])
 

@@ -161,6 +161,11 @@ class SessionReader:
             except OffloadError as error:
                 yield Damage(info, error)
 
+    def check_not_collected(self, ref: str) -> None:
+        """Raise `ExpiredError` if a record of `ref` is known to have been collected."""
+        if self.catalog.tombstone(ref) is not None:
+            raise self._missing(ref)
+
     def _missing(self, ref: str) -> NotFoundError:
         """Return why there is no record of `ref`, as far as the catalog was told."""
         tombstone = self.catalog.tombstone(ref) if is_ref(ref) else None
@@ -182,7 +187,7 @@ class SessionReader:
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self._missing(info.ref) from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"{info.key} names no session: {error}") from error
         origin = SessionReader(self.store, link.session)
         try:

@@ -116,7 +116,10 @@ class Session(SessionReader):
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
         # Only what was placed here is known to be durable. Another's record, found in a listing, may not be:
         # a local store makes it so when the create meets it.
-        known = [any(info.key in self._placed for info in self.catalog.known(a.header.ref)) for a in attempts]
+        known = [
+            any(i.key in self._placed and not i.is_over for i in self.catalog.known(a.header.ref))
+            for a in attempts
+        ]
         fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
         if self._bulk is not None and len(fresh) > 1 and not self._codec.has_sidecar:
             errors = self._bulk.put_many([(a.key, a.encoded.body) for a in fresh])
@@ -192,7 +195,8 @@ class Session(SessionReader):
         """Take a record that stands under this ref already, if it is of the same item."""
         if isinstance(outcome, CollisionError):
             raise outcome
-        found = self.catalog.known(attempt.header.ref)
+        # What is over its time goes with the next collection: the item is stored anew beside it.
+        found = [info for info in self.catalog.known(attempt.header.ref) if not info.is_over]
         if not found:
             raise self._missing(attempt.header.ref)
         for info in found:

@@ -1,12 +1,18 @@
-"""Recorded conversations: tokens before and after, bytes at rest over raw content.
+"""Recorded conversations: tokens before and after, bytes at rest over raw content, what whole sessions cost.
 
 The folder of transcripts is named by OFFLOAD_TRANSCRIPTS, or stands beside the repository as
-`shared/transcripts`; without one there is nothing to measure.
+`shared/transcripts`; without one there is nothing to measure. The cost of a session is the input of all its
+requests, text that the provider has cached at 0.1 and any other at 1.25 a token, read backs included. The
+measure is a program of its own, `session_cost.py`, at OFFLOAD_SESSION_COST or beside the repository in
+`shared/measure`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +22,10 @@ from _measure import Figure, require, run, size
 from offload import MessageError, Offloader, OffloadPolicy, Rule
 from offload.cli.transcripts import Transcript, find, load
 
+_SHARED = Path(__file__).resolve().parents[2] / "shared"
 _AT_REST_BUDGET = 0.5
+# What the measure calls a policy → its name here, and the budget of its cost.
+_COST_BUDGETS = {"offload": ("default policy", 0.76), "offload aggressive": ("aggressive", 0.72)}
 _QUICK_TRANSCRIPTS = 20
 
 
@@ -32,6 +41,29 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     # Small records weigh what each of them carries beside its content; the budget is not for these.
     everything = OffloadPolicy(types={"tool_result": Rule(min_tokens=200)})
     yield from _offload_all(transcripts, "from 200 tokens on", everything, None)
+    program = Path(os.environ.get("OFFLOAD_SESSION_COST", _SHARED / "measure" / "session_cost.py"))
+    if program.is_file():
+        yield from _costs(program)
+    else:
+        print(f"cost of sessions is not measured: {program} is not there; set OFFLOAD_SESSION_COST")
+
+
+def _costs(program: Path) -> Iterator[Figure]:
+    """Yield the cost of whole sessions, all of them also where the rest is quick."""
+    command = [sys.executable, str(program), str(_folder()), "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    ways = json.loads(done.stdout)
+    plain = {name: way["cost"] for name, way in ways.items() if way["replaced"] and name not in _COST_BUDGETS}
+    best = min(plain, key=lambda name: plain[name])
+    for key, (name, budget) in _COST_BUDGETS.items():
+        way = ways[key]
+        yield Figure(
+            f"{name}: input cost of whole sessions / without offloading",
+            way["cost"],
+            at_most=budget,
+            detail=f"{way['sessions']} sessions, {way['reads']} read backs; {best}: {plain[best]:.3f}",
+        )
+        yield Figure(f"{name}: file reads that left, seen in full", way["seen"], "", at_least=1)
 
 
 def _offload_all(
@@ -63,8 +95,7 @@ def _offload_all(
 
 
 def _folder() -> Path:
-    beside = Path(__file__).resolve().parents[2] / "shared" / "transcripts"
-    return Path(os.environ.get("OFFLOAD_TRANSCRIPTS", beside))
+    return Path(os.environ.get("OFFLOAD_TRANSCRIPTS", _SHARED / "transcripts"))
 
 
 def _transcripts() -> Iterator[Transcript]:

@@ -126,5 +126,5 @@ def _named_by(store: OffloadStore, link: str) -> str | None:
     """Return the session that a link names; None if it names none or is gone."""
     try:
         return msgspec.json.decode(store.get(link), type=Link).session
-    except (NotFoundError, msgspec.MsgspecError):
+    except (NotFoundError, msgspec.MsgspecError, RecursionError):
         return None

@@ -37,7 +37,7 @@ from offload.store import Durability, StoredObject, check_range
 from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
 
-_USER = re.compile(r"(?<=://)[^/@]*@")
+_USER = re.compile(r"(?<=://)[^/\s]*@")
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Each file system has its own word for the time of the last write.
@@ -179,24 +179,31 @@ class FsspecStore:
     @contextmanager
     def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
         """Turn the file system's errors into ours; `absent` is what a missing file means."""
-        where = f"{self._url}: {key!r}"
         try:
             yield
         except OffloadError:
             raise
-        except ImportError as error:
-            raise MissingExtraError(f"{self._url}: {error}") from error
-        except FileExistsError as error:
-            raise ExistsError(f"{where} is taken") from error
-        except _ABSENT as error:
-            raise absent(f"{where} is not there") from error
-        except (PermissionError, NotImplementedError) as error:
-            raise StorePermissionError(f"{where}: the file system refused: {error}") from error
-        except (TimeoutError, ConnectionError) as error:
-            raise StoreUnavailableError(f"{where}: no answer, try later: {error}") from error
         except Exception as error:
-            # Each file system has errors of its own, and their classes share no base.
-            raise StoreError(f"{where}: {type(error).__name__}: {error}") from error
+            ours = self._mapped(error, key, absent)
+            if self._url != self._full_url:
+                # The file system was given the password in the URL, and what it says may show it.
+                raise ours from None
+            raise ours from error
+
+    def _mapped(self, error: Exception, key: str, absent: type[OffloadError]) -> OffloadError:
+        where, said = f"{self._url}: {key!r}", _USER.sub("", str(error))
+        if isinstance(error, ImportError):
+            return MissingExtraError(f"{self._url}: {said}")
+        if isinstance(error, FileExistsError):
+            return ExistsError(f"{where} is taken")
+        if isinstance(error, _ABSENT):
+            return absent(f"{where} is not there")
+        if isinstance(error, PermissionError | NotImplementedError):
+            return StorePermissionError(f"{where}: the file system refused: {said}")
+        if isinstance(error, TimeoutError | ConnectionError):
+            return StoreUnavailableError(f"{where}: no answer, try later: {said}")
+        # Each file system has errors of its own, and their classes share no base.
+        return StoreError(f"{where}: {type(error).__name__}: {said}")
 
 
 class _Root:

@@ -260,7 +260,8 @@ def _root_of(url: str) -> Path:
     if url.startswith(_SCHEME):
         host, _, rest = url.removeprefix(_SCHEME).partition("/")
         if host not in ("", "localhost") or "?" in rest or "#" in rest:
-            raise ConfigError(f"{url}: a file URL is file:///absolute/path, with %3F for ? and %23 for #")
+            shown = _SCHEME + url.removeprefix(_SCHEME).rpartition("@")[2]
+            raise ConfigError(f"{shown}: a file URL is file:///absolute/path, with %3F for ? and %23 for #")
         path = "/" + unquote(rest)
     if "\0" in path:
         raise ConfigError(f"{url!r}: a path holds no NUL character")

@@ -84,11 +84,13 @@ def parse_document(data: bytes) -> tuple[dict[str, Any], Header, Counts]:
     """
     try:
         document = json.loads(data)
+        # What was just deep enough to be read may be too deep to be written.
+        seal = _seal(document) if isinstance(document, dict) else None
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"a JSON record cannot be read: {error}") from error
     if not isinstance(document, dict):
         raise CorruptError("a JSON record is not an object")
-    if document.get("seal") != _seal(document):
+    if document.get("seal") != seal:
         raise CorruptError("the header of a record does not match its seal")
     try:
         header = msgspec.convert(document.get("header"), Header)

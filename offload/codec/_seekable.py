@@ -205,7 +205,7 @@ class SeekableRecord:
         try:
             payload = _skippable(frame, HEAD_MAGIC, "head")
             header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
-        except (CorruptError, msgspec.MsgspecError) as error:
+        except (CorruptError, msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"record {tail.ref}: head: {error}") from error
         if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
             raise CorruptError(f"record {tail.ref}: head and tail are of two records")
@@ -291,7 +291,7 @@ def _parse_footer(suffix: bytes) -> tuple[_Tail, list[tuple[int, int]]]:
     sealed = _skippable(suffix[-needed : -len(table)], TAIL_MAGIC, "tail")
     try:
         tail = msgspec.msgpack.decode(_unsealed(sealed, "tail", table), type=_Tail)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"the tail of a record cannot be read: {error}") from error
     return tail, entries
 

@@ -109,7 +109,9 @@ class FolderCache:
     def _prepare(self) -> None:
         """Make the folder; whoever else can write to it could plant entries."""
         try:
-            self._folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            # `parents=True` would make those above with the modes that the umask leaves.
+            for folder in reversed((self._folder, *self._folder.parents)):
+                folder.mkdir(_FOLDER_MODE, exist_ok=True)
             info = self._folder.stat()
         except OSError as error:
             raise StorePermissionError(

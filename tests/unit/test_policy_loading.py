@@ -161,7 +161,6 @@ def test_what_a_reader_read_is_seen_once_whatever_the_preset(name: Any) -> None:
     [
         ({"is_pinned": True}, "pinned"),
         ({"is_pending": True}, "not finished yet"),
-        ({"is_pinned": True, "was_stored": True}, "pinned"),
     ],
 )
 def test_what_is_pinned_or_pending_stays_whatever_its_size(fields: dict[str, bool], reason: str) -> None:

@@ -1,0 +1,300 @@
+"""What a recorded conversation costs as input, with and without offloading: each request is sent again.
+
+An agent sends the whole conversation for every answer. Text that equals the request before from the
+beginning on is read from the provider's cache, all from the first difference on is not; both have a price.
+
+What left may be needed again. Names (paths, identifiers, numbers) that came into the conversation with an
+item that left, that its placeholder does not show with half of the words around them, and that the assistant
+writes later, count as a read back: one more request, and an answer that stays. It is a grep's answer if the
+placeholder holds these names, else a page's. What the assistant wrote itself it is taken to know. The method
+is that of the program `session_cost.py`, which `benchmarks/bench_savings.py` runs; here the answer of a
+read back is paid as new text once, and texts of the user that left are read back too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Any
+
+from offload import Offloader, OffloadPolicy, OffloadResult
+from offload.cli.transcripts import Transcript
+from offload.messages import Scan, adapter_for, role_of
+from offload.tokens import estimate_tokens
+
+GREP_TOKENS, PAGE_TOKENS = 300, 2048
+
+# Types of items that the assistant wrote.
+_OWN_WORDS = ("assistant_message", "tool_call")
+_NAME = re.compile(r"\w[\w./:-]{5,80}", re.ASCII)
+_MARKED = re.compile(r"[\d_/.]|[a-z][A-Z]")
+_WORD = re.compile(r"\w{3,}")
+_AROUND = 60
+_MAX_OCCURRENCES = 50
+_SHORTEST = 6
+
+# Index of a message, and of a block in it.
+_Place = tuple[int, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a token of input costs, in any unit.
+
+    Attributes:
+        cached: where the provider reads it from its cache.
+        uncached: where it reads it anew and caches it.
+    """
+
+    cached: float = 0.1
+    uncached: float = 1.25
+
+
+@dataclass(slots=True)
+class Bill:
+    """What requests came to.
+
+    Attributes:
+        tokens: tokens of input of all requests together.
+        cached: those of them that came from the cache.
+        cost: the price of all.
+    """
+
+    tokens: int = 0
+    cached: int = 0
+    cost: float = 0
+
+    def __add__(self, other: Bill) -> Bill:
+        return Bill(self.tokens + other.tokens, self.cached + other.cached, self.cost + other.cost)
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What sending a conversation again came to.
+
+    Attributes:
+        requests: answers that the assistant was asked for, read backs not counted.
+        offloaded: items that left.
+        plain: the bill without offloading.
+        bill: the bill with offloading, read backs included.
+        read_backs: how often the assistant needed what had left.
+        breaks: how often items left that had been sent before, so that cached text was sent anew.
+        breaks_paid: those of them that saved more than they cost before the conversation ended.
+    """
+
+    requests: int
+    offloaded: int
+    plain: Bill
+    bill: Bill
+    read_backs: int
+    breaks: int
+    breaks_paid: int
+
+
+def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
+    """Return what the requests of a conversation cost under a policy; nothing is kept.
+
+    Args:
+        transcript: the conversation; each message of the assistant answers one request.
+        policy: what leaves, and when.
+        prices: of tokens of input.
+
+    Raises:
+        MessageError: a message is malformed.
+    """
+    messages = transcript.messages
+    answers = [i for i, m in enumerate(messages) if i and role_of(m, f"messages[{i}]") == "assistant"]
+    replay = _Replay(transcript.system, policy, prices)
+    for number, answer in enumerate(answers):
+        replay.ask(messages[:answer], requests_left=len(answers) - number)
+        replay.hear(messages[answer])
+    return Simulation(
+        requests=len(answers),
+        offloaded=replay.offloaded,
+        plain=replay.plain.bill,
+        bill=replay.sent.bill,
+        read_backs=replay.read_backs,
+        breaks=replay.breaks,
+        breaks_paid=replay.breaks_paid,
+    )
+
+
+class _Replay:
+    """One conversation, sent request by request as it came and as an offloader leaves it."""
+
+    def __init__(self, system: Any, policy: OffloadPolicy, prices: Prices) -> None:
+        self._prices = prices
+        self._system = [{"role": "system", "content": system}] if system else []
+        self._off = Offloader("memory://", session="simulation", policy=policy, on_error="raise")
+        self._needs = _Needs(self._system)
+        self.plain, self.sent = _Prompt(prices), _Prompt(prices)
+        self.offloaded = self.read_backs = self.breaks = self.breaks_paid = 0
+
+    def ask(self, messages: Sequence[Any], *, requests_left: int) -> None:
+        """Send a request; with it `requests_left` are still to come."""
+        done = self._off.offload(messages)
+        self.plain.send([*self._system, *messages])
+        self.sent.send([*self._system, *done.messages])
+        self._needs.note(messages, done)
+        self.offloaded = len(done.records)
+        if done.cache is not None:
+            turns = done.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
+            self.breaks += 1
+            self.breaks_paid += turns <= requests_left
+
+    def hear(self, answer: Any) -> None:
+        """Read back what the assistant needs for its answer."""
+        for tokens in self._needs.read_backs(answer):
+            self.sent.read_back(tokens)
+            self.read_backs += 1
+
+
+class _Prompt:
+    """The input of one request after the other, and its bill."""
+
+    def __init__(self, prices: Prices) -> None:
+        self.bill = Bill()
+        self._prices = prices
+        self._messages: list[Any] = []
+        self._texts: list[list[str]] = []
+        # Tokens before each message, and behind the last.
+        self._ends = [0]
+        self._read_back = 0
+
+    def send(self, messages: Sequence[Any]) -> None:
+        """Charge a request: what equals the last one from its beginning on is cached."""
+        same = _count_equal(messages, self._messages)
+        changed = self._texts[same : same + 1]
+        del self._texts[same:], self._ends[same + 1 :]
+        for message in messages[same:]:
+            texts = _texts(message)
+            self._texts.append(texts)
+            self._ends.append(self._ends[-1] + _tokens(texts))
+        self._messages = list(messages)
+        cached = self._ends[same]
+        for before, now in zip(changed, self._texts[same:], strict=False):
+            cached += _tokens(now[: _count_equal(now, before)])
+        self._charge(cached + self._read_back, self._ends[-1] - cached)
+
+    def read_back(self, tokens: int) -> None:
+        """Charge one more request, whose answer of `tokens` stays in all that follow."""
+        self._charge(self._ends[-1] + self._read_back, tokens)
+        self._read_back += tokens
+
+    def _charge(self, cached: int, uncached: int) -> None:
+        cost = cached * self._prices.cached + uncached * self._prices.uncached
+        self.bill += Bill(cached + uncached, cached, cost)
+
+
+class _Needs:
+    """The names that came with each item, and those that the assistant cannot see since it left."""
+
+    def __init__(self, system: Iterable[Any]) -> None:
+        self._seen = {name for message in system for name in _names(*_texts(message))}
+        self._known = 0
+        self._items: dict[_Place, _Came] = {}
+        self._hidden: dict[_Place, _Hidden] = {}
+
+    def note(self, messages: Sequence[Any], done: OffloadResult) -> None:
+        """Note what is new in `messages`, and what left them now."""
+        for index in range(self._known, len(messages)):
+            self._take_in(index, _scan(messages[index]))
+        self._known = len(messages)
+        for decision in done.decisions:
+            place = decision.item.message, decision.item.block
+            if decision.ref is not None and place in self._items:
+                self._hidden[place] = self._items.pop(place).behind(_text_at(done.messages, place))
+
+    def read_backs(self, answer: Any) -> Iterator[int]:
+        """Yield the tokens of each read back that the assistant needs for its answer."""
+        written = _names(*_texts(answer))
+        for hidden in self._hidden.values():
+            used = hidden.names & written
+            if used <= hidden.named:
+                hidden.names -= used
+                yield from [GREP_TOKENS] if used else []
+            else:
+                hidden.names.clear()
+                yield PAGE_TOKENS
+
+    def _take_in(self, index: int, scan: Scan) -> None:
+        for item in scan.items:
+            names = _names(item.text)
+            if item.item_type not in _OWN_WORDS:
+                self._items[index, item.block] = _Came(item.text, names - self._seen)
+            self._seen |= names
+        self._seen |= _names(*scan.texts)
+
+
+@dataclass(slots=True)
+class _Hidden:
+    """What an item that left took along.
+
+    Attributes:
+        names: names that came with it and that its placeholder does not show in context.
+        named: all names in its placeholder.
+    """
+
+    names: set[str]
+    named: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """An item, and the names that came with it for the first time."""
+
+    text: str
+    names: set[str]
+
+    def behind(self, placeholder: str) -> _Hidden:
+        """Return what is hidden once `placeholder` stands for the item."""
+        views: dict[str, list[set[str]]] = {}
+        for line in placeholder.splitlines():
+            for name in self.names & _names(line):
+                views.setdefault(name, []).append(next(_words_around(line, name), set()))
+        shown = {name for name, seen in views.items() if self._is_shown(name, seen)}
+        return _Hidden(self.names - shown, _names(placeholder))
+
+    def _is_shown(self, name: str, views: list[set[str]]) -> bool:
+        places = islice(_words_around(self.text, name), _MAX_OCCURRENCES)
+        return any(words and 2 * len(words & view) >= len(words) for words in places for view in views)
+
+
+def _words_around(text: str, name: str) -> Iterator[set[str]]:
+    """Yield the words on the line around each occurrence of `name`, without its own."""
+    own = set(_WORD.findall(name))
+    for match in re.finditer(re.escape(name), text):
+        before = text[max(0, match.start() - _AROUND) : match.start()].rpartition("\n")[2]
+        after = text[match.end() : match.end() + _AROUND].partition("\n")[0]
+        yield set(_WORD.findall(f"{before} {after}")) - own
+
+
+def _names(*texts: str) -> set[str]:
+    found = (token.strip("./:-") for text in texts for token in _NAME.findall(text))
+    return {name for name in found if len(name) >= _SHORTEST and _MARKED.search(name)}
+
+
+def _scan(message: Any) -> Scan:
+    return adapter_for(message).scan(message, "message", {})
+
+
+def _texts(message: Any) -> list[str]:
+    scan = _scan(message)
+    return [*scan.texts, *(item.text for item in scan.items)]
+
+
+def _text_at(messages: Sequence[Any], place: _Place) -> str:
+    index, block = place
+    return next(item.text for item in _scan(messages[index]).items if item.block == block)
+
+
+def _tokens(texts: Iterable[str]) -> int:
+    return sum(map(estimate_tokens, texts))
+
+
+def _count_equal(some: Sequence[Any], others: Sequence[Any]) -> int:
+    """Return how many elements two sequences have in common at their beginnings."""
+    pairs = zip(some, others, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or pair[0] == pair[1], pairs))

@@ -1,0 +1,328 @@
+"""What must not leak: files that others could read, and secrets in logs, reprs, tracebacks and commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from large import Clock, LargeStore, fill
+
+from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
+from offload.doctor import diagnose
+from offload.testing import FaultyStore
+from offload.transfer import export
+from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
+from offload_backends.memory import MemoryStore
+
+if TYPE_CHECKING:
+    from conftest import Bucket
+
+# Every secret holds it: as it is, in hexadecimal or in base64.
+CANARY = "canary4711"
+ACCESS_KEY, SECRET_KEY, TOKEN = f"AKIA{CANARY}", f"secret-{CANARY}", f"token-{CANARY}"
+SEALING_KEY = f"32 bytes with {CANARY} in them..".ljust(32)[:32].encode()
+SHAPES = (CANARY, CANARY.encode().hex(), "Y2FuYXJ5NDcxM", "NhbmFyeTQ3MT", "jYW5hcnk0NzEx")
+# Far enough from both ends, and like the lines beside it, so that no preview shows it.
+LINE = "nothing to see in this line of many\n"
+CONTENT = LINE * 300 + f"the word is {CANARY}\n".replace("the word is", LINE.strip()) + LINE * 300
+POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=100)}, min_saving=0)
+NOBODY = "127.0.0.1:9"
+
+
+def result(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text}]}]
+
+
+def leaks(said: str) -> list[str]:
+    """Return each line of `said` that holds the canary, however it is written."""
+    return [line for line in said.splitlines() if any(shape in line for shape in SHAPES)]
+
+
+def traces(*calls: Callable[[], object], kind: type[OffloadError] = OffloadError) -> str:
+    """Return the tracebacks of what `calls` raise, causes and contexts included; each must raise."""
+    said = []
+    for call in calls:
+        with pytest.raises(kind) as raised:
+            call()
+        said.append("".join(traceback.format_exception(raised.value)) + repr(raised.value))
+    return "\n".join(said)
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], str]]:
+    """How to get all that our loggers wrote, at the level that shows most."""
+    with caplog.at_level(logging.DEBUG, "offload"), caplog.at_level(logging.DEBUG, "offload_backends"):
+        yield lambda: "\n".join(
+            caplog.handler.format(record) for record in caplog.records if record.name.startswith("offload")
+        )
+
+
+def test_a_leak_is_found_in_every_shape() -> None:
+    import base64  # noqa: PLC0415 # nothing else here needs it
+
+    for start in range(3):
+        secret = b"." * start + CANARY.encode() + b"..."
+        assert leaks(base64.b64encode(secret).decode())
+        assert leaks(secret.hex())
+    assert leaks(repr(SEALING_KEY))
+
+
+# Modes
+
+
+def write_everything(place: Path, codec: str) -> None:
+    """Make a store, a cache of each kind and an archive below `place`."""
+    off = Offloader(place / "store", session="s", policy=POLICY, codec=codec)
+    ref = off.offload(result(CONTENT)).records[0].ref
+    with off.open_sink(tool_use_id="long") as sink:
+        for _ in range(300):
+            sink.write(LINE * 1000)
+    off.pin(ref)
+    off.share(ref, "t")
+    off.fork("u")
+    off.gc()
+    off.touch()
+    export(off.store, "s", place / "s.tar")
+    cached = CachingStore(off.store, folder=place / "caches" / "of records")
+    Offloader(cached, session="s").tools.read(ref)
+    many = LargeStore(Clock())
+    fill(many, 2000)
+    Offloader(many, session="s").tools.list()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+def test_whatever_a_session_writes_only_its_owner_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int, codec: str
+) -> None:
+    place = tmp_path / "new"
+    monkeypatch.setenv("OFFLOAD_CACHE_DIR", str(place / "caches" / "of index"))
+    before = os.umask(umask)
+    try:
+        write_everything(place, codec)
+    finally:
+        os.umask(before)
+
+    found = [place, *place.rglob("*")]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in found}
+    assert {path for path in found if modes[path] != (0o700 if path.is_dir() else 0o600)} == set()
+    for made in ("store/r/s", "store/g/s", "store/r/u", "caches/of index", "caches/of records"):
+        assert list((place / made).rglob("*")), made
+
+
+# S3
+
+
+def odd_options(bucket: Bucket) -> dict[str, Any]:
+    return bucket.storage_options | {"key": ACCESS_KEY, "secret": SECRET_KEY, "token": TOKEN}
+
+
+def test_credentials_of_a_bucket_are_told_to_nobody(s3_bucket: Bucket, logged: Callable[[], str]) -> None:
+    options = odd_options(s3_bucket)
+    off = Offloader(s3_bucket.url, session="s", policy=POLICY, storage_options=options)
+    out = off.offload(result(CONTENT))
+    assert len(out.records) == 1
+    assert off.restore(out.messages) == result(CONTENT)
+    wrapped = [kind(off.store) for kind in (RetryingStore, ReadOnlyStore, CachingStore, FaultyStore)]
+
+    def elsewhere(url: str = s3_bucket.url, **more: Any) -> Callable[[], object]:
+        return lambda: Offloader(url, session="s", storage_options=options | more).records()
+
+    said = traces(
+        lambda: off.store.get("nothing"),
+        lambda: off.tools.read("abcdefghij"),
+        elsewhere("s3://no-such-bucket/x"),
+        elsewhere(endpoint_url=f"http://{NOBODY}"),
+        elsewhere(sse_customer_key=CANARY),
+        elsewhere(f"s3://{ACCESS_KEY}:{SECRET_KEY}@bucket/x"),
+        elsewhere(f"s3://bucket/x?secret={SECRET_KEY}"),
+    )
+
+    assert "no-such-bucket" in said
+    assert leaks(said) == []
+    assert leaks(logged()) == []
+    assert leaks(repr((off, off.store, off.tools, out, off.stats(), off.records(), *wrapped))) == []
+    assert leaks(off.store.url) == leaks(repr(diagnose(off.store))) == []
+
+
+def test_what_a_server_refuses_names_no_credential(s3_bucket: Bucket, logged: Callable[[], str]) -> None:
+    off = Offloader(
+        "s3://no-such-bucket/x", session="s", policy=POLICY, storage_options=odd_options(s3_bucket)
+    )
+
+    out = off.offload(result(LINE * 400))
+
+    assert len(out.errors) == 1
+    assert "no-such-bucket" in logged()
+    assert leaks(logged() + repr(out) + "".join(traceback.format_exception(out.errors[0]))) == []
+
+
+# URLs
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "sftp", "http", "nosuch", "file", "simplecache::ftp"])
+def test_a_password_in_a_url_is_told_to_nobody(scheme: str, logged: Callable[[], str]) -> None:
+    url = f"{scheme}://user:p@w-{CANARY}@{NOBODY}/folder"
+    try:
+        off = Offloader(url, session="s", policy=POLICY)
+    except OffloadError as error:
+        said = "".join(traceback.format_exception(error))
+    else:
+        assert NOBODY in off.store.url
+        said = traces(off.records, lambda: off.store.put("k", b"x"), lambda: off.store.get("k"))
+        said += repr((off, off.store, off.store.url, off.offload(result(LINE * 400)), diagnose(off.store)))
+
+    assert said
+    assert leaks(said) == []
+    assert leaks(logged()) == []
+
+
+# The key of an encrypting store
+
+
+@pytest.mark.parametrize("given", [SEALING_KEY, SEALING_KEY.hex()])
+def test_a_sealing_key_is_told_to_nobody(given: bytes | str, logged: Callable[[], str]) -> None:
+    medium = MemoryStore()
+    store = EncryptingStore(medium, key=given)
+    off = Offloader(store, session="s", policy=POLICY)
+    out = off.offload(result(CONTENT))
+    other = Offloader(EncryptingStore(medium, key=bytes(32)), session="s")
+    [record] = medium.keys("r/")
+    medium.put("r/s/" + "damaged", medium.get(record.key)[:-1] + b"x")
+
+    said = traces(
+        lambda: other.restore(out.messages),
+        lambda: EncryptingStore(medium, key=f"pass {CANARY}"),
+        lambda: EncryptingStore(medium, key=SEALING_KEY[:-1]),
+        lambda: EncryptingStore(medium, key=SEALING_KEY.hex()[:-1]),
+        lambda: store.get("r/s/damaged"),
+    )
+
+    assert leaks(said) == []
+    assert leaks(repr((store, off, off.tools, out, off.verify())) + logged()) == []
+    at_rest = b"".join(found.key.encode() + medium.get(found.key) for found in medium.keys())
+    assert CANARY.encode() not in at_rest
+    assert off.restore(out.messages) == result(CONTENT)
+
+
+def test_a_sealing_key_of_the_environment_that_is_none_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFLOAD_KEY", f"pass {CANARY}")
+    assert leaks(traces(lambda: EncryptingStore(MemoryStore()))) == []
+
+
+# Content
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+def test_what_a_record_holds_is_in_no_error_log_or_repr(
+    tmp_path: Path, codec: str, logged: Callable[[], str]
+) -> None:
+    off = Offloader(tmp_path, session="s", policy=POLICY, codec=codec)
+    out = off.offload(result(CONTENT))
+    [path] = (path for path in (tmp_path / "r").rglob("*") if path.is_file())
+    whole = path.read_bytes()
+    said = [repr((off, off.tools, out, off.records(), off.stats(), off.gc(), off.prompt()))]
+    for place in range(5, len(whole), max(1, len(whole) // 60)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x81]) + whole[place + 1 :])
+        fresh = Offloader(tmp_path, session="s")
+        damages = fresh.verify()
+        said += [repr(damages), *("".join(traceback.format_exception(d.error)) for d in damages)]
+        said.append(fresh.tools.call("context_read", {"id": out.records[0].ref, "offset": 10**6}))
+        try:
+            fresh.restore(out.messages)
+        except OffloadError as error:
+            said.append("".join(traceback.format_exception(error)))
+
+    assert len(said) > 150
+    assert leaks("\n".join(said)) == []
+    assert leaks(logged()) == []
+
+
+def test_an_item_that_could_not_be_stored_is_in_no_log_and_no_error(logged: Callable[[], str]) -> None:
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    for on_error in ("keep", "truncate"):
+        out = Offloader(store, session="s", policy=POLICY, on_error=on_error).offload(result(CONTENT))
+        assert len(out.errors) == 1
+        assert leaks(repr((out.errors, out.decisions, out.records))) == []
+    raising = Offloader(store, session="s", policy=POLICY, on_error="raise")
+    assert leaks(traces(lambda: raising.offload(result(CONTENT)))) == []
+
+    assert logged().count("left in the message") == 3
+    assert leaks(logged()) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": CANARY, "content": [{"type": "tool_result", "tool_use_id": 7, "content": CANARY}]},
+        {"role": "user", "content": {CANARY: CANARY}},
+        {"role": "user", "content": [CANARY]},
+        {"role": "tool", "tool_call_id": 7, "content": [{"type": "text", "text": [CANARY]}]},
+        {"role": "assistant", "tool_calls": [CANARY]},
+    ],
+)
+def test_a_malformed_message_is_reported_without_what_it_says(
+    message: dict[str, Any], logged: Callable[[], str]
+) -> None:
+    out = Offloader("memory://", session="s").offload([message])
+    assert out.messages == [message]
+    assert leaks(repr(out.errors) + logged()) == []
+
+
+# The command line
+
+
+def offload(*arguments: object, **environment: str) -> str:
+    """Return all that the command says."""
+    command = [sys.executable, "-m", "offload", *map(str, arguments)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | environment, timeout=100
+    )
+    assert done.returncode in (0, 1, 2)
+    return done.stdout + done.stderr
+
+
+def test_no_command_shows_a_secret_that_it_was_not_asked_for(tmp_path: Path, s3_bucket: Bucket) -> None:
+    store = tmp_path / "store"
+    Offloader(store, session="s", policy=POLICY).offload(result(CONTENT))
+    given = {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "AWS_SESSION_TOKEN": TOKEN,
+        "AWS_ENDPOINT_URL": s3_bucket.storage_options["endpoint_url"],
+        "OFFLOAD_KEY": SEALING_KEY.hex(),
+        "COLUMNS": "400",
+    }
+    s3 = open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    Offloader(s3, session="s", policy=POLICY).offload(result(CONTENT))
+    ftp = f"ftp://user:pw-{CANARY}@{NOBODY}/x"
+    said = {
+        command: offload(*command, **given)
+        for command in (
+            ("--help",),
+            *((name, "--help") for name in ("ls", "doctor", "verify")),
+            ("ls", "--store", store),
+            ("ls", "--store", store, "--session", "s", "--json"),
+            ("stats", "--store", store, "--session", "s"),
+            ("verify", "--store", store),
+            ("doctor", store),
+            ("ls", "--store", s3_bucket.url, "--session", "s"),
+            ("doctor", s3_bucket.url),
+            ("doctor", "s3://no-such-bucket/x"),
+            ("ls", "--store", ftp),
+            ("doctor", ftp),
+            ("doctor", f"s3://{ACCESS_KEY}:{SECRET_KEY}@bucket"),
+        )
+    }
+
+    assert {command: leaks(text) for command, text in said.items() if leaks(text)} == {}
+    assert all(said.values())
+    assert "tool_result" in said["ls", "--store", s3_bucket.url, "--session", "s"]

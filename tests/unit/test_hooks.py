@@ -232,3 +232,84 @@ def test_an_async_function_in_the_thread_of_a_loop_is_refused_with_the_way_out(t
 def test_what_is_no_function_is_refused_by_name(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is a function"):
         Offloader("memory://", **{name: "yes"})  # type: ignore[arg-type] # on purpose
+
+
+# One that fails
+
+
+def test_a_hook_that_fails_for_one_item_lets_the_others_leave_and_stay_away(tmp_path: Path) -> None:
+    def should_offload(item: Any) -> bool:
+        if item.tool_name == "Tool0":
+            raise RuntimeError("no idea")
+        return True
+
+    off = Offloader(tmp_path, session="s", should_offload=should_offload)
+
+    for _ in range(2):
+        out = off.offload(conversation(LOG, OTHER))
+        assert [t.startswith("[Offloaded:") for t in shown(out.messages)] == [False, True]
+
+
+def test_a_redaction_that_fails_for_one_item_keeps_that_one_alone(tmp_path: Path) -> None:
+    def picky(text: str) -> str:
+        if text != OTHER:
+            raise RuntimeError("no pattern for this")
+        return text
+
+    off = Offloader(tmp_path, session="s", redact=picky)
+    for messages in (conversation(LOG, OTHER), [*conversation(LOG, OTHER), *conversation("small" * 300)]):
+        out = off.offload(messages)
+        assert [b["content"].startswith("[Offloaded:") for b in out.messages[1]["content"]] == [False, True]
+
+
+def test_a_secret_in_another_field_of_a_block_is_not_stored(tmp_path: Path) -> None:
+    messages = conversation("x")
+    messages[1]["content"][0]["content"] = [
+        {"type": "text", "text": OTHER},
+        {"type": "text", "text": OTHER, "title": f"with {SECRET}"},
+    ]
+
+    out = Offloader(tmp_path, redact=redact).offload(messages)
+
+    assert out.messages == messages
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_a_summary_of_any_text_can_be_stored(tmp_path: Path) -> None:
+    out = Offloader(tmp_path, summarizer=lambda _: "half a pair \ud83d").offload(conversation(LOG))
+
+    assert len(out.records) == 1
+    assert "half a pair \\ud83d" in shown(out.messages)[0]
+
+
+def test_after_an_async_turn_a_plain_call_in_the_same_task_is_refused_and_does_not_wait(
+    tmp_path: Path,
+) -> None:
+    async def main() -> str:
+        off = Offloader(tmp_path, should_offload=keep_first)
+        await off.aoffload(conversation("small", OTHER))
+        return off.offload_text(LOG, tool_name="Tool5")
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == LOG
+
+
+def test_a_restore_does_not_wait_for_a_turn_whose_hook_waits_for_the_loop(tmp_path: Path) -> None:
+    async def main() -> Messages:
+        off = Offloader(tmp_path, session="s")
+        sent = off.offload(conversation(LOG)).messages
+        is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Any) -> bool:
+            is_asked.set()
+            await may_answer.wait()
+            return True
+
+        other = Offloader(tmp_path, session="s", should_offload=slow)
+        turn = asyncio.create_task(other.aoffload(conversation("small", OTHER)))
+        await is_asked.wait()
+        restored: Messages = other.restore(sent)
+        may_answer.set()
+        await turn
+        return restored
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == conversation(LOG)

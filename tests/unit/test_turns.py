@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,79 @@ def test_a_pinned_result_stays_in_view_until_it_is_not_pinned_any_more(tmp_path:
     assert left(off.offload(messages, pinned={"a"}).messages) == {"b"}
     assert left(off.offload(messages, pinned=["a"]).messages) == {"b"}
     assert left(off.offload(messages).messages) == {"a", "b"}
+
+
+# Two who go on with one session
+
+
+def test_what_one_machine_swept_and_the_other_has_not_seen_stays_away_there_too(tmp_path: Path) -> None:
+    here = Offloader(tmp_path, session="s", policy=swept_policy(trigger_tokens=10**6))
+    there = Offloader(tmp_path, session="s", policy=swept_policy())
+    messages = conversation(6)
+    here.offload(messages[:3])
+
+    swept = there.offload(messages)
+    seen = here.offload([*messages, *conversation(1)])
+
+    assert len(left(swept.messages)) > 1
+    assert left(seen.messages[: len(messages)]) == left(swept.messages) - {"c0"}
+
+
+def test_placeholders_that_come_back_are_not_swept_as_small_items(tmp_path: Path) -> None:
+    policy = swept_policy(trigger_tokens=1000)
+    first = Offloader(tmp_path, session="s", policy=policy).offload(conversation(6))
+
+    again = Offloader(tmp_path, session="s", policy=policy).offload(first.messages)
+
+    assert again.messages == first.messages
+    assert len(Offloader(tmp_path, session="s").records()) == len(left(first.messages))
+
+
+def test_an_edit_in_place_of_a_small_message_is_what_is_swept(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, policy=swept_policy())
+    messages = conversation(6)
+    off.offload(messages[:6])
+    messages[1]["content"][0]["content"] = text("edited")
+
+    out = off.offload(messages)
+
+    assert "c0" in left(out.messages)
+    assert off.restore(out.messages) == messages
+
+
+def test_a_pinned_result_that_left_stays_away_in_a_new_process(tmp_path: Path) -> None:
+    messages = [*turn(("Bash", "a", text("a", 900))), answer()]
+    first = Offloader(tmp_path, session="s").offload(messages)
+
+    again = Offloader(tmp_path, session="s").offload(messages, pinned={"a"})
+
+    assert again.messages == first.messages
+
+
+def test_calls_that_are_messages_of_their_own_are_one_answer(tmp_path: Path) -> None:
+    def item(call: str, arguments: str) -> dict[str, Any]:
+        return {"type": "function_call", "call_id": call, "name": "Write", "arguments": arguments}
+
+    large = '{"content": "' + "a file that the model wrote " * 800 + '"}'
+    messages = [item("a", large), item("b", "{}")]
+
+    out = Offloader(tmp_path).offload(messages)
+
+    assert out.messages == messages
+    assert {d.action for d in out.decisions if d.item.tool_use_id == "a"} == {"wait"}
+
+
+def test_a_text_whose_record_is_over_its_time_is_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, ttl=60)})
+    off = Offloader(tmp_path, session="s", policy=policy)
+    first = off.offload_text(text("a"), tool_name="Bash", tool_use_id="a")
+    now = time.time() + 120
+    monkeypatch.setattr(time, "time", lambda: now)
+
+    again = off.offload_text(text("a"), tool_name="Bash", tool_use_id="a")
+
+    assert again == first
+    assert len(list(tmp_path.glob("r/s/*.zst"))) == 2
+    assert len(list(tmp_path.glob("r/s/*.2~*.zst"))) == 1

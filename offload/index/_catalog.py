@@ -146,8 +146,7 @@ class Catalog:
         query = Query(item_type, tool, limit, after)
         page = self._cached_page(query)
         if page is None:
-            self._prepare_page()
-            page = self._cached_page(query) or _page_of(self.entries(), query)
+            page = self._prepared_page(query)
         infos = [self._named(info) for info in page.infos]
         for info in infos:
             self._remember(info)
@@ -179,13 +178,16 @@ class Catalog:
         page, self._applied = found
         return page
 
-    def _prepare_page(self) -> None:
-        """Have a recent listing: of a large session in the cache if that works, else in memory."""
-        if self._is_held_fresh():
-            return
-        listing = self._list(may_be_old=True)
-        if listing is not None and not self._fill(listing):
+    def _prepared_page(self, query: Query) -> Page:
+        """Have a recent listing, of a large session in the cache if that works, and return a page of it."""
+        listing = None if self._is_held_fresh() else self._list(may_be_old=True)
+        if listing is not None:
+            page = self._cached_page(query) if self._fill(listing) else None
+            if page is not None:
+                return page
+            # The cache takes nothing, or another process has emptied it again.
             self._take_listing(listing)
+        return self._cached_page(query) or _page_of(self.entries(), query)
 
     def _list(self, *, may_be_old: bool) -> Listing | None:
         """List the session into memory; or, if that may be, stop at a recent snapshot and return it."""

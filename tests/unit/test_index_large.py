@@ -676,3 +676,21 @@ def test_a_local_store_keeps_its_snapshots_under_its_root(tmp_path: Path) -> Non
     with pytest.raises(NotFoundError):
         store.get("i/s/none")
     assert reindex(store, "s") == 0
+
+
+def test_a_page_is_whole_though_another_process_empties_the_cache_just_then(
+    store: LargeStore, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, MANY)
+    Catalog(store, "s").load()
+    forget_this_machine(cache)
+    keep = cache_module.ListingCache.fill
+
+    def keep_and_lose(kept: cache_module.ListingCache, session: str, *listing: Any) -> bool:
+        is_kept = keep(kept, session, *listing)
+        kept.forget(session)
+        return is_kept
+
+    monkeypatch.setattr(cache_module.ListingCache, "fill", keep_and_lose)
+
+    assert len(set(shown(Catalog(store, "s")))) == MANY

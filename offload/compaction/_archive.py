@@ -1,0 +1,203 @@
+"""Where messages go that leave a conversation: one record, and one notice that stands for them all.
+
+The record holds a message per line, as JSON, with its place in the conversation. The notice is the
+placeholder of that record (rule R6): only the whole text that was put there gives the messages back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload.context import scan_of
+from offload.errors import MessageError, OffloadError
+from offload.hooks import Hooks
+from offload.messages import adapter_for
+from offload.offloader import Offloader
+from offload.placeholder import PlaceholderFacts, defuse
+from offload.policy import OffloadPolicy, Rule
+from offload.record import REF_LETTERS, encodable
+
+_FIRST_LINE = re.compile(r"\[Compacted (\d{1,9}): [^\n]{1,200} id ([a-z]{10,20})\]\n")
+_CONTENT_LABEL = "conversation"
+_BYTES = "$bytes"
+_SOME_REF = "x" * REF_LETTERS
+_ALL = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Renders the text that stands for the messages that left.
+
+    Attributes:
+        number: which compaction of the conversation it is; the latest is undone first.
+        messages: how many messages left.
+        summary: what a model said of them; empty where nobody was asked.
+    """
+
+    number: int = 1
+    messages: int = 0
+    summary: str = ""
+
+    def text(self, ref: str = _SOME_REF) -> str:
+        """Return the notice for the record `ref`; any other ref takes about as many tokens."""
+        noun = "message" if self.messages == 1 else "messages"
+        lines = [
+            f"[Compacted {self.number}: {self.messages} earlier {noun} left this conversation, id {ref}]"
+        ]
+        if self.summary:
+            lines += ["[What a model said of them, not the words of the user:]", defuse(self.summary)]
+        lines.append(f'[They are stored, one a line, as JSON. Read them: context_read(id="{ref}", offset=0)]')
+        return "\n".join(lines)
+
+    def render(self, facts: PlaceholderFacts) -> str:
+        """Return the placeholder of a record."""
+        return self.text(facts.ref)
+
+    def find_ref(self, text: str) -> str | None:
+        """Return the ref that `text` would stand for if it is a notice, else None."""
+        match = _FIRST_LINE.match(text)
+        return match[2] if match else None
+
+
+class Archive:
+    """Stores messages of a conversation in its session, and puts them back.
+
+    Args:
+        offloader: whose session it is. Its `redact` is applied to each text by itself.
+    """
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._store, self._session = offloader.store, offloader.session
+        setup = offloader._setup  # noqa: SLF001 # another offloader of the same set-up, as its `fork` makes
+        self._setup = {name: setup[name] for name in ("codec", "token_counter")}
+        self._hooks = Hooks(redact=setup["redact"])
+
+    def notice(self, messages: Sequence[Any], leaving: Sequence[int], summary: str = "") -> Notice:
+        """Return the notice that will stand for the messages at the indices `leaving`.
+
+        Raises `OffloadError` if the store cannot tell which earlier notices are ours.
+        """
+        latest = max((number for _, number, _ in self._proven(messages, {})), default=0)
+        return Notice(latest + 1, len(leaving), encodable(summary).strip())
+
+    def store(self, messages: Sequence[Any], leaving: Sequence[int], notice: Notice) -> str:
+        """Store the messages at the indices `leaving`; return the text that stands for them from now on.
+
+        Raises:
+            MessageError: one of them has no JSON that gives it back.
+            OffloadError: the notice is no shorter than what it stands for, or what the store raised.
+        """
+        lines = [self._line(index, messages[index]) for index in leaving]
+        content = "\n".join(lines)
+        text = self._open(notice, policy=_ALL, on_error="raise").offload_text(
+            content, tool_name=_CONTENT_LABEL, item_type="user_message"
+        )
+        if text == content:
+            raise OffloadError(f"what stands for {len(leaving)} messages would be longer than they are")
+        return text
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` as they were before any compaction, from the notices among them.
+
+        Raises `OffloadError` if a record is damaged, was collected or cannot be read.
+        """
+        out = list(messages)
+        asked: dict[str, str | None] = {}
+        while found := self._proven(out, asked):
+            index, _, content = max(found, key=lambda notice: notice[1])
+            out = _merged([*out[:index], *out[index + 1 :]], content)
+        return out
+
+    def _proven(self, messages: Sequence[Any], asked: dict[str, str | None]) -> list[tuple[int, int, str]]:
+        """Return index, number and content of each notice among `messages` that its record vouches for.
+
+        Args:
+            messages: the conversation.
+            asked: text → content or None, of what the store was asked about before.
+        """
+        found = []
+        for index, message in enumerate(messages):
+            text = _sole_text(message) or ""
+            match = _FIRST_LINE.match(text)
+            if match is None:
+                continue
+            if text not in asked:
+                content = _sole_text(self._open(Notice()).restore([message])[0])
+                asked[text] = None if content == text else content
+            if (stored := asked[text]) is not None:
+                found.append((index, int(match[1]), stored))
+        return found
+
+    def _open(self, notice: Notice, **options: Any) -> Offloader:
+        return Offloader(self._store, session=self._session, placeholder=notice, **self._setup, **options)
+
+    def _line(self, index: int, message: Any) -> str:
+        line = json.dumps({"at": index, "message": _plain(message)}, ensure_ascii=False, default=_encoded)
+        if json.loads(line, object_hook=_decoded)["message"] != _plain(message):
+            raise MessageError(f"messages[{index}]: it holds what has no JSON, so it cannot be stored")
+        if self._hooks.redact is None:
+            return line
+        return json.dumps(self._redacted(json.loads(line)), ensure_ascii=False)
+
+    def _redacted(self, value: Any) -> Any:
+        """Return `value` with each text redacted by itself: a pattern must not reach over its quotes."""
+        if isinstance(value, str):
+            return self._hooks.redacted(value)
+        if isinstance(value, list):
+            return [self._redacted(part) for part in value]
+        if isinstance(value, dict):
+            return {name: self._redacted(part) for name, part in value.items()}
+        return value
+
+
+def as_user_message(text: str, like: Any) -> Any:
+    """Return `text` as a user's message in the format of the message `like`."""
+    name = adapter_for(like).name
+    if name == "gemini":
+        return {"role": "user", "parts": [{"text": text}]}
+    if name == "bedrock":
+        return {"role": "user", "content": [{"text": text}]}
+    return {"role": "user", "content": text}
+
+
+def _sole_text(message: Any) -> str | None:
+    items = scan_of(message).items
+    return items[0].text if len(items) == 1 and items[0].item_type == "user_message" else None
+
+
+def _merged(kept: list[Any], content: str) -> list[Any]:
+    """Return the stored messages at their places, and those that were kept at all others."""
+    rows = [json.loads(line, object_hook=_decoded) for line in content.split("\n")]
+    out: list[Any] = []
+    taken = 0
+    for row in rows:
+        others = kept[taken : taken + max(0, row["at"] - len(out))]
+        out += [*others, row["message"]]
+        taken += len(others)
+    return [*out, *kept[taken:]]
+
+
+def _plain(message: Any) -> Any:
+    """Return an SDK's object as the data that it was made of."""
+    return message.model_dump(mode="json", exclude_unset=True) if hasattr(message, "model_dump") else message
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {_BYTES: base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "model_dump"):
+        return _plain(value)
+    raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
+
+
+def _decoded(fields: dict[str, Any]) -> Any:
+    if fields.keys() == {_BYTES} and isinstance(fields[_BYTES], str):
+        return base64.b64decode(fields[_BYTES])
+    return fields

@@ -1,0 +1,58 @@
+"""The settings of a compaction by rounds."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from offload.errors import PolicyError
+from offload.policy._load import from_file
+from offload.policy._model import Model, Size
+
+Refusal = Literal["drop_oldest", "new_session", "error"]
+
+_TABLE = "context_compaction"
+_Flag = Annotated[bool, Field(strict=True)]
+
+
+class RoundConfig(Model):
+    """When a conversation is compacted by rounds, and what stays.
+
+    Attributes:
+        enabled: False never asks for a compaction.
+        max_context_tokens: the context window, in tokens.
+        trigger_ratio: the part of the window from which on a compaction is due.
+        keep_recent_rounds: how many of the latest rounds stay whole.
+        require_confirmation: whether somebody is asked before.
+        summary_max_length: how long a summary may be, in characters; a longer one is cut.
+        on_refusal: what is done if the answer is no: "drop_oldest" takes as many rounds out as it must,
+            without a summary; "new_session" begins anew with the current round; "error" raises.
+    """
+
+    enabled: _Flag = True
+    max_context_tokens: Size = 80_000
+    trigger_ratio: Annotated[float, Field(gt=0, le=1)] = 0.8
+    keep_recent_rounds: Size = 2
+    require_confirmation: _Flag = False
+    summary_max_length: Size = 1000
+    on_refusal: Refusal = "error"
+
+    @property
+    def trigger_tokens(self) -> int:
+        """From how many tokens on a compaction is due."""
+        return int(self.max_context_tokens * self.trigger_ratio)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the settings in the table `context_compaction` of a YAML, TOML or JSON file.
+
+        Raises:
+            PolicyError: the file cannot be read, has no such table, or says what cannot be meant.
+            MissingExtraError: a YAML file, and the package that reads it is not installed.
+        """
+        data: dict[str, Any] = from_file(path)
+        if not isinstance(data.get(_TABLE), dict):
+            raise PolicyError(f"{path} holds no table {_TABLE}")
+        return cls.model_validate(data[_TABLE])

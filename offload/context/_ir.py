@@ -1,0 +1,241 @@
+"""The context of an agent as items in segments, from which the messages of each request are made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from offload.context._events import ContextEvent, EventBus, EventType
+from offload.context._pairs import is_answer, partners, role_or_none, scan_of
+from offload.context._tokens import MessageCounter
+from offload.errors import ConfigError
+from offload.messages._access import get
+from offload.tokens import TokenCounter
+
+
+class ItemType(StrEnum):
+    """What an item of the context is."""
+
+    SYSTEM_PROMPT = "system_prompt"
+    SUBAGENT_STRATEGY = "subagent_strategy"
+    SKILL_STRATEGY = "skill_strategy"
+    USER_MESSAGE = "user_message"
+    ASSISTANT_MESSAGE = "assistant_message"
+    TOOL_RESULT = "tool_result"
+    SKILL_METADATA = "skill_metadata"
+    SKILL_PROMPT = "skill_prompt"
+    COMPACTION_SUMMARY = "compaction_summary"
+
+
+class SegmentName(StrEnum):
+    """The two parts of a context: what always stays, and what grows."""
+
+    HEADER = "header"
+    CONVERSATION = "conversation"
+
+
+# What is the first to go has the lowest.
+PRIORITIES: Mapping[ItemType, int] = {
+    ItemType.TOOL_RESULT: 10,
+    ItemType.SKILL_PROMPT: 20,
+    ItemType.SKILL_METADATA: 30,
+    ItemType.ASSISTANT_MESSAGE: 40,
+    ItemType.USER_MESSAGE: 50,
+    ItemType.COMPACTION_SUMMARY: 80,
+    ItemType.SKILL_STRATEGY: 90,
+    ItemType.SUBAGENT_STRATEGY: 90,
+    ItemType.SYSTEM_PROMPT: 100,
+}
+_IN_HEADER = (ItemType.SYSTEM_PROMPT, ItemType.SUBAGENT_STRATEGY, ItemType.SKILL_STRATEGY)
+_SYSTEM_ROLES = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class ContextItem:
+    """One message of the context, and what is known of it.
+
+    Attributes:
+        id: its name in this context, never given twice.
+        item_type: what it is.
+        message: the message, in the format of its provider.
+        content_text: its texts, joined by newlines.
+        token_count: its tokens, 4 for the frame of a message included.
+        priority: the higher, the longer it stays.
+    """
+
+    id: str
+    item_type: ItemType
+    message: Any
+    content_text: str
+    token_count: int
+    priority: int
+
+
+@dataclass(slots=True)
+class Segment:
+    """A part of the context: items in their order.
+
+    Attributes:
+        name: which part it is.
+        items: its items.
+    """
+
+    name: SegmentName
+    items: list[ContextItem] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its items."""
+        return sum(item.token_count for item in self.items)
+
+    def of_type(self, item_type: ItemType) -> list[ContextItem]:
+        """Return its items of one type, oldest first."""
+        return [item for item in self.items if item.item_type == item_type]
+
+
+class ContextIR:
+    """The context of an agent: a header that stays, and a conversation that can be compacted.
+
+    What is removed takes along what cannot stay without it: a tool call leaves with its results and
+    the results with their call, since a provider refuses one without the other.
+
+    Args:
+        token_counter: counts tokens of a text; the default is the offline estimate.
+        event_bus: told `item_added`, `item_removed` (data: `ids`, `tokens`) and `conversation_replaced`
+            (data: `items`).
+
+    Attributes:
+        header: system prompt and strategies.
+        conversation: all else.
+        event_bus: who is told.
+    """
+
+    def __init__(
+        self, *, token_counter: TokenCounter | None = None, event_bus: EventBus | None = None
+    ) -> None:
+        self.header = Segment(SegmentName.HEADER)
+        self.conversation = Segment(SegmentName.CONVERSATION)
+        self.event_bus = EventBus() if event_bus is None else event_bus
+        self._counter = MessageCounter(token_counter)
+        self._numbers = itertools.count(1)
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of both segments."""
+        return self.header.tokens + self.conversation.tokens
+
+    @property
+    def conversation_messages(self) -> list[Any]:
+        """The messages of the conversation, in order."""
+        return [item.message for item in self.conversation.items]
+
+    def new_item(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
+        """Return an item of `message`, which is in no segment yet.
+
+        Args:
+            message: a message in any format that `Offloader.offload` takes.
+            item_type: what it is; without it, what its role and content say.
+        """
+        kind = item_type_of(message) if item_type is None else ItemType(item_type)
+        scan = scan_of(message)
+        text = "\n".join([*(item.text for item in scan.items), *scan.texts])
+        return ContextItem(
+            f"item_{next(self._numbers)}",
+            kind,
+            message,
+            text,
+            self._counter.message(message),
+            PRIORITIES[kind],
+        )
+
+    def add_message(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
+        """Append a message to its segment: header for system prompt and strategies, else conversation.
+
+        Args:
+            message: a message in any format that `Offloader.offload` takes.
+            item_type: what it is; without it, what its role and content say.
+        """
+        item = self.new_item(message, item_type)
+        segment = self.header if item.item_type in _IN_HEADER else self.conversation
+        segment.items.append(item)
+        self._tell(
+            EventType.ITEM_ADDED, f"{item.id}: {item.item_type}", ids=[item.id], tokens=item.token_count
+        )
+        return item
+
+    def lower(self) -> list[Any]:
+        """Return the messages of a request: those of the header, then those of the conversation."""
+        return [item.message for item in (*self.header.items, *self.conversation.items)]
+
+    def remove_by_type(self, item_type: ItemType) -> list[ContextItem]:
+        """Remove the items of one type from the conversation, and what belongs to them; return them."""
+        return self._remove(lambda item: item.item_type == item_type)
+
+    def remove_by_id(self, item_id: str) -> list[ContextItem]:
+        """Remove one item from the conversation, and what belongs to it; return them.
+
+        Raises:
+            ConfigError: no item of the conversation has this id.
+        """
+        removed = self._remove(lambda item: item.id == item_id)
+        if not removed:
+            raise ConfigError(f"the conversation has no item {item_id!r}")
+        return removed
+
+    def replace_conversation(self, items: Sequence[ContextItem]) -> None:
+        """Have `items`, as `new_item` makes them, be the whole conversation."""
+        self.conversation.items = list(items)
+        detail = f"conversation replaced with {len(items)} items"
+        self._tell(EventType.CONVERSATION_REPLACED, detail, items=len(items))
+
+    def together(self, items: Iterable[ContextItem]) -> list[ContextItem]:
+        """Return `items` of the conversation with all that cannot stay without them, in order."""
+        wanted = {item.id for item in items}
+        return [
+            item for group in self._groups() if any(item.id in wanted for item in group) for item in group
+        ]
+
+    def _groups(self) -> list[list[ContextItem]]:
+        """Return the conversation in runs of items that stay or leave together.
+
+        A run reaches from a tool call to its last result, with whatever was said between them.
+        """
+        last = partners(self.conversation_messages)
+        groups: list[list[ContextItem]] = []
+        reach, was_reasoning = -1, False
+        for index, item in enumerate(self.conversation.items):
+            # Formats without ids of calls answer right after the call.
+            is_bound = index <= reach or is_answer(item.message) or was_reasoning
+            if groups and is_bound:
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+            reach = max(reach, last.get(index, -1))
+            # A provider takes its own reasoning only before the item that it led to.
+            was_reasoning = get(item.message, "type") == "reasoning"
+        return groups
+
+    def _remove(self, is_wanted: Callable[[ContextItem], bool]) -> list[ContextItem]:
+        removed = self.together(item for item in self.conversation.items if is_wanted(item))
+        gone = {item.id for item in removed}
+        self.conversation.items = [item for item in self.conversation.items if item.id not in gone]
+        if removed:
+            tokens = sum(item.token_count for item in removed)
+            self._tell(EventType.ITEM_REMOVED, f"{len(gone)} items removed", ids=sorted(gone), tokens=tokens)
+        return removed
+
+    def _tell(self, event_type: EventType, detail: str, **data: Any) -> None:
+        self.event_bus.emit(ContextEvent(event_type, detail, data))
+
+
+def item_type_of(message: Any) -> ItemType:
+    """Return what `message` is by its role and content."""
+    if is_answer(message):
+        return ItemType.TOOL_RESULT
+    role = role_or_none(message)
+    if role in _SYSTEM_ROLES:
+        return ItemType.SYSTEM_PROMPT
+    return ItemType.ASSISTANT_MESSAGE if role == "assistant" else ItemType.USER_MESSAGE

@@ -1,0 +1,289 @@
+"""The context as items in segments: what is counted, what is told, and what leaves together."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_to_dict
+
+from offload import ConfigError, estimate_tokens
+from offload.context import (
+    ContextEvent,
+    ContextIR,
+    EventBus,
+    EventType,
+    ItemType,
+    MessageCounter,
+    answered_calls,
+    is_answer,
+    partners,
+    split_rounds,
+)
+
+TRANSCRIPTS = Path(
+    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
+)
+FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+def said(text: str) -> Any:
+    return {"role": "assistant", "content": text}
+
+
+def call(*ids: str) -> Any:
+    calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": "{}"}} for i in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(call_id: str) -> Any:
+    return {"role": "tool", "tool_call_id": call_id, "content": f"result of {call_id}"}
+
+
+def chat() -> ContextIR:
+    context = ContextIR()
+    for message in (
+        {"role": "system", "content": "Be careful."},
+        user("one"),
+        call("a", "b"),
+        result("a"),
+        result("b"),
+        said("first"),
+        user("two"),
+        call("c"),
+        result("c"),
+        said("second"),
+    ):
+        context.add_message(message)
+    return context
+
+
+LANGCHAIN = [
+    HumanMessage("hi"),
+    AIMessage("", tool_calls=[{"id": "x", "name": "f", "args": {}}]),
+    ToolMessage("r", tool_call_id="x"),
+]
+ONE_CALL = {
+    "anthropic": [
+        user("hi"),
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]},
+    ],
+    "openai-chat": [user("hi"), call("x"), result("x")],
+    "openai-responses": [
+        user("hi"),
+        {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "x", "output": "r"},
+    ],
+    "bedrock": [
+        {"role": "user", "content": [{"text": "hi"}]},
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "x", "name": "f", "input": {}}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "x", "content": [{"image": {}}]}}]},
+    ],
+    "gemini": [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        {"role": "model", "parts": [{"functionCall": {"id": "x", "name": "f", "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"id": "x", "name": "f", "response": {}}}]},
+    ],
+    "langchain": LANGCHAIN,
+    "langchain-dicts": messages_to_dict(LANGCHAIN),
+}
+
+
+@pytest.mark.parametrize("name", ONE_CALL)
+def test_a_result_is_known_in_every_format_and_begins_no_round(name):
+    messages = [*ONE_CALL[name], *ONE_CALL[name]]
+
+    assert [is_answer(m) for m in messages] == [False, False, True] * 2
+    assert answered_calls(messages[2]) == ["x"]
+    # The id is used again: each result belongs to the call before it.
+    assert partners(messages) == {1: 2, 4: 5}
+    assert split_rounds(messages) == [range(3), range(3, 6)]
+    kinds = [ContextIR().add_message(m).item_type for m in messages[:3]]
+    assert kinds == ["user_message", "assistant_message", "tool_result"]
+
+
+def test_a_round_begins_where_the_user_speaks_again():
+    messages = [said("hello"), user("a"), user("b"), said("c"), user("d"), call("x"), user("e"), result("x")]
+
+    assert split_rounds(messages) == [range(4), range(4, 8)]
+    assert split_rounds([]) == []
+    assert split_rounds([said("x")]) == [range(1)]
+
+
+@given(st.lists(st.sampled_from("uscr"), max_size=30))
+def test_rounds_are_the_whole_conversation_in_order(kinds):
+    made = {"u": user("x"), "s": said("x"), "c": call("a"), "r": result("a")}
+    messages = [made[kind] for kind in kinds]
+
+    rounds = split_rounds(messages)
+
+    assert [i for one in rounds for i in one] == list(range(len(messages)))
+    assert all(one for one in rounds)
+    assert all(messages[one.start]["role"] == "user" for one in rounds[1:])
+
+
+def test_what_the_header_holds_stands_first_whenever_it_came():
+    context = ContextIR()
+    context.add_message(user("hi"))
+    context.add_message(user("delegate"), ItemType.SUBAGENT_STRATEGY)
+    system = context.add_message({"role": "system", "content": "Be careful."})
+
+    assert [m["content"] for m in context.lower()] == ["delegate", "Be careful.", "hi"]
+    assert context.header.items[1] is system
+    assert context.conversation_messages == [user("hi")]
+
+
+def test_an_item_knows_its_text_its_tokens_and_its_priority():
+    context = ContextIR()
+    text = "please read the whole of this file " * 20
+
+    item = context.add_message(user(text))
+
+    assert item.content_text == text
+    assert item.token_count == 4 + estimate_tokens(text)
+    assert context.total_tokens == item.token_count
+    kinds = [
+        context.new_item(user("x"), kind).priority for kind in (ItemType.TOOL_RESULT, ItemType.USER_MESSAGE)
+    ]
+    assert kinds[0] < kinds[1] < context.new_item({"role": "system", "content": "x"}).priority
+    assert len({context.new_item(user("x")).id for _ in range(5)}) == 5
+
+
+def test_a_message_is_counted_once_while_it_stays_in_the_list():
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    counter = MessageCounter(count)
+    messages = [user("one"), user("two")]
+
+    assert counter.messages(messages) == [7, 7]
+    assert counter.messages([*messages, user("three")]) == [7, 7, 9]
+    assert counted == ["one", "two", "three"]
+
+
+def test_a_result_leaves_with_its_call_and_the_other_results_of_it():
+    context = chat()
+    first = context.conversation.of_type(ItemType.TOOL_RESULT)[0]
+
+    removed = context.remove_by_id(first.id)
+
+    assert [item.message for item in removed] == [call("a", "b"), result("a"), result("b")]
+    assert [m["role"] for m in context.lower()] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    with pytest.raises(ConfigError, match=f"no item '{first.id}'"):
+        context.remove_by_id(first.id)
+
+
+def test_all_items_of_a_type_leave_with_what_belongs_to_them():
+    context = chat()
+
+    removed = context.remove_by_type(ItemType.TOOL_RESULT)
+
+    assert len(removed) == 5
+    assert context.conversation_messages == [user("one"), said("first"), user("two"), said("second")]
+    assert context.remove_by_type(ItemType.TOOL_RESULT) == []
+    assert context.remove_by_type(ItemType.SYSTEM_PROMPT) == []
+
+
+def test_what_was_said_between_a_call_and_its_result_leaves_with_them():
+    context = ContextIR()
+    for message in (user("hi"), call("a"), user("hurry"), said("soon"), result("a"), user("thanks")):
+        context.add_message(message)
+
+    context.remove_by_type(ItemType.TOOL_RESULT)
+
+    assert context.lower() == [user("hi"), user("thanks")]
+
+
+def test_reasoning_leaves_with_the_call_that_it_led_to():
+    context = ContextIR()
+    for message in (
+        user("hi"),
+        {"type": "reasoning", "id": "r", "summary": []},
+        *ONE_CALL["openai-responses"][1:],
+    ):
+        context.add_message(message)
+
+    context.remove_by_type(ItemType.TOOL_RESULT)
+
+    assert context.lower() == [user("hi")]
+
+
+def test_replacing_the_conversation_leaves_the_header_and_drops_the_rest():
+    context = chat()
+    before = context.total_tokens
+    summary = context.new_item(user("what was said"), ItemType.COMPACTION_SUMMARY)
+
+    context.replace_conversation([summary])
+
+    assert context.lower() == [{"role": "system", "content": "Be careful."}, user("what was said")]
+    assert context.total_tokens == context.header.tokens + summary.token_count < before
+
+
+def test_everything_that_happens_is_told_once_to_those_who_listen():
+    bus = EventBus()
+    events: list[ContextEvent] = []
+    removals: list[ContextEvent] = []
+    bus.subscribe(events.append)
+    end = bus.subscribe(removals.append, EventType.ITEM_REMOVED)
+    context = ContextIR(event_bus=bus)
+    item = context.add_message(user("hi"))
+    context.remove_by_id(item.id)
+    context.replace_conversation([item])
+    end()
+    context.remove_by_id(item.id)
+
+    kinds = ["item_added", "item_removed", "conversation_replaced", "item_removed"]
+    assert [event.event_type for event in events] == kinds
+    assert [event.data for event in removals] == [{"ids": [item.id], "tokens": item.token_count}]
+    assert "hi" not in "".join(event.detail for event in events)
+
+
+def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
+    """Return the ids of the calls and of the results among `messages`, found here by hand."""
+    calls, results = set(), set()
+    for message in messages:
+        calls |= {one["id"] for one in message.get("tool_calls") or ()}
+        results |= {message["tool_call_id"]} if message.get("tool_call_id") else set()
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            calls |= {block["id"]} if block["type"] == "tool_use" else set()
+            results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
+    return calls, results
+
+
+@pytest.mark.skipif(not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder")
+@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+def test_removing_any_item_of_a_transcript_parts_no_call_from_its_result(path):
+    messages = json.loads(path.read_text())["messages"]
+    calls, results = ids_of(messages)
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+
+    for item in context.conversation.items[::7]:
+        if item in context.conversation.items:
+            context.remove_by_id(item.id)
+
+    left_calls, left_results = ids_of(context.lower())
+    assert left_calls & results == left_results & calls
+    assert len(context.lower()) < len(messages)

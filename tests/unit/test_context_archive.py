@@ -1,0 +1,43 @@
+"""Messages that left a conversation come back at their places, in whatever order they left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload import Offloader
+from offload.compaction._archive import Archive, as_user_message
+
+MESSAGES = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 60} for n in range(8)]
+
+
+def without(archive: Archive, messages: list[Any], leaving: list[int]) -> list[Any]:
+    """Return `messages` with a notice for those at the indices `leaving`, where the first of them stood."""
+    text = archive.store(messages, leaving, archive.notice(messages, leaving, "a summary"))
+    kept = [m for i, m in enumerate(messages) if i not in leaving]
+    return [*kept[: leaving[0]], as_user_message(text, MESSAGES[0]), *kept[leaving[0] :]]
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
+    archive = Archive(Offloader("memory://", session="s"))
+    messages: list[Any] = MESSAGES
+    for _ in range(data.draw(st.integers(1, 4))):
+        size = len(messages)
+        leaving = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=3)))
+        messages = without(archive, messages, leaving)
+
+    assert archive.restore(messages) == MESSAGES
+
+
+def test_what_came_later_stands_after_what_came_back():
+    archive = Archive(Offloader("memory://", session="s"))
+    later = {"role": "user", "content": "and now"}
+
+    short = without(archive, without(archive, MESSAGES, [5, 6]), [0, 2])
+
+    assert len(short) == 6
+    assert archive.restore([*short, later]) == [*MESSAGES, later]

@@ -1,6 +1,7 @@
 # Everything is set up from nothing in .venv; only Python >= 3.11 is needed.
 #   make demo        the main job on real input from this machine
 #   make test        the tests
+#   make test-integrations   each framework's tests, at its current release, in an environment of its own
 #   make lint        format, lint, types, layers
 #   make bench       all benchmarks (bench-quick: the short ones)
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 comma := ,
 
-.PHONY: demo test test-all lint bench bench-quick clean
+.PHONY: demo test test-all test-integrations lint bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -19,6 +20,22 @@ test: .venv/.dev
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
 	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
+
+# A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
+FRAMEWORKS := agno anthropic deepagents google-adk langchain mcp openai-agents pydantic-ai strands
+
+test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
+
+test-integration-%: .venv-frameworks/%/.made
+	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py
+
+.venv-frameworks/%/.made: .venv/.made pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -e . --group integration-$* || \
+		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet -e . --group integration-$*; }
+	@touch $@
+
+.PRECIOUS: .venv-frameworks/%/.made
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .
@@ -33,7 +50,7 @@ bench-quick: .venv/.dev
 	$(BIN)/python benchmarks/run.py --quick
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .venv-frameworks build dist
 
 # pip walks back through years of boto3 to find one that s3fs and moto agree on; uv needs seconds.
 # Where uv cannot be had or finds no index, pip does it in minutes.

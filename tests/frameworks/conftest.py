@@ -1,0 +1,12 @@
+"""What the tests of all frameworks share."""
+
+from __future__ import annotations
+
+import pytest
+
+from offload_backends.memory import MemoryStore
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()

@@ -1,0 +1,134 @@
+"""One run of an agent, told without any framework: what its model does, and what its model must be shown.
+
+A model asks a tool for a report of 200 KB, searches it for the needle, reads the line that the search
+names, and ends. A test gives `Script.reply` to a fake model of its framework, as the answer to the
+texts that the model was sent, and has `QUERY` return `report(owner)`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Offloaded when it is appended; a tool that reads is seen once in full first.
+QUERY = "query_sales"
+READER = "read_report"
+ENTRIES = 3600
+NEEDLE_LINE = 2718
+QUESTION = "How did the sales go?"
+ANSWER = "They went well."
+
+_REF = re.compile(r"^\[Offloaded: .* id ([a-z]{10,20})\]$", re.MULTILINE)
+
+
+def needle(owner: str) -> str:
+    """Return the one line of `report(owner)` that no preview shows."""
+    return f"entry {NEEDLE_LINE:05} needle of {owner}: 31415"
+
+
+def report(owner: str = "alice") -> str:
+    """Return a text of about 200 KB."""
+    lines = [
+        f"entry {n:05} account={n * 7919 % 100003:06} amount={n * 31 % 977:03} state=settled"
+        for n in range(1, ENTRIES + 1)
+    ]
+    lines[NEEDLE_LINE - 1] = needle(owner)
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of the model."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str
+
+
+# What the model does next, given the texts that it was sent.
+Turn = Callable[[Sequence[str]], "Call | list[Call] | str"]
+
+
+@dataclass
+class Script:
+    """What a model does, turn by turn; and what it was sent each time."""
+
+    turns: Sequence[Turn]
+    seen: list[list[str]] = field(default_factory=list)
+
+    def reply(self, texts: Sequence[str]) -> Call | list[Call] | str:
+        """Return the model's next answer: a tool call, several at once, or a text that ends the run."""
+        self.seen.append(list(texts))
+        return self.turns[len(self.seen) - 1](texts)
+
+    def shown(self, turn: int) -> str:
+        """Return all that the model was sent before its answer number `turn`, from 1."""
+        return "\n".join(self.seen[turn - 1])
+
+
+def refs(texts: Sequence[str]) -> list[str]:
+    """Return the refs of the placeholders in `texts`, in order."""
+    return [ref for text in texts for ref in _REF.findall(text)]
+
+
+def ask(tool: str = QUERY, call: str = "call_0") -> Turn:
+    """The model asks for the report."""
+    return lambda _: Call(tool, {}, call)
+
+
+def search(texts: Sequence[str]) -> Call:
+    """The model searches what the last placeholder stands for."""
+    return Call("context_grep", {"pattern": "needle of", "id": refs(texts)[-1]}, "call_search")
+
+
+def read(texts: Sequence[str]) -> Call:
+    """The model reads the line around the needle."""
+    lines = {"start_line": NEEDLE_LINE - 1, "end_line": NEEDLE_LINE + 1}
+    return Call("context_read", {"id": refs(texts)[-1], **lines}, "call_read")
+
+
+def end(_: Sequence[str]) -> str:
+    """The model answers."""
+    return ANSWER
+
+
+def whole_run() -> Script:
+    """Return the script of the whole run: ask, search, read, end."""
+    return Script([ask(), search, read, end])
+
+
+def check_whole_run(script: Script, owner: str = "alice") -> None:
+    """Check what the model was sent in `whole_run`."""
+    assert len(script.seen) == 4
+    assert refs(script.seen[1])
+    assert needle(owner) not in script.shown(2)
+    assert len(script.shown(2)) < 10_000
+    # What it had been sent stays as it was, or the provider's cache is lost.
+    for before, after in zip(script.seen[1:], script.seen[2:], strict=False):
+        assert after[: len(before)] == before
+    assert needle(owner) in "\n".join(script.seen[2][len(script.seen[1]) :])
+    last = "\n".join(script.seen[3][len(script.seen[2]) :])
+    assert all(f"entry {n:05}" in last for n in (NEEDLE_LINE - 1, NEEDLE_LINE, NEEDLE_LINE + 1))
+    assert len(script.shown(4)) < 20_000
+
+
+def in_new_process(program: str, given: Any) -> Any:
+    """Run `program` with `given` as JSON on its input; return the JSON that it printed last."""
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(given),
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

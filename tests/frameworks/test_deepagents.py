@@ -1,0 +1,392 @@
+"""deepagents with its files on our store, and with `OffloadMiddleware`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, NEEDLE_LINE, QUESTION, Call, Script, needle, report
+
+pytest.importorskip("deepagents", reason="in the environment of the group integration-deepagents")
+
+from deepagents import create_deep_agent
+from deepagents.backends import CompositeBackend, StateBackend, StoreBackend
+from frameworks.scripted import scripted, tool
+from langchain_core.messages import HumanMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.store.memory import InMemoryStore
+
+from offload.integrations.deepagents import OffloadBackend
+from offload.integrations.langchain import OffloadMiddleware
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload_backends.memory import MemoryStore
+
+ASKED = {"messages": [HumanMessage(QUESTION)]}
+EVICTED = "/large_tool_results/call_0"
+FILES = {
+    "/top.py": "import os\n# TODO: a\n",
+    "/src/main.py": "# TODO: b\nprint()\n\n# TODO: c",
+    "/src/app/deep.py": "x = 1\n",
+    "/src/app/notes.md": "TODO\r\nlater\r\n",
+    "/src2/other.py": "# TODO: d\n",
+    "/.hidden/ci.yml": "TODO: e\n",
+    "/empty.txt": "",
+}
+
+RESUMED = """
+import json, sys
+from offload.integrations.deepagents import OffloadBackend
+given = json.load(sys.stdin)
+files = OffloadBackend(given["url"], session="alice", storage_options=given["options"])
+print(json.dumps(files.read(given["path"], given["offset"], 1).file_data["content"]))
+"""
+
+
+def thread(name="alice"):
+    return {"configurable": {"thread_id": name}}
+
+
+def run(agent, config):
+    return agent.invoke(ASKED, config)
+
+
+def arun(agent, config):
+    return asyncio.run(agent.ainvoke(ASKED, config))
+
+
+def agent_on(files, script, *tools, **options):
+    backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": files})
+    return create_deep_agent(
+        scripted(script),
+        list(tools) or [tool()],
+        backend=backend,
+        checkpointer=InMemorySaver(),
+        **options,
+    )
+
+
+def read_file(_):
+    return Call("read_file", {"file_path": EVICTED, "offset": NEEDLE_LINE - 1, "limit": 1}, "call_read")
+
+
+def grep(_):
+    return Call(
+        "grep", {"pattern": "needle of", "path": "/large_tool_results", "output_mode": "content"}, "g"
+    )
+
+
+def result(state):
+    return next(message for message in state["messages"] if isinstance(message, ToolMessage))
+
+
+@pytest.fixture(params=["memory", "local", "s3"])
+def files(request, tmp_path):
+    if request.param == "s3":
+        bucket = request.getfixturevalue("s3_bucket")
+        bucket.empty()
+        return OffloadBackend(bucket.url, session="s", storage_options=bucket.storage_options)
+    return OffloadBackend(MemoryStore() if request.param == "memory" else tmp_path / "ours", session="s")
+
+
+@pytest.fixture
+def both(store):
+    """Our files and, beside them, files as the framework itself keeps them."""
+    theirs = StoreBackend(store=InMemoryStore(), namespace=lambda _: ("files",))
+    ours = OffloadBackend(store, session="s")
+    for path, text in FILES.items():
+        assert ours.write(path, text) == theirs.write(path, text)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_what_the_framework_evicts_lies_in_the_bucket_and_is_read_back(s3_bucket, run):
+    s3_bucket.empty()
+    files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    script = Script([scenario.ask(), grep, read_file, scenario.end])
+
+    state = run(agent_on(files, script), thread())
+
+    assert needle("alice") not in script.shown(2)
+    assert len(result(state).content) < 10_000
+    assert needle("alice") in script.seen[2][-1]
+    assert needle("alice") in script.seen[3][-1]
+    assert f"entry {NEEDLE_LINE + 1:05}" not in script.seen[3][-1]
+    assert state["messages"][-1].text == ANSWER
+    [key] = [key["Key"] for key in s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name)["Contents"]]
+    stored = s3_bucket.client.get_object(Bucket=s3_bucket.name, Key=key)["Body"].read()
+    assert stored.endswith(report().encode())
+
+
+def test_a_new_process_reads_what_was_evicted(s3_bucket):
+    files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    run(agent_on(files, Script([scenario.ask(), scenario.end])), thread())
+    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options}
+
+    said = scenario.in_new_process(RESUMED, {**given, "path": "/call_0", "offset": NEEDLE_LINE - 1})
+
+    assert said == needle("alice") + "\n"
+
+
+def test_two_threads_with_one_call_id_read_their_own(store):
+    files = OffloadBackend(store)
+    scripts = {owner: Script([scenario.ask(), read_file, scenario.end]) for owner in ("alice", "bob")}
+    memory = InMemorySaver()
+
+    for owner, script in scripts.items():
+        backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": files})
+        mine = tool(returns=lambda owner=owner: report(owner))
+        run(create_deep_agent(scripted(script), [mine], backend=backend, checkpointer=memory), thread(owner))
+    again = Script([read_file, scenario.end])
+    run(agent_on(files, again), thread("alice"))
+
+    assert needle("alice") in scripts["alice"].seen[2][-1]
+    assert needle("bob") in scripts["bob"].seen[2][-1]
+    assert needle("alice") in again.seen[1][-1]
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_store_that_fails_costs_no_result_and_ends_no_run(store, run):
+    faulty = FaultyStore(store, is_lasting=True)
+    script = Script([scenario.ask(), read_file, grep, scenario.end])
+
+    state = run(agent_on(OffloadBackend(faulty), script), thread())
+
+    assert result(state).content == report()
+    assert "was told to fail" in script.seen[2][-1]
+    assert "was told to fail" in script.seen[3][-1]
+    assert state["messages"][-1].text == ANSWER
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_the_middleware_offloads_in_a_deep_agent_before_the_framework_evicts(store, run):
+    script = scenario.whole_run()
+    middleware = OffloadMiddleware(store)
+    made = create_deep_agent(
+        scripted(script), [tool()], middleware=[middleware], checkpointer=InMemorySaver()
+    )
+
+    state = run(made, thread())
+
+    scenario.check_whole_run(script)
+    assert not state.get("files")
+    assert middleware.offloader("alice").restore([result(state)])[0].content == report()
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_what_leaves_late_takes_its_place_in_the_state_of_a_deep_agent(store, run):
+    script = Script([scenario.ask(scenario.READER), scenario.ask("lookup", "call_1"), scenario.end])
+    small = "\n".join(report().splitlines()[:800])
+    made = create_deep_agent(
+        scripted(script),
+        [tool(scenario.READER, returns=lambda: small), tool("lookup", returns=lambda: "42")],
+        middleware=[OffloadMiddleware(store)],
+        checkpointer=InMemorySaver(),
+    )
+
+    state = run(made, thread())
+
+    assert script.seen[1][-1] == small
+    assert scenario.refs(script.seen[2])
+    assert result(state).content == script.seen[2][2]
+    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai", "tool", "ai"]
+
+
+@pytest.mark.parametrize("path", ["/", "/src", "/src/", "/src/app", "/nothing"])
+def test_a_folder_lists_as_the_framework_has_it(both, path):
+    def listed(found):
+        return sorted(
+            (each["path"], each["is_dir"], 0 if each["is_dir"] else each["size"]) for each in found.entries
+        )
+
+    ours, theirs = (files.ls(path) for files in both)
+
+    assert listed(ours) == listed(theirs)
+
+
+@pytest.mark.parametrize("path", [None, "/", "/src", "/src/main.py", "/nothing"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["*.py", "**/*.py", "/*.py", "app/*", "src/**/*.md", "*.{md,py}", "*", ".*", "**/*.yml", "*.yml"],
+)
+def test_a_pattern_finds_the_files_that_it_finds_in_the_framework_s_own(both, pattern, path):
+    ours, theirs = (files.glob(pattern, path) for files in both)
+
+    assert {each["path"] for each in ours.matches} == {each["path"] for each in theirs.matches}
+    assert ours.error == theirs.error
+
+
+@pytest.mark.parametrize("glob", [None, "*.py", "**/*.py", "/*.py", "*.yml"])
+@pytest.mark.parametrize("path", [None, "/", "/src", "/src/main.py"])
+def test_a_search_finds_the_lines_that_it_finds_in_the_framework_s_own(both, path, glob):
+    ours, theirs = (
+        sorted((each["path"], each["line"], each["text"]) for each in files.grep("TODO", path, glob).matches)
+        for files in both
+    )
+
+    assert ours == theirs
+    assert ours or path == "/src/main.py" or glob == "*.yml"
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 6])
+def test_a_search_that_is_cut_short_says_so(both, count):
+    whole = both[0].grep("TODO")
+
+    cut = both[0].grep("TODO", max_count=count)
+
+    assert len(whole.matches) == 6
+    assert cut.matches == whole.matches[:count]
+    assert cut.truncated == (count < 6)
+
+
+def test_a_pattern_that_leads_out_is_an_error_and_not_an_exception(files):
+    for found in (files.glob("../*.py"), files.grep("x", glob="../*.py")):
+        assert "traversal" in found.error
+        assert found.matches is None
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(0, 2000), (1, 1), (3, 10), (-1, 2), (0, 0), (9, 1)])
+@pytest.mark.parametrize("path", ["/src/main.py", "/src/app/notes.md", "/empty.txt", "/nothing"])
+def test_a_range_of_lines_reads_as_the_framework_has_it(both, path, offset, limit):
+    ours, theirs = (files.read(path, offset, limit) for files in both)
+
+    assert bool(ours.error) == bool(theirs.error)
+    if not theirs.error:
+        assert ours.file_data["content"] == theirs.file_data["content"]
+        assert (ours.start_line, ours.end_line, ours.next_offset, ours.total_lines) == (
+            theirs.start_line,
+            theirs.end_line,
+            theirs.next_offset,
+            theirs.total_lines,
+        )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "replace_all"),
+    [
+        ("print", "exit", False),
+        ("TODO", "DONE", False),
+        ("TODO", "DONE", True),
+        ("absent", "x", False),
+        ("", "x", False),
+    ],
+)
+def test_an_edit_does_what_it_does_in_the_framework_s_own(both, old, new, replace_all):
+    told, after = [], []
+    for files in both:
+        done = files.edit("/src/main.py", old, new, replace_all)
+        told.append((bool(done.error), done.path, done.occurrences))
+        after.append(files.download_files(["/src/main.py"])[0].content)
+
+    assert told[0] == told[1]
+    assert after[0] == after[1]
+    assert files.edit("/nothing", "a", "b").error
+
+
+def test_deleting_a_folder_deletes_what_is_in_it_and_nothing_beside_it(files):
+    for path, text in FILES.items():
+        files.write(path, text)
+
+    assert files.delete("/src").error is None
+
+    assert sorted(each["path"] for each in files.glob("*").matches) == [
+        "/.hidden/ci.yml",
+        "/empty.txt",
+        "/src2/other.py",
+        "/top.py",
+    ]
+    assert "not found" in files.delete("/src").error
+
+
+def test_files_of_any_content_come_back_as_they_were(files):
+    contents = {"/a.png": bytes(range(256)), "/b.txt": "naïve\r\n".encode(), "/c": b""}
+
+    told = files.upload_files(list(contents.items()))
+
+    assert [each.error for each in told] == [None] * 3
+    found = files.download_files([*contents, "/nothing"])
+    assert [each.content for each in found] == [*contents.values(), None]
+    assert found[-1].error == "file_not_found"
+    assert files.read("/a.png").file_data["encoding"] == "base64"
+    assert "no text" in files.edit("/a.png", "a", "b").error
+
+
+def test_any_text_is_a_name_and_leads_nowhere_else(tmp_path):
+    files = OffloadBackend(tmp_path / "ours", session="../up")
+    names = [
+        "/../../etc/passwd",
+        "/a/../b",
+        "/A",
+        "/a",
+        "/" + "long/" * 200 + "x",
+        "/" + "n" * 500,
+        "/ü\n",
+        "/~",
+    ]
+
+    for name in names:
+        assert files.write(name, name).error is None
+
+    assert [each.content.decode() for each in files.download_files(names)] == names
+    assert sorted(each["path"] for each in files.glob("/**").matches) == sorted(
+        name for name in names if ".." not in name
+    )
+    assert [each for each in tmp_path.iterdir() if each.name != "ours"] == []
+
+
+def test_sessions_see_nothing_of_each_other(store):
+    OffloadBackend(store, session="a").write("/x", "1")
+
+    assert OffloadBackend(store, session="ab").ls("/").entries == []
+    assert OffloadBackend(store).read("/x").error
+    assert OffloadBackend(store, session="a").read("/x").file_data["content"] == "1"
+
+
+def test_a_file_and_a_folder_of_one_name_are_both_listed(store):
+    files = OffloadBackend(store, session="s")
+    files.upload_files([("/a", b"1"), ("/a/b", b"2")])
+
+    assert [each["path"] for each in files.ls("/").entries] == ["/a", "/a/"]
+    assert files.read("/a").file_data["content"] == "1"
+
+
+def test_a_search_that_could_not_read_a_file_is_no_search_without_matches(store):
+    OffloadBackend(store, session="s").write("/x", "1")
+    found = OffloadBackend(FaultyStore(store, verb="get"), session="s").grep("1")
+
+    assert "was told to fail" in found.error
+    assert found.matches is None
+
+
+@pytest.mark.parametrize("faulty", [FaultyStore, FaultyBulkStore])
+def test_every_verb_tells_of_a_store_that_fails(store, faulty):
+    OffloadBackend(store, session="s").write("/x", "1")
+    files = OffloadBackend(faulty(store, is_lasting=True), session="s")
+
+    told = [
+        files.ls("/"),
+        files.read("/x"),
+        files.write("/x", "2"),
+        files.edit("/x", "1", "2"),
+        files.delete("/x"),
+        files.glob("*"),
+        files.grep("1"),
+        *files.upload_files([("/x", b"2")]),
+        *files.download_files(["/x"]),
+    ]
+
+    assert all("was told to fail" in each.error for each in told)
+    assert OffloadBackend(store, session="s").read("/x").file_data["content"] == "1"
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["deepagents"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.deepagents
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[deepagents]'" in scenario.in_new_process(program, None)

@@ -1,0 +1,400 @@
+"""`OffloadMiddleware` in an agent of LangChain, with LangGraph's checkpointer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("langchain", reason="in the environment of the group integration-langchain")
+
+from frameworks.scripted import scripted, tool
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.load import dumpd
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from offload import OffloadPolicy, StoreUnavailableError
+from offload.integrations.langchain import OffloadMiddleware
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+ASKED = {"messages": [HumanMessage(QUESTION)]}
+
+RESUMED = """
+import json, sys
+from frameworks import scenario
+from frameworks.scripted import scripted, tool
+from langchain.agents import create_agent
+from langchain_core.load import load
+from langgraph.checkpoint.memory import InMemorySaver
+from offload.integrations.langchain import OffloadMiddleware
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+agent = create_agent(
+    scripted(script),
+    [tool()],
+    middleware=[OffloadMiddleware(given["url"], storage_options=given["options"])],
+    checkpointer=InMemorySaver(),
+)
+messages = [load(each, allowed_objects="all") for each in given["messages"]]
+asked = {"messages": [*messages, ("user", "And then?")]}
+agent.invoke(asked, {"configurable": {"thread_id": given["thread"]}})
+print(json.dumps(script.seen))
+"""
+
+
+def thread(name="alice"):
+    return {"configurable": {"thread_id": name}}
+
+
+def agent(script, middleware, *tools):
+    return create_agent(
+        scripted(script), list(tools) or [tool()], middleware=[middleware], checkpointer=InMemorySaver()
+    )
+
+
+def saved(agent):
+    """Return all that the checkpointer holds."""
+    saver = agent.checkpointer
+    return repr((saver.storage, saver.blobs, saver.writes))
+
+
+def results(state):
+    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+def run(agent, config):
+    return agent.invoke(ASKED, config)
+
+
+def arun(agent, config):
+    return asyncio.run(agent.ainvoke(ASKED, config))
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_model_searches_and_reads_back_what_left(store, run):
+    script = scenario.whole_run()
+
+    state = run(agent(script, OffloadMiddleware(store)), thread())
+
+    scenario.check_whole_run(script)
+    assert state["messages"][-1].text == ANSWER
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_every_checkpoint_holds_the_placeholder_and_never_the_original(store, run):
+    middleware = OffloadMiddleware(store)
+    made = agent(Script([scenario.ask(), scenario.end]), middleware)
+
+    state = run(made, thread())
+
+    assert "[Offloaded:" in saved(made)
+    assert "entry 01500" in report()
+    assert "entry 01500" not in saved(made)
+    assert middleware.offloader("alice").restore(results(state))[0].content == report()
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    states = [
+        run(agent(Script([scenario.ask(), scenario.end]), OffloadMiddleware(into)), thread())
+        for into in (store, MemoryStore())
+    ]
+
+    first, second = (results(state)[0].content for state in states)
+    assert first == second != report()
+
+
+def test_two_threads_with_one_call_id_read_their_own(store):
+    middleware = OffloadMiddleware(store)
+
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = tool(returns=lambda owner=owner: report(owner))
+        run(agent(scripts[owner], middleware, mine), thread(owner))
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        assert [record.tool_use_id for record in middleware.offloader(owner).records()] == ["call_0"]
+
+
+def test_a_thread_cannot_read_what_another_stored(store):
+    middleware = OffloadMiddleware(store)
+    run(agent(scenario.whole_run(), middleware), thread("alice"))
+    [record] = middleware.offloader("alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        run(agent(script, middleware), thread("mallory"))
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    state = run(
+        agent(script, OffloadMiddleware(faulty), tool(returns=lambda: report(next(owners)))), thread()
+    )
+
+    first, second = results(state)
+    assert first.content.startswith("[Offloaded:")
+    assert second.content == script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert state["messages"][-1].text == ANSWER
+
+
+def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.end])
+
+    state = run(agent(script, OffloadMiddleware(faulty)), thread())
+
+    assert faulty.failures == 1
+    assert scenario.refs(script.seen[1])
+    assert results(state)[0].content == script.seen[1][-1]
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    middleware = OffloadMiddleware(faulty, on_error="raise")
+
+    with pytest.raises(StoreUnavailableError):
+        run(agent(scenario.whole_run(), middleware), thread())
+
+
+def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+    middleware = OffloadMiddleware(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    state = run(agent(Script([scenario.ask(), scenario.end]), middleware), thread())
+    given = {
+        "url": s3_bucket.url,
+        "options": s3_bucket.storage_options,
+        "thread": "alice",
+        "messages": [dumpd(message) for message in state["messages"]],
+    }
+
+    assert needle("alice") not in json.dumps(given)
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert seen[0][2] == results(state)[0].content
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves_the_state_too(store, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    middleware = OffloadMiddleware(store)
+    owners = iter(["alice", "bob"])
+    made = agent(script, middleware, tool(READER, returns=lambda: report(next(owners))))
+
+    state = run(made, thread())
+
+    assert script.seen[1][2] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert script.seen[2][-1] == report("bob")
+    first, second = results(state)
+    assert (first.content, second.content) == (script.seen[2][2], report("bob"))
+    assert [m.type for m in state["messages"]] == ["human", "ai", "tool", "ai", "tool", "ai"]
+    originals = middleware.offloader("alice").restore(state["messages"])
+    assert [m.content for m in results({"messages": originals})] == [report("alice"), report("bob")]
+
+
+def test_a_long_text_of_the_user_leaves_the_model_s_view_and_stays_in_the_state(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    script = Script([scenario.ask(returns := "lookup"), scenario.end])
+    made = agent(script, OffloadMiddleware(store, policy=policy), tool(returns, returns=lambda: "42"))
+
+    state = made.invoke({"messages": [HumanMessage(report())]}, thread())
+
+    assert scenario.refs(script.seen[1][:1])
+    assert state["messages"][0].content == report()
+
+
+class Shortening(AgentMiddleware):
+    """Changes, for the call alone, what the model is sent."""
+
+    def wrap_model_call(self, request, handler):
+        cut = [
+            m.model_copy(update={"content": m.content.replace("settled", "open")}) for m in request.messages
+        ]
+        return handler(request.override(messages=cut))
+
+
+def test_what_another_middleware_made_for_one_call_never_gets_into_the_state(store):
+    script = Script([scenario.ask(READER), scenario.ask("lookup", "call_1"), scenario.end])
+    made = create_agent(
+        scripted(script),
+        [tool(READER), tool("lookup", returns=lambda: "42")],
+        middleware=[Shortening(), OffloadMiddleware(store)],
+    )
+
+    state = run(made, {})
+
+    assert scenario.refs(script.seen[2])
+    assert results(state)[0].content == report()
+
+
+def test_a_result_keeps_its_id_name_status_artifact_and_other_blocks(store):
+    image = {"type": "image", "base64": "aGk=", "mime_type": "image/png"}
+    given = ToolMessage(
+        [{"type": "text", "text": report()}, image],
+        tool_call_id="call_0",
+        name=QUERY,
+        id="message-1",
+        artifact={"rows": [1, 2]},
+        additional_kwargs={"k": "v"},
+    )
+    middleware = OffloadMiddleware(store)
+    made = agent(
+        Script([scenario.ask(), scenario.end]),
+        middleware,
+        tool(returns=lambda: Command(update={"messages": [given]})),
+    )
+
+    state = run(made, thread())
+
+    [left] = results(state)
+    assert scenario.refs([left.text])
+    assert needle("alice") not in left.text
+    assert left.content[1:] == [image]
+    assert left.model_copy(update={"content": ""}) == given.model_copy(update={"content": ""})
+    assert middleware.offloader("alice").restore([left]) == [given]
+    assert given.content == [{"type": "text", "text": report()}, image]
+
+
+def test_a_result_that_tells_of_a_failure_stays(store):
+    failed = ToolMessage(report(), tool_call_id="call_0", name=QUERY, status="error")
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadMiddleware(store), tool(returns=lambda: failed)), thread())
+
+    assert script.seen[1][-1] == report()
+
+
+def test_what_a_command_adds_beside_its_result_stays_as_it_is(store):
+    aside = HumanMessage("As you asked.", id="aside")
+    answer = ToolMessage(report(), tool_call_id="call_0", name=QUERY)
+    command = Command(update={"messages": [answer, aside], "structured_response": "kept"})
+    script = Script([scenario.ask(), scenario.end])
+    made = agent(script, OffloadMiddleware(store), tool(returns=lambda: command))
+
+    state = run(made, thread())
+
+    assert scenario.refs([results(state)[0].content])
+    assert "entry 01500" not in saved(made)
+    assert state["messages"][3] == aside
+    assert state["structured_response"] == "kept"
+    assert answer.content == report()
+
+
+def test_a_tool_that_returns_several_commands_has_each_result_offloaded(store):
+    answer = ToolMessage(report(), tool_call_id="call_0", name=QUERY)
+    several = [Command(update={"structured_response": "kept"}), Command(update={"messages": [answer]})]
+    script = Script([scenario.ask(), scenario.end])
+    made = agent(script, OffloadMiddleware(store), tool(returns=lambda: several))
+
+    state = run(made, thread())
+
+    assert scenario.refs([results(state)[0].content])
+    assert "entry 01500" not in saved(made)
+    assert state["structured_response"] == "kept"
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_results_of_calls_made_at_once_all_leave(store, run):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    middleware = OffloadMiddleware(store)
+    script = Script([lambda _: calls, scenario.end])
+
+    state = run(agent(script, middleware), thread())
+
+    assert len({ref for m in results(state) for ref in scenario.refs([m.content])}) == 8
+    originals = middleware.offloader("alice").restore(results(state))
+    assert [m.content for m in originals] == [report()] * 8
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"id": 7},
+        {"id": "abcdefghij", "self": 1, "config": {}, "run_manager": 2, "function": 3, "name": "x"},
+        {"id": "../../etc/passwd"},
+    ],
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    state = run(agent(script, OffloadMiddleware(store)), thread())
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert state["messages"][-1].text == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("given", "between"),
+    [
+        (None, ""),
+        ("Be brief.", "\n\n"),
+        (SystemMessage([{"type": "text", "text": "Be brief.", "cache_control": {}}]), ""),
+    ],
+)
+def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_prompt(store, given, between):
+    model = scripted(Script([scenario.end]))
+    middleware = OffloadMiddleware(store)
+
+    create_agent(model, [tool()], middleware=[middleware], system_prompt=given).invoke(ASKED)
+
+    assert set(model.offered) == {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    prompt = middleware.offloader().prompt()
+    assert model.system == [f"Be brief.{between}{prompt}" if given else prompt]
+
+
+def test_runs_without_a_thread_share_one_session_that_nobody_else_has(store):
+    first, second = OffloadMiddleware(store), OffloadMiddleware(store)
+
+    for middleware in (first, first, second):
+        made = create_agent(scripted(scenario.whole_run()), [tool()], middleware=[middleware])
+        run(made, {})
+
+    assert len(first.offloader().records()) == 1
+    assert first.offloader().session != second.offloader().session
+
+
+def test_a_session_that_is_named_is_that_of_every_thread(store):
+    middleware = OffloadMiddleware(store, session="team")
+
+    run(agent(Script([scenario.ask(), scenario.end]), middleware), thread("alice"))
+    script = Script([lambda _: Call("context_grep", {"pattern": "needle of"}, "c"), scenario.end])
+    run(agent(script, middleware), thread("bob"))
+
+    assert needle("alice") in script.seen[1][-1]
+    assert middleware.offloader("alice").session == "team"
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["langchain.agents.middleware"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.langchain
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[langchain]'" in scenario.in_new_process(program, None)

@@ -35,8 +35,8 @@ class DocumentCodec:
             "item_type": header.item_type,
             "offloaded_at": int(header.created_at),
             "metadata": {"tool_name": header.tool_name},
-            **sealed(header, content.counts),
             **_content_fields(content.data),
+            **sealed(header, content.counts),
         }
         return Encoded.whole(json.dumps(document, ensure_ascii=False, indent=2).encode())
 

@@ -1,0 +1,130 @@
+"""Where a record's document stands in the tree, and the placeholder that tells it. Pure.
+
+A document is named after its ref, which no two items of a session share: whatever a tool is called, and
+also where the file system folds case, two items never share a file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from offload.errors import InvalidKeyError
+from offload.keys import decode_part, encode_part
+from offload.placeholder import PlaceholderFacts
+from offload.record import REF_PATTERN, RecordInfo
+
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+_DOCUMENT = re.compile(rf"(?:call|msg)_{REF_PATTERN}\.[a-z]+")
+_PLACEHOLDER = re.compile(
+    r"\[Content offloaded\]\n"
+    rf"Path: (?P<path>/[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
+    r"(?:Redacted: [^\n]+\n)?"
+    r"(?:Summary: [^\n]+\n)?"
+    r"Use [^\n]{1,60} to view details\."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One line of the index: a document of the tree.
+
+    Attributes:
+        item_id: the ref of its record.
+        session_id: the session that it belongs to.
+        item_type: what kind of part of a message it was.
+        tool_name: the tool that produced it, or None.
+        path: where it stands, relative to the root.
+        offloaded_at: when it was stored, in whole seconds since the epoch.
+        chars: characters of its content.
+        tokens: tokens of its content.
+    """
+
+    item_id: str
+    session_id: str
+    item_type: str
+    tool_name: str | None
+    path: str
+    offloaded_at: int
+    chars: int
+    tokens: int
+
+    @classmethod
+    def of(cls, info: RecordInfo) -> Document:
+        """Return the document of a record."""
+        return cls(
+            item_id=info.ref,
+            session_id=info.session,
+            item_type=info.item_type,
+            tool_name=info.tool_name,
+            path=path_of(info),
+            offloaded_at=int(info.created_at),
+            chars=info.chars,
+            tokens=info.tokens,
+        )
+
+
+class PathRenderer:
+    """The path of the document, and the tool that opens it.
+
+    Args:
+        root: the root of the tree, an absolute path of printable characters.
+        suffix: the suffix of its documents: ".json", or another codec's.
+    """
+
+    def __init__(self, root: Path, suffix: str = ".json") -> None:
+        self._root = root
+        self._suffix = suffix
+
+    def render(self, facts: PlaceholderFacts) -> str:
+        """Return three lines, and one for a summary or for what was cut out where there is that."""
+        part = "" if facts.tool_name is None else encode_part(facts.tool_name)
+        path = self._root / _tree_path(facts.item_type, part, facts.ref, self._suffix)
+        lines = ["[Content offloaded]", f"Path: {path}"]
+        if facts.is_redacted:
+            lines.append("Redacted: parts of it were removed before it was stored.")
+        if facts.summary is not None:
+            lines.append(f"Summary: {' '.join(facts.summary.split())}")
+        # A compressed file is none that a Read tool shows.
+        tool = "Read tool" if self._suffix == ".json" else f'context_read with id "{facts.ref}"'
+        return "\n".join([*lines, f"Use {tool} to view details."])
+
+    def find_ref(self, text: str) -> str | None:
+        """Return the ref in the path that `text` tells, if it is in the form of a placeholder."""
+        match = _PLACEHOLDER.fullmatch(text)
+        return match["ref"] if match else None
+
+    def find_path(self, text: str) -> str | None:
+        """Return the path that `text` tells, if it is in the form of a placeholder."""
+        match = _PLACEHOLDER.fullmatch(text)
+        return match["path"] if match else None
+
+
+def path_of(info: RecordInfo) -> str:
+    """Return where the document of a record stands, relative to the root."""
+    # Of a tool whose name is too long for a key, only the key tells which it is.
+    name = info.key.rpartition("/")[2]
+    return _tree_path(info.item_type, name.split("~")[2], info.ref, "." + name.rpartition(".")[2])
+
+
+def is_document(name: str) -> bool:
+    """Tell whether a file of this name is a document of the tree."""
+    return _DOCUMENT.fullmatch(name) is not None
+
+
+def folder_of(part: str) -> str:
+    """Return the folder's name that stands for a key part: the name itself where that is a plain one."""
+    try:
+        name = decode_part(part)
+    except InvalidKeyError:
+        return part
+    # What is no plain name has an escape in its part, and a plain name has none.
+    is_plain = _PLAIN.fullmatch(name) and encode_part(name.lower()) == name.lower()
+    return name if is_plain else part
+
+
+def _tree_path(item_type: str, tool_part: str, ref: str, suffix: str) -> str:
+    kind = "call" if item_type in ("tool_result", "tool_call") else "msg"
+    folders = [item_type, folder_of(tool_part)] if tool_part else [item_type]
+    return "/".join([*folders, f"{kind}_{ref}{suffix}"])

@@ -1,0 +1,873 @@
+"""The context file system as its authors describe it, through preset `context_fs`; each row is a test.
+
+| statement | test |
+|---|---|
+| 1 Offloading is on by default, from more than 2,000 tokens on | test_01 |
+| 1 `offload_enabled=False`: nothing leaves, and nothing is written | test_02 |
+| 1 `offload_token_threshold`: only what has more tokens leaves | test_03 |
+| 1 `offload_root_path`: where the tree is; without it `~/.agent/context/{session_id}` | test_04 |
+| 1 `ephemeral_keep_recent` takes the place of every tool's own number | test_05 |
+| 2 `ephemeral=3` keeps the last three outputs of that tool, of each tool by itself | test_06 |
+| 3 `tool_result/{tool}/call_{id}.json`, `user_message/msg_{id}.json`, `index.json` | test_07 |
+| 3 The index tells what the tree holds | test_08 |
+| 4 A document of schema 1.0 with `item_id`, `item_type`, `offloaded_at`, `metadata`, `content` | test_09 |
+| 5 The placeholder, byte for byte | test_10 |
+| 6 Before each call: older outputs of ephemeral tools leave, whatever their size | test_11 |
+| 6 `destroyed`, `offloaded` and `offload_path` are in step with the messages | test_12 |
+| 6 What is destroyed is stored first: if it cannot be, it stays | test_13 |
+| 7 What left already is skipped | test_14 |
+| 8 The table of types | test_15 |
+| 9.1 Age decides what is destroyed, size does not keep an ephemeral output from it | test_11 |
+| 9.2 A summary does not leave | test_15 |
+| 9.3 The path is absolute, and a Read tool opens the document | test_16 |
+| 9.3 The messages keep their structure | test_17 |
+| 9.4 `session_{YYYYMMDD_HHMMSS}_{6 random}` | test_18 |
+| 10 The workflow of the example: the third read destroys the first, the fourth the second | test_19 |
+| 11 Expired documents are cleaned up by themselves | test_20, test_21 |
+| 11 Compression | test_22 |
+| 11 A summary in the placeholder | test_23 |
+| 11 The history of what left | test_24 |
+| 11 Restoring it | test_25 |
+
+Beyond it, from 26 on: several processes and kills, hostile names, folders of others. The document leaves open
+when something large goes; here it is after the model has answered with it in view: a Read tool would never
+show a large document otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from offload import ConfigError, ExpiredError, ItemFacts, StorePermissionError
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_fs._tree import TreeStore
+from offload.record import ITEM_TYPES
+
+PLACEHOLDER = "[Content offloaded]\nPath: {}\nUse Read tool to view details."
+
+
+def words(number: int, of: str = "word") -> str:
+    return " ".join([of] * number)
+
+
+def count_words(text: str) -> int:
+    return len(text.split())
+
+
+def turn(call: str, content: str, tool: str = "Read") -> list[dict[str, Any]]:
+    """Return a call of a tool and its result."""
+    made = {"id": call, "type": "function", "function": {"name": tool, "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": call, "content": content},
+    ]
+
+
+ANSWER = {"role": "assistant", "content": "seen"}
+
+
+def results(messages: list[Any]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+def files_in(root: Path) -> list[str]:
+    """Return the files of a tree as a person sees them: without what is hidden."""
+    paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(path) for path in paths if not path.parts[0].startswith("."))
+
+
+def index_of(root: Path) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads((root / "index.json").read_text())["items"]
+    return items
+
+
+def path_in(placeholder: str) -> Path:
+    match = re.fullmatch(r"\[Content offloaded\]\nPath: (.+)\nUse Read tool to view details\.", placeholder)
+    assert match is not None, placeholder
+    return Path(match[1])
+
+
+def grow_old(fs: ContextFileSystem) -> None:
+    """Make everything that is stored an hour older."""
+    for path in (fs.root / ".offload" / "r").rglob("*"):
+        if path.is_file():
+            os.utime(path, (time.time() - 3600,) * 2)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "context"
+
+
+@pytest.fixture
+def make(root):
+    def make(**options: Any) -> ContextFileSystem:
+        given = {"offload_root_path": root, "session": "s", "token_counter": count_words, **options}
+        return ContextFileSystem(**given)
+
+    return make
+
+
+def test_01_more_than_2000_tokens_leave_by_default(make):
+    messages = [*turn("a", words(2000)), *turn("b", words(2001)), ANSWER]
+
+    done = make().offload(messages)
+
+    assert results(done.messages)[0] == words(2000)
+    assert path_in(results(done.messages)[1]).is_file()
+    assert len(done.records) == 1
+
+
+def test_02_nothing_leaves_if_offloading_is_off(make, root):
+    fs = make(offload_enabled=False, ephemeral={"Read": 1})
+    messages = [*turn("a", words(9000)), *turn("b", words(9000)), ANSWER]
+
+    done = fs.offload(messages)
+
+    assert [id(m) for m in done.messages] == [id(m) for m in messages]
+    assert not any(item.destroyed or item.offloaded for item in fs.items())
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("threshold", [0, 40, 999])
+def test_03_only_what_has_more_tokens_than_the_threshold_leaves(make, threshold):
+    long = "a" * 300
+    messages = [*turn("a", words(threshold, long)), *turn("b", words(threshold + 20, long)), ANSWER]
+
+    done = make(offload_token_threshold=threshold).offload(messages)
+
+    assert results(done.messages)[0] == words(threshold, long)
+    assert path_in(results(done.messages)[1]).is_file()
+
+
+@pytest.mark.parametrize("threshold", [-1, "2000", 1.5, True, None])
+def test_03_a_threshold_that_is_no_number_of_tokens_is_refused(make, threshold):
+    with pytest.raises(ConfigError, match="offload_token_threshold is a number of tokens"):
+        make(offload_token_threshold=threshold)
+
+
+def test_04_the_tree_is_at_the_root_that_is_given_or_under_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    roots = [ContextFileSystem(given, "S1").root for given in (None, "~/a", "b/../c", "d/{session_id}")]
+
+    assert roots == [tmp_path / name for name in (".agent/context/S1", "a", "c", "d/S1")]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", ["s3://bucket/prefix", "", "a\nb", "a\0b", "\ud800"])
+def test_04_a_root_that_is_no_plain_local_folder_is_refused(given):
+    with pytest.raises(ConfigError, match="local folder"):
+        ContextFileSystem(given)
+
+
+def test_05_one_number_takes_the_place_of_every_tools_own(make):
+    fs = make(ephemeral={"Read": 3, "Bash": 2}, ephemeral_keep_recent=1)
+    messages = [m for n in range(4) for m in turn(f"r{n}", words(100), "Read")]
+    messages += [m for n in range(4) for m in turn(f"b{n}", words(100), "Bash")]
+    messages += [m for n in range(4) for m in turn(f"g{n}", words(100), "Grep")]
+
+    fs.offload([*messages, ANSWER])
+
+    kept = [item.tool_use_id for item in fs.items() if item.item_type == "tool_result" and not item.destroyed]
+    assert kept == ["r3", "b3", "g0", "g1", "g2", "g3"]
+
+
+def test_06_each_ephemeral_tool_keeps_its_last_outputs(make):
+    fs = make(ephemeral={"read_large_file": 3, "mcp__*": 1})
+    tools = ["read_large_file", "mcp__web", "Other"] * 5
+    messages = [m for n, tool in enumerate(tools) for m in turn(f"c{n}", words(100), tool)]
+
+    fs.offload([*messages, ANSWER])
+
+    kept = [item for item in fs.items() if item.item_type == "tool_result" and not item.destroyed]
+    assert [item.tool_use_id for item in kept if item.tool_name == "read_large_file"] == ["c6", "c9", "c12"]
+    assert [item.tool_use_id for item in kept if item.tool_name == "mcp__web"] == ["c13"]
+    assert len([item for item in kept if item.tool_name == "Other"]) == 5
+
+
+def test_07_the_tree_is_laid_out_by_type_and_tool(make, root):
+    user = {"role": "user", "content": words(3000)}
+
+    done = make().offload([user, *turn("a", words(3000)), *turn("b", words(3000), "Bash"), ANSWER])
+
+    first, read, bash = (record.ref for record in done.records)
+    assert files_in(root) == [
+        "index.json",
+        f"tool_result/Bash/call_{bash}.json",
+        f"tool_result/Read/call_{read}.json",
+        f"user_message/msg_{first}.json",
+    ]
+
+
+def test_07_the_bytes_of_a_record_are_stored_once(make, root):
+    [record] = make().offload([*turn("a", words(3000)), ANSWER]).records
+
+    shown = root / "tool_result" / "Read" / f"call_{record.ref}.json"
+    assert shown.samefile(root / ".offload" / record.key)
+
+
+def test_08_the_index_tells_what_the_tree_holds(make, root):
+    before = int(time.time()) - 1
+
+    done = make().offload([*turn("a", words(3000)), *turn("b", words(4000), "Bash"), ANSWER])
+
+    items = {item["path"]: item for item in index_of(root)}
+    assert sorted([*items, "index.json"]) == files_in(root)
+    [bash] = [item for item in items.values() if item["tool_name"] == "Bash"]
+    assert before <= bash.pop("offloaded_at") <= time.time() + 1
+    assert bash == {
+        "item_id": done.records[1].ref,
+        "session_id": "s",
+        "item_type": "tool_result",
+        "tool_name": "Bash",
+        "path": f"tool_result/Bash/call_{done.records[1].ref}.json",
+        "chars": len(words(4000)),
+        "tokens": 4000,
+    }
+
+
+def test_09_a_document_begins_with_the_fields_of_schema_1_0(make):
+    text = words(3000) + ' \u00e9 \U0001f600 "quoted" \\ \t\x00'
+    before = int(time.time()) - 1
+
+    done = make().offload([*turn("a", text), ANSWER])
+
+    document = json.loads(path_in(results(done.messages)[0]).read_bytes())
+    assert list(document)[:6] == [
+        *("schema_version", "item_id", "item_type", "offloaded_at", "metadata", "content"),
+    ]
+    assert before <= document["offloaded_at"] <= time.time()
+    assert document["schema_version"] == "1.0"
+    assert document["item_id"] == done.records[0].ref
+    assert document["item_type"] == "tool_result"
+    assert document["metadata"] == {"tool_name": "Read"}
+    assert document["content"] == text
+
+
+def test_10_the_placeholder_is_that_of_the_document_byte_for_byte(make, root):
+    done = make().offload([*turn("a", words(3000)), ANSWER])
+
+    path = root / "tool_result" / "Read" / f"call_{done.records[0].ref}.json"
+    assert results(done.messages) == [PLACEHOLDER.format(path)]
+
+
+def test_11_before_each_call_older_outputs_leave_whatever_their_size(make):
+    fs = make(ephemeral={"Read": 2})
+    sizes = [40, 5000, 60, 9000, 100]
+    messages: list[Any] = []
+    gone = []
+
+    for n, size in enumerate(sizes):
+        messages += turn(f"c{n}", words(size, "x" * 9))
+        fs.offload(messages)
+        gone.append([item.tool_use_id for item in fs.items() if item.destroyed])
+
+    assert gone == [[], [], ["c0"], ["c0", "c1"], ["c0", "c1", "c2"]]
+
+
+def test_11_what_is_shorter_than_a_placeholder_stays(make):
+    fs = make(ephemeral={"Bash": 1})
+    messages = [*turn("a", "exit 0", "Bash"), *turn("b", words(99), "Bash"), *turn("c", "x", "Bash"), ANSWER]
+
+    done = fs.offload(messages)
+
+    assert results(done.messages)[0] == "exit 0"
+    assert [item.destroyed for item in fs.items() if item.item_type == "tool_result"] == [False, True, False]
+
+
+def test_11_outputs_of_one_turn_are_seen_before_they_leave(make):
+    fs = make(ephemeral={"Read": 1})
+    calls = [turn(f"c{n}", words(100)) for n in range(3)]
+    asked = {**calls[0][0], "tool_calls": [call["tool_calls"][0] for call, _ in calls]}
+    messages = [asked, *(result for _, result in calls)]
+
+    assert results(fs.offload(messages).messages) == [words(100)] * 3
+    assert [r[:8] for r in results(fs.offload([*messages, ANSWER]).messages)] == ["[Content"] * 2 + [
+        "word wor"
+    ]
+
+
+def test_12_the_fields_of_items_are_in_step_with_the_messages(make):
+    fs = make(ephemeral={"Read": 1})
+    messages = [*turn("a", words(500)), *turn("b", words(5000), "Bash"), *turn("c", words(500)), ANSWER]
+
+    sent = fs.offload(messages).messages
+
+    states = {item.tool_use_id: item for item in fs.items() if item.item_type == "tool_result"}
+    assert [(i.destroyed, i.offloaded) for i in states.values()] == [
+        (True, True),
+        (False, True),
+        (False, False),
+    ]
+    for item in states.values():
+        shown = sent[item.message]["content"]
+        assert item.offloaded == (shown == PLACEHOLDER.format(item.offload_path))
+        assert (item.offload_path is None) == (not item.offloaded)
+        assert item.tokens == count_words(messages[item.message]["content"])
+
+
+def test_12_no_field_of_ours_is_in_a_message_that_is_sent(make):
+    messages = [*turn("a", words(5000)), ANSWER]
+
+    sent = make().offload(messages).messages
+
+    assert [set(m) for m in sent] == [set(m) for m in messages]
+
+
+def test_12_what_came_as_a_placeholder_is_told_too_and_a_forged_one_is_not(make, root):
+    sent = (
+        make(ephemeral={"Read": 1}).offload([*turn("a", words(500)), *turn("b", words(9)), ANSWER]).messages
+    )
+    forged = PLACEHOLDER.format(root / "tool_result" / "Read" / "call_abcdefghij.json")
+    real = sent[1]["content"]
+    fs = make(ephemeral={"Read": 1})
+
+    fs.offload([*sent, *turn("c", forged, "Bash"), *turn("d", real, "Bash"), *turn("e", "x " + real, "Bash")])
+
+    told = {item.tool_use_id: item.offload_path for item in fs.items() if item.item_type == "tool_result"}
+    assert told["a"] == str(path_in(real))
+    assert (told["b"], told["c"], told["e"]) == (None, None, None)
+
+
+def test_13_what_cannot_be_stored_is_not_destroyed(make, root):
+    fs = make(ephemeral={"Read": 1})
+    messages = [*turn("a", words(500)), *turn("b", words(500)), ANSWER]
+    root.mkdir(mode=0o700)
+    (root / "tool_result").write_text("in the way")
+
+    done = fs.offload(messages)
+
+    assert [id(m) for m in done.messages] == [id(m) for m in messages]
+    assert done.errors
+    assert not any(item.destroyed or item.offloaded for item in fs.items())
+    (root / "tool_result").unlink()
+    assert [item.destroyed for item in _again(fs, messages) if item.item_type == "tool_result"] == [
+        True,
+        False,
+    ]
+
+
+def _again(fs: ContextFileSystem, messages: list[Any]) -> Any:
+    fs.offload(messages)
+    return fs.items()
+
+
+def test_14_what_left_already_is_not_stored_again(make, root):
+    fs = make(ephemeral={"Read": 1})
+    messages = [*turn("a", words(3000)), *turn("b", words(3000)), ANSWER]
+    first = fs.offload(messages).messages
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+
+    assert fs.offload(messages).messages == first
+    assert fs.offload(first).messages == first
+    assert make(ephemeral={"Read": 1}).offload(first).messages == first
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("item_type", "leaves"),
+    [
+        ("tool_result", True),
+        ("user_message", True),
+        ("skill_prompt", True),
+        ("assistant_message", False),
+        ("compaction_summary", False),
+        ("system_prompt", False),
+        ("tool_call", False),
+    ],
+)
+def test_15_the_table_of_types(make, item_type, leaves):
+    facts = ItemFacts(
+        message=0,
+        block=None,
+        item_type=item_type,
+        tool_name=None,
+        tool_use_id=None,
+        chars=9999,
+        bytes=9999,
+        tokens=2001,
+        is_error=False,
+        is_stored=False,
+        answers=1,
+    )
+
+    decide = make().offloader.policy.decide
+
+    assert item_type in ITEM_TYPES
+    assert decide(facts).action == ("offload" if leaves else "keep")
+    assert decide(facts._replace(tokens=2000)).action == "keep"
+
+
+def test_16_a_read_tool_opens_the_absolute_path(make, monkeypatch, tmp_path):
+    sent = make().offload([*turn("a", words(3000, "needle")), ANSWER]).messages
+    monkeypatch.chdir("/")
+
+    path = path_in(results(sent)[0])
+
+    assert path.is_absolute()
+    assert json.loads(path.read_text())["content"] == words(3000, "needle")
+
+
+def test_16_what_a_read_tool_showed_of_a_document_is_seen_before_it_leaves(make):
+    fs = make()
+    messages = [*turn("a", words(3000)), ANSWER]
+    shown = path_in(results(fs.offload(messages).messages)[0]).read_text()
+    messages += turn("b", shown)
+
+    assert results(fs.offload(messages).messages)[1] == shown
+
+
+TEXT = words(3000)
+CONVERSATIONS: dict[str, list[Any]] = {
+    "anthropic": [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {}}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": TEXT}] * 2},
+                {"type": "text", "text": TEXT},
+            ],
+        },
+        {"role": "assistant", "content": "seen"},
+    ],
+    "responses": [
+        {"type": "function_call", "call_id": "a", "name": "Read", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": TEXT},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "seen"}]},
+    ],
+    "bedrock": [
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": "a", "name": "Read", "input": {}}}]},
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": TEXT}] * 2}}]},
+        {"role": "assistant", "content": [{"text": "seen"}]},
+    ],
+    "gemini": [
+        {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "Read", "args": {}}}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "a", "name": "Read", "response": {"result": TEXT}}}],
+        },
+        {"role": "model", "parts": [{"text": "seen"}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_17_messages_of_every_format_keep_their_structure(make, messages):
+    fs, given = make(), copy.deepcopy(messages)
+
+    sent = fs.offload(messages).messages
+
+    assert messages == given
+    [path] = {i.offload_path for i in fs.items() if i.item_type == "tool_result"}
+    shown = json.dumps(sent)
+    assert json.dumps(PLACEHOLDER.format(path))[1:-1] in shown
+    assert json.dumps(TEXT) not in shown
+    assert [set(m) for m in sent] == [set(m) for m in messages]
+    assert fs.restore(sent) == messages
+
+
+def test_18_a_session_is_named_after_its_time_and_six_random_characters():
+    names = {ContextFileSystem().session for _ in range(50)}
+
+    assert len(names) == 50
+    assert all(re.fullmatch(r"session_\d{8}_\d{6}_[a-z0-9]{6}", name) for name in names)
+    [stamp] = {name[8:16] for name in names}
+    assert abs(time.mktime(time.strptime(stamp, "%Y%m%d")) - time.time()) < 2 * 86_400
+
+
+def test_19_the_workflow_of_the_example(make):
+    fs = make(ephemeral={"read_file": 2}, offload_token_threshold=1000)
+    messages: list[Any] = [{"role": "user", "content": "Read file1.txt"}]
+    offloaded = []
+
+    for n in (1, 2, 3, 4):
+        messages += turn(f"call_{n}", words(1500, f"file{n}"), "read_file")
+        fs.offload(messages)
+        offloaded.append([i.tool_use_id for i in fs.items() if i.offloaded])
+        messages.append({"role": "user", "content": f"Read file{n + 1}.txt"})
+
+    assert offloaded == [[], [], ["call_1"], ["call_1", "call_2"]]
+    paths = [item.offload_path for item in fs.items() if item.offloaded]
+    contents = [json.loads(Path(path).read_text())["content"] for path in paths if path]
+    assert contents == [words(1500, "file1"), words(1500, "file2")]
+
+
+def test_20_expired_documents_go_by_themselves_and_are_told_to_be_gone(make, root):
+    fs = make(ttl="15m")
+    messages = [*turn("a", words(3000)), ANSWER]
+    sent = fs.offload(messages).messages
+    grow_old(fs)
+    later = make(ttl="15m")
+
+    later.offload([])
+
+    assert files_in(root) == ["index.json"]
+    assert index_of(root) == []
+    assert later.history() == []
+    with pytest.raises(ExpiredError, match="its time to live was over"):
+        later.restore(sent)
+
+
+def test_20_what_has_time_to_live_or_has_no_limit_stays(make, root):
+    make(ttl="15m").offload([*turn("a", words(3000)), ANSWER])
+    unlimited = make(session="t")
+    unlimited.offload([*turn("b", words(3000)), ANSWER])
+    files = files_in(root)
+
+    make(ttl="15m").offload([])
+    unlimited.gc()
+
+    assert len(files) == 3
+    assert files_in(root) == files
+
+
+def test_21_an_item_that_is_stored_again_stands_at_its_old_path(make, root):
+    messages = [*turn("a", words(3000)), ANSWER]
+    sent = make(ttl=60).offload(messages).messages
+    grow_old(make())
+    make(ttl=60).offload([])
+    fs = make(ttl=60)
+
+    again = fs.offload(messages).messages
+
+    assert again == sent
+    assert json.loads(path_in(results(again)[0]).read_text())["content"] == words(3000)
+    assert fs.restore(again) == messages
+    assert len(index_of(root)) == 1
+    fs.reindex()
+    assert path_in(results(again)[0]).is_file()
+
+
+def test_22_a_compressed_file_is_small_and_any_zstd_tool_reads_it(make, root):
+    fs = make(compress=True)
+    messages = [*turn("a", words(30_000)), ANSWER]
+
+    sent = fs.offload(messages).messages
+
+    [path] = (root / "tool_result" / "Read").iterdir()
+    assert re.fullmatch(r"call_[a-z]{10}\.zst", path.name)
+    assert path.stat().st_size < len(words(30_000)) / 20
+    with zstandard.open(path, "rb") as stream:
+        assert stream.read().decode() == words(30_000)
+    assert f"Path: {path}\n" in results(sent)[0]
+    assert [item["path"] for item in index_of(root)] == [f"tool_result/Read/{path.name}"]
+    assert fs.restore(sent) == messages
+
+
+def test_22_the_placeholder_of_a_compressed_file_names_a_tool_that_reads_it(make):
+    fs = make(compress=True)
+
+    shown = results(fs.offload([*turn("a", words(9000)), ANSWER]).messages)[0]
+
+    match = re.search(r'\nUse (context_read) with id "([a-z]+)" to view details\.$', shown)
+    assert match is not None
+    assert fs.offloader.tools.call(match[1], {"id": match[2]}).split("\n")[1].startswith("word word")
+
+
+def test_23_a_summary_stands_in_the_placeholder_on_one_line(make):
+    fs = make(summarizer=lambda text: f"{count_words(text)} words,\n  all alike")
+    messages = [*turn("a", words(3000)), ANSWER]
+
+    sent = fs.offload(messages).messages
+
+    lines = results(sent)[0].split("\n")
+    assert lines[2:] == ["Summary: 3000 words, all alike", "Use Read tool to view details."]
+    assert fs.restore(sent) == messages
+    document = json.loads(Path(lines[1].removeprefix("Path: ")).read_text())
+    assert document["header"]["summary"] == "3000 words,\n  all alike"
+
+
+def test_23_what_was_cut_out_is_told(make):
+    fs = make(redact=lambda text: text.replace("secret", "***"))
+
+    sent = fs.offload([*turn("a", words(3000, "secret")), ANSWER]).messages
+
+    assert "\nRedacted: parts of it were removed before it was stored.\n" in results(sent)[0]
+    assert results(fs.restore(sent)) == [words(3000, "***")]
+
+
+def test_24_the_history_tells_what_left_in_every_process(make, root):
+    program = f"""
+from offload.presets.context_fs import ContextFileSystem
+message = {{"role": "tool", "tool_call_id": "z", "content": "w " * 9000}}
+fs = ContextFileSystem({str(root)!r}, "s")
+fs.offload([message, {{"role": "assistant", "content": "seen"}}])
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    grow_old(make())
+    make(session="another").offload([*turn("a", words(3000)), ANSWER])
+    fs = make()
+    done = fs.offload([*turn("b", words(3000), "Bash"), ANSWER])
+
+    history = fs.history()
+
+    assert [(d.tool_name, d.chars) for d in history] == [(None, 18_000), ("Bash", len(words(3000)))]
+    assert history[0].offloaded_at < history[1].offloaded_at
+    assert history[1].item_id == done.records[0].ref
+    assert all((root / document.path).is_file() for document in history)
+
+
+def test_25_everything_is_restored_also_in_another_process(make, root, tmp_path):
+    messages = [
+        {"role": "user", "content": words(5000)},
+        *turn("a", words(3000) + "\ud800"),
+        *turn("b", words(60)),
+        *turn("c", words(60)),
+        ANSWER,
+    ]
+    sent = make(ephemeral={"Read": 1}).offload(messages).messages
+    assert sum("[Content offloaded]" in str(message["content"]) for message in sent) == 3
+    (tmp_path / "sent.json").write_text(json.dumps(sent))
+    program = f"""
+import json, pathlib
+from offload.presets.context_fs import ContextFileSystem
+sent = json.loads(pathlib.Path({str(tmp_path / "sent.json")!r}).read_text())
+print(json.dumps(ContextFileSystem({str(root)!r}, "s").restore(sent)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert json.loads(done.stdout) == messages
+
+
+WRITER = """
+import os, sys
+from offload.presets.context_fs import ContextFileSystem
+root, number, killed_at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+linked = 0
+def count(event, arguments):
+    global linked
+    if event == "os.link":
+        linked += 1
+        if linked == killed_at:
+            os.kill(os.getpid(), 9)
+sys.addaudithook(count)
+fs = ContextFileSystem(root, "shared", ephemeral={"Read": 0}, on_error="raise")
+messages = []
+for n in range(25):
+    call = f"{number}-{n}"
+    made = {"id": call, "type": "function", "function": {"name": "Read", "arguments": "{}"}}
+    messages += [
+        {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": call, "content": f"{call} " * 200},
+        {"role": "assistant", "content": "seen"},
+    ]
+    fs.offload(messages)
+    print(call, flush=True)
+"""
+
+
+# Each document takes two links, its record's and its own: a writer is killed before and after the first one.
+@pytest.mark.parametrize("killed_at", [21, 22])
+def test_26_the_index_is_right_though_eight_processes_write_and_one_is_killed(root, killed_at):
+    command = [sys.executable, "-c", WRITER, str(root)]
+    writers = [
+        subprocess.Popen(
+            [*command, str(n), str(killed_at if n == 0 else 0)], stdout=subprocess.PIPE, text=True
+        )
+        for n in range(8)
+    ]
+    said = [writer.communicate()[0].split() for writer in writers]
+
+    assert [writer.returncode for writer in writers] == [-9, *[0] * 7]
+    assert [len(calls) for calls in said[1:]] == [25] * 7
+    assert 5 < len(said[0]) < 25
+    listed = [item["path"] for item in index_of(root)]
+    assert sorted([*listed, "index.json"]) == files_in(root)
+    told = {call for calls in said for call in calls}
+    contents = {json.loads((root / path).read_text())["content"].split()[0] for path in listed}
+    assert told <= contents
+    assert len(listed) == len(contents)
+
+    fs = ContextFileSystem(root, "shared")
+    fs.reindex()
+    assert len(index_of(root)) == len(fs.offloader.records()) == len(files_in(root)) - 1
+    assert fs.offloader.verify() == []
+
+
+@pytest.mark.parametrize("damage", ["lost", "torn", "stale"])
+def test_27_a_wrong_index_is_written_anew_and_loses_nothing(make, root, damage):
+    make().offload([*turn("a", words(3000)), ANSWER])
+    right = (root / "index.json").read_bytes()
+    if damage == "lost":
+        (root / "index.json").unlink()
+    else:
+        (root / "index.json").write_bytes(right[:50] if damage == "torn" else b'{"items": []}')
+
+    fs = make()
+    fs.offload([])
+
+    assert (root / "index.json").read_bytes() == right
+    assert len(fs.history()) == 1
+
+
+def test_28_reindex_makes_the_tree_what_the_records_are(make, root):
+    fs = make()
+    sent = fs.offload([*turn("a", words(3000)), *turn("b", words(4000)), ANSWER]).messages
+    files = files_in(root)
+    path_in(results(sent)[0]).unlink()
+    (root / "tool_result" / "Read" / "call_abcdefghij.json").write_text("{}")
+    (root / "tool_result" / "Read" / "notes.txt").write_text("mine")
+
+    fs.reindex()
+
+    assert files_in(root) == sorted([*files, "tool_result/Read/notes.txt"])
+
+
+HOSTILE = [
+    "../../x",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "..",
+    ".",
+    "",
+    "con",
+    "CON",
+    "a\0b",
+    "x" * 5000,
+    "\ud800",
+    "a\nb",
+]
+HOSTILE += [
+    "ä",
+    "a b",
+    "a:b",
+    "read",
+    "Read",
+    "READ",
+    "=",
+    "=2e",
+    "trailing.",
+    ".hidden",
+    "index.json",
+    "X" * 5000,
+]
+
+
+def test_29_hostile_names_stay_in_the_tree_and_never_share_a_file(make, root, tmp_path):
+    fs = make(ephemeral=dict.fromkeys(["*"], 0))
+    messages = [m for n, tool in enumerate(HOSTILE) for m in turn(tool or str(n), words(100), tool)]
+
+    done = fs.offload([*messages, ANSWER])
+
+    assert not done.errors
+    assert [path.name for path in tmp_path.iterdir()] == ["context"]
+    files = files_in(root)
+    assert len({file.lower() for file in files}) == len(HOSTILE) + 1
+    assert all(file.isascii() and file.isprintable() for file in files)
+    assert all(len(part) <= 255 and part not in (".", "..") for file in files for part in file.split("/"))
+    assert {str(path_in(text).relative_to(root)) for text in results(done.messages)} == set(files) - {
+        "index.json"
+    }
+    assert fs.restore(done.messages) == [*messages, ANSWER]
+
+
+@pytest.mark.parametrize("tool", ["Read", "mcp__web-search__get.page", "WebFetch2"])
+def test_29_ordinary_names_of_tools_read_as_they_are(make, root, tool):
+    done = make().offload([*turn("a", words(3000), tool), ANSWER])
+
+    assert path_in(results(done.messages)[0]).parent == root / "tool_result" / tool
+
+
+def test_30_files_and_folders_are_their_owners_alone(make, root):
+    before = os.umask(0)
+    try:
+        make().offload([*turn("a", words(3000)), ANSWER])
+    finally:
+        os.umask(before)
+
+    modes = {stat.filemode(path.stat().st_mode) for path in (root, *root.rglob("*"))}
+    assert modes == {"drwx------", "-rw-------"}
+
+
+def test_31_a_root_that_others_may_change_is_refused_before_anything_is_written(make, root):
+    root.mkdir()
+    root.chmod(0o777)
+    messages = [*turn("a", words(3000)), ANSWER]
+
+    done = make().offload(messages)
+
+    assert done.messages == messages
+    assert isinstance(done.errors[0], StorePermissionError)
+    assert "chmod go-w" in str(done.errors[0])
+    assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("planted", ["tool_result", "tool_result/Read"])
+def test_32_a_planted_link_is_not_followed(make, root, tmp_path, planted):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (root / planted).parent.mkdir(parents=True, mode=0o700)
+    root.chmod(0o700)
+    (root / planted).symlink_to(outside)
+    messages = [*turn("a", words(3000)), ANSWER]
+
+    done = make().offload(messages)
+
+    assert done.messages == messages
+    assert "no folder of this user's" in str(done.errors[0])
+    assert list(outside.rglob("*")) == []
+
+
+def test_33_an_index_that_cannot_be_written_breaks_no_agent(make, root, caplog):
+    fs = make()
+    root.mkdir(mode=0o700)
+    (root / "index.json").mkdir()
+    messages = [*turn("a", words(3000)), ANSWER]
+
+    done = fs.offload(messages)
+
+    assert done.messages == messages
+    assert done.errors
+    assert "session s" in caplog.text
+
+
+def test_34_a_document_is_there_when_its_record_is_adopted(make, root):
+    messages = [*turn("a", words(3000)), ANSWER]
+    sent = make().offload(messages).messages
+    path = path_in(results(sent)[0])
+    path.unlink()  # As a writer leaves it that is killed between the two.
+
+    assert make().offload(messages).messages == sent
+
+    assert path.is_file()
+    assert len(index_of(root)) == 1
+
+
+def test_35_a_turn_with_nothing_new_lists_nothing(make, monkeypatch):
+    fs = make()
+    messages = [*turn("a", words(3000)), ANSWER]
+    fs.offload(messages)
+    monkeypatch.setattr(TreeStore, "documents", None)
+
+    fs.offload([*messages, {"role": "user", "content": "go on"}])
+
+
+async def _async_round(fs: ContextFileSystem, messages: list[Any]) -> tuple[list[Any], list[Any]]:
+    sent = (await fs.aoffload(messages)).messages
+    return sent, await fs.arestore(sent)
+
+
+def test_36_the_same_from_async_code(make):
+    import asyncio  # noqa: PLC0415
+
+    messages = [*turn("a", words(3000)), ANSWER]
+
+    sent, back = asyncio.run(_async_round(make(), messages))
+
+    assert path_in(results(sent)[0]).is_file()
+    assert back == messages

@@ -1,0 +1,211 @@
+"""The tree as a store, and the layout of its documents."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload import OffloadStore, StoreError, StorePermissionError
+from offload.keys import encode_part
+from offload.placeholder import PlaceholderFacts
+from offload.presets.context_fs import PathRenderer, open_tree
+from offload.presets.context_fs._layout import folder_of, is_document
+from offload.preview import preview_of
+from offload.testing import StoreConformance
+
+KEY = "r/s/abcdefghij~tool_result~=52ead~5~1.json"
+SHOWN = "tool_result/Read/call_abcdefghij.json"
+names = st.text(st.sampled_from("abAB._-=/~ \0\u00e9") | st.characters(), max_size=8)
+
+
+class TestTheTree(StoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> OffloadStore:
+        return open_tree(tmp_path / "not" / "yet")
+
+    def raw_get(self, store: OffloadStore, key: str) -> bytes:
+        return Path(store.url.removeprefix("file://"), key).read_bytes()
+
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
+        path = Path(store.url.removeprefix("file://"), key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def facts(**given: object) -> PlaceholderFacts:
+    fields = {"ref": "abcdefghij", "item_type": "tool_result", "tool_name": "Read", "chars": 5, "lines": 1}
+    return PlaceholderFacts(**{**fields, "preview": preview_of("text", 10), **given})  # type: ignore[arg-type] # one dict of all kinds
+
+
+@pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".json", ".link")])
+def test_what_is_no_record_has_no_document(tmp_path, key):
+    open_tree(tmp_path).put(key, b"12345")
+
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
+
+
+def test_a_record_has_a_document_of_the_same_bytes(tmp_path):
+    open_tree(tmp_path).put(KEY, b"12345")
+
+    assert (tmp_path / SHOWN).samefile(tmp_path / ".offload" / KEY)
+
+
+def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
+    tree, later = open_tree(tmp_path), KEY.replace("~", ".2~", 1)
+    tree.put(KEY, b"12345")
+
+    tree.put(later, b"54321")
+
+    assert (tmp_path / SHOWN).read_bytes() == b"54321"
+    assert tree.get(KEY) == b"12345"
+
+
+def test_an_emptied_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
+    tree = open_tree(tmp_path)
+    for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz"), KEY.replace("~", ".2~", 1)):
+        tree.put(key, key.encode())
+    for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz")):
+        tree.put(f"{key}.expired", b"")
+        tree.put(key, b"", overwrite=True)
+
+    tree.reindex()
+
+    assert [d.path for d in tree.documents()] == [SHOWN]
+    assert [p.name for p in (tmp_path / "tool_result" / "Read").iterdir()] == ["call_abcdefghij.json"]
+    assert (tmp_path / SHOWN).read_bytes() == KEY.replace("~", ".2~", 1).encode()
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_is_emptied_or_has_no_document_is_not_told(tmp_path, is_marked):
+    tree, other = open_tree(tmp_path), KEY.replace("abcdefghij", "zzzzzzzzzz")
+    for key in (KEY, other):
+        tree.put(key, b"12345")
+    if is_marked:
+        tree.put(f"{KEY}.expired", b"")
+    tree.put(KEY, b"", overwrite=True)
+    (tmp_path / SHOWN.replace("abcdefghij", "zzzzzzzzzz")).unlink()
+
+    assert tree.documents() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
+def test_a_folder_of_another_user_is_refused(tmp_path):
+    (tmp_path / "tool_result").mkdir()
+    os.chown(tmp_path / "tool_result", 12_345, -1)
+
+    with pytest.raises(StorePermissionError, match="tool_result is no folder of this user's"):
+        open_tree(tmp_path).put(KEY, b"12345")
+
+
+def test_a_record_whose_document_cannot_be_made_is_not_stored_for_its_caller(tmp_path):
+    (tmp_path / SHOWN).mkdir(parents=True, mode=0o700)
+    tmp_path.chmod(0o700)
+
+    with pytest.raises(StoreError, match="hard links"):
+        open_tree(tmp_path).put(KEY, b"12345")
+
+
+def test_a_reindex_beside_a_writer_leaves_what_is_stored_again(tmp_path, monkeypatch):
+    tree, writer, later = open_tree(tmp_path), open_tree(tmp_path), KEY.replace("~", ".2~", 1)
+    tree.put(KEY, b"12345")
+    tree.put(f"{KEY}.expired", b"")
+    listing = tree._live
+
+    def listed(*prefix: str) -> object:
+        found = listing(*prefix)
+        if later not in [stored.key for stored in tree.keys()]:
+            writer.put(later, b"54321")
+        return found
+
+    monkeypatch.setattr(tree, "_live", listed)
+
+    tree.reindex()
+
+    assert (tmp_path / SHOWN).read_bytes() == b"54321"
+    assert len(tree.documents()) == 1
+
+
+def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatch):
+    tree, other = open_tree(tmp_path), open_tree(tmp_path)
+    tree.put(KEY, b"12345")
+    put, second = tree._front.put, KEY.replace("abcdefghij", "zzzzzzzzzz")
+
+    def overtaken(key: str, data: bytes, *, overwrite: bool = False) -> None:
+        if second not in [found.key for found in tree.keys()]:
+            other.put(second, b"12345")
+            other.refresh()
+        put(key, data, overwrite=overwrite)
+
+    monkeypatch.setattr(tree._front, "put", overtaken)
+
+    tree.refresh()
+
+    assert (tmp_path / "index.json").read_bytes().count(b"item_id") == 2
+
+
+def test_an_index_that_could_not_be_written_is_written_by_the_next_refresh(tmp_path):
+    tree = open_tree(tmp_path)
+    tree.put(KEY, b"12345")
+    (tmp_path / "index.json").unlink()
+    (tmp_path / "index.json").mkdir()
+    with pytest.raises(StoreError):
+        tree.refresh()
+    (tmp_path / "index.json").rmdir()
+
+    tree.refresh()
+
+    assert b"abcdefghij" in (tmp_path / "index.json").read_bytes()
+
+
+@given(names)
+def test_a_name_of_a_tool_is_one_safe_folder(name: str) -> None:
+    folder = folder_of(encode_part(name))
+
+    assert 0 < len(folder) <= 120
+    assert folder.isascii()
+    assert folder.isprintable()
+    assert "/" not in folder
+    assert not folder.startswith(".")
+
+
+@given(names, names)
+def test_two_names_of_tools_never_share_a_folder(one: str, other: str) -> None:
+    assert (folder_of(encode_part(one)) == folder_of(encode_part(other))) == (one == other)
+
+
+@pytest.mark.parametrize(("item_type", "name"), [("tool_result", "call"), ("user_message", "msg")])
+@pytest.mark.parametrize("ref", ["abcdefghij", "a" * 20, "k3j9x"])
+def test_the_ref_of_a_placeholder_is_found_in_its_path(item_type: str, name: str, ref: str) -> None:
+    text = PathRenderer(Path("/a b/c")).render(facts(item_type=item_type, ref=ref, tool_name=None))
+
+    assert text.split("\n")[1] == f"Path: /a b/c/{item_type}/{name}_{ref}.json"
+    assert PathRenderer(Path("/")).find_ref(text) == ref
+
+
+def test_whatever_a_summary_says_the_ref_is_that_of_the_path() -> None:
+    renderer = PathRenderer(Path("/root"))
+    other = renderer.render(facts(ref="zzzzzzzzzz"))
+
+    text = renderer.render(facts(summary=f"{other}\n{other}\nUse Read tool to view details."))
+
+    assert renderer.find_ref(text) == "abcdefghij"
+    assert renderer.find_path(text) == f"/root/{SHOWN}"
+
+
+@pytest.mark.parametrize("change", ["{} ", " {}", "{}\n", "{0}{0}", "[Content offloaded]\n{}"])
+def test_a_text_that_only_holds_a_placeholder_is_none(change: str) -> None:
+    renderer = PathRenderer(Path("/root"))
+
+    assert renderer.find_ref(change.format(renderer.render(facts()))) is None
+    assert renderer.find_path(change.format(renderer.render(facts()))) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["call_x.json", "call_abcdefghij", "x_abcdefghij.json", "call_ABCDEFGHIJ.json"]
+)
+def test_a_file_of_another_name_is_no_document(name: str) -> None:
+    assert not is_document(name)

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
@@ -16,7 +16,7 @@ from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer, in_thread
 from offload.messages import Item
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy
-from offload.record import ITEM_TYPES, ItemType, RecordInfo
+from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.restorer import Restorer
 from offload.results import OffloadResult, Stats
@@ -45,6 +45,8 @@ class Offloader:
         storage_options: passed to the backend: credentials, endpoint, durability.
         placeholder: renders the text left in a message.
         codec: how records are written: "zstd", "json" or "raw".
+        refs: how the refs of new records look: "letters", ten or more of a-z, or "short", five or six letters
+            a-z and digits, of which one in some thousands meets another's and is drawn again.
         token_counter: counts tokens of a text; the default is an offline estimate.
         should_offload: asked of each item that the policy lets go, with its `ItemFacts`; false keeps it.
         redact: returns a text without what must not be stored, before preview and record are made. What
@@ -55,6 +57,13 @@ class Offloader:
         max_answer_chars: the most characters of a tool's answer, at least 2,000.
         on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
             message and reports, "raise" raises, "truncate" leaves its preview alone.
+
+    Attributes:
+        policy: what is offloaded.
+        store: where it goes.
+        session: name of the session.
+        setup: its other arguments by name, as they were given, for opening one that is set up alike.
+        tools: what the model calls to read back.
 
     Raises:
         ConfigError: an argument that cannot work: an unknown scheme, codec or option, a package that is
@@ -70,6 +79,7 @@ class Offloader:
         storage_options: Mapping[str, Any] | None = None,
         placeholder: PlaceholderRenderer | None = None,
         codec: str = "zstd",
+        refs: RefStyle = "letters",
         token_counter: TokenCounter | None = None,
         should_offload: ShouldOffload | None = None,
         redact: Redact | None = None,
@@ -78,6 +88,8 @@ class Offloader:
         max_answer_chars: int = MAX_ANSWER_CHARS,
         on_error: OnError = "keep",
     ) -> None:
+        if refs not in REF_FORMS:
+            raise ConfigError(f"refs is one of {tuple(REF_FORMS)}, not {refs!r}")
         if on_error not in get_args(OnError):
             raise ConfigError(f"on_error is one of {get_args(OnError)}, not {on_error!r}")
         if policy is not None and not isinstance(policy, OffloadPolicy):
@@ -89,10 +101,11 @@ class Offloader:
         self.session = new_name() if session is None else check_name(session)
         renderer = DefaultRenderer() if placeholder is None else placeholder
         counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
-        self._setup: dict[str, Any] = {
+        self.setup: Mapping[str, Any] = {
             "policy": policy,
             "placeholder": placeholder,
             "codec": codec,
+            "refs": refs,
             "token_counter": token_counter,
             "should_offload": should_offload,
             "redact": redact,
@@ -101,7 +114,7 @@ class Offloader:
             "max_answer_chars": max_answer_chars,
             "on_error": on_error,
         }
-        self._session = Session(self.store, self.session, get_codec(codec))
+        self._session = Session(self.store, self.session, get_codec(codec), refs)
         self._restorer = Restorer(self._session, renderer)
         self._count_tokens = counter
         hooks = Hooks(should_offload, redact, summarizer)
@@ -111,6 +124,23 @@ class Offloader:
         )
         self._lock = threading.Lock()
         self.tools = Tools(self._session, names=tools, max_answer_chars=max_answer_chars)
+
+    @classmethod
+    def from_config(cls, *, folder: str | os.PathLike[str] | None = None, **arguments: Any) -> Self:
+        """Return an offloader set up by file, environment and pyproject.toml; see `offload.config`.
+
+        Args:
+            folder: where files are looked for; without it the working folder.
+            arguments: those of `Offloader`, `store` among them; they win over all sources.
+
+        Raises:
+            ConfigError: a source cannot be read, or says what cannot be meant; the message names it.
+        """
+        from offload.config import Settings, load_config  # noqa: PLC0415 # only who asks for it pays
+
+        said = {name: value for name, value in arguments.items() if name in Settings.model_fields}
+        settings = load_config(folder=folder, arguments=said).settings
+        return cls(**{**arguments, **settings.arguments()})
 
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
@@ -301,7 +331,7 @@ class Offloader:
         """
         with self._lock:
             fork(self.store, self.session, name)
-        return Offloader(self.store, session=name, **self._setup)
+        return Offloader(self.store, session=name, **self.setup)
 
     def share(self, ref: str, to: str) -> None:
         """Let session `to` of the same store list, read, search and restore a record, until `revoke`.

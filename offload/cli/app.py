@@ -8,43 +8,60 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError, OffloadError, __version__
-from offload.cli import demo, doctor, reindex, retention, savings, sessions, transfer
+from offload.cli import config, demo, doctor, mcp, reindex, retention, savings, sessions, transfer
 from offload.cli.terminal import err, one_line
 
 app = typer.Typer(
     name="offload",
     help="Large parts of an agent's context, taken out to a store and read back.",
+    epilog=(
+        "Exit codes: 0 done; 1 it failed, or there is no such thing; 2 the call or the settings are wrong; "
+        "3 done, and what was looked at is not sound."
+    ),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo.demo)
-app.command()(savings.savings)
-app.command("ls")(sessions.list_)
-app.command()(sessions.show)
-app.command()(sessions.grep)
-app.command()(sessions.cat)
-app.command()(sessions.stats)
-app.command()(sessions.verify)
-app.command()(reindex.reindex)
-app.command()(retention.gc)
-app.command()(retention.du)
-app.command()(retention.rm)
-app.command()(retention.pin)
-app.command()(retention.unpin)
-app.command()(doctor.doctor)
-app.command()(transfer.copy)
-app.command()(transfer.fork)
-app.command()(transfer.export)
-app.command("import")(transfer.import_)
-app.command()(transfer.share)
-app.command()(transfer.revoke)
+# Each command, and a call of it that works as it stands but for the names.
+for _name, _function, _example in (
+    ("demo", demo.demo, "offload demo"),
+    ("savings", savings.savings, "offload savings ~/.claude/projects --simulate"),
+    ("ls", sessions.list_, "offload ls --store s3://bucket/prefix --session research-42"),
+    ("show", sessions.show, "offload show kqzmwpxhva --offset 8192"),
+    ("tail", sessions.tail, "offload tail kqzmwpxhva -n 50"),
+    ("grep", sessions.grep, "offload grep 'timed? out' --regex --session research-42"),
+    ("cat", sessions.cat, "offload cat kqzmwpxhva > output.txt"),
+    ("stats", sessions.stats, "offload stats --session research-42 --json"),
+    ("verify", sessions.verify, "offload verify --store s3://bucket/prefix"),
+    ("du", retention.du, "offload du"),
+    ("gc", retention.gc, "offload gc --dry-run --store-bytes 20000000000"),
+    ("rm", retention.rm, "offload rm kqzmwpxhva --session research-42"),
+    ("pin", retention.pin, "offload pin --session research-42"),
+    ("unpin", retention.unpin, "offload unpin --session research-42"),
+    ("copy", transfer.copy, "offload copy ./context s3://bucket/prefix --session research-42"),
+    ("fork", transfer.fork, "offload fork research-43 --session research-42"),
+    ("export", transfer.export, "offload export session.tar --session research-42"),
+    ("import", transfer.import_, "offload import session.tar --as research-43"),
+    ("share", transfer.share, "offload share kqzmwpxhva --session research-42 --to review-7"),
+    ("revoke", transfer.revoke, "offload revoke kqzmwpxhva --session research-42 --to review-7"),
+    ("reindex", reindex.reindex, "offload reindex"),
+    ("doctor", doctor.doctor, "offload doctor s3://bucket/prefix"),
+    ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
+):
+    app.command(_name, epilog=f"Example: {_example}")(_function)
+app.command(
+    "mcp-proxy",
+    epilog="Example: offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
+    context_settings=mcp.PASSES_ON,
+)(mcp.mcp_proxy)
+app.add_typer(config.app, name="config")
 
 
 def run() -> None:
     """Run the command that `sys.argv` asks for and exit.
 
-    A failure of ours is one line on stderr: with code 2 if the call was wrong, else with 1.
+    A failure of ours is one line on stderr. The code is 0 where a command did its work, 1 where it failed or
+    there is no such thing, 2 where the call or the settings are wrong, 3 where the work is done and what was
+    looked at is not sound: damaged records, a store that does not keep what it should.
     """
     try:
         app()

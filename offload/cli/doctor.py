@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from offload import open_store
-from offload.cli.terminal import JsonOption, print_json, print_table
+from offload.cli.stores import opened
+from offload.cli.terminal import UNSOUND, JsonOption, print_json, print_table, working
 from offload.doctor import diagnose
 
 
@@ -16,17 +16,18 @@ def doctor(
     url: Annotated[
         str | None,
         typer.Argument(
-            metavar="URL", help="A path or URL; the default is a local folder.", show_default=False
+            metavar="URL", help="A path or URL; the default is that of the settings.", show_default=False
         ),
     ] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Try what a store promises, say what is wrong and what helps; exit with 1 if something fails."""
-    findings = [asdict(finding) for finding in diagnose(open_store(url))]
+    """Try what a store promises, say what is wrong and what helps; exit with 3 if something fails."""
+    with working("trying the store"):
+        findings = [asdict(finding) for finding in diagnose(opened(url))]
     if as_json:
         print_json(findings)
     else:
         print_table(findings, whole="check")
     if any(finding["outcome"] == "failed" for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(UNSOUND)

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from offload import open_store
-from offload.cli.terminal import JsonOption, SessionOption, StoreOption, out, print_json, print_table
+from offload.cli.stores import opened
+from offload.cli.terminal import (
+    JsonOption,
+    SessionOption,
+    StoreOption,
+    out,
+    print_json,
+    print_table,
+    progress,
+)
 from offload.index import reindex as rebuild
 from offload.index import sessions
 
@@ -26,6 +34,7 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
 
 
 def _rebuilt(url: str | None, session: str | None) -> Iterator[dict[str, Any]]:
-    store = open_store(url)
-    for name in list(sessions(store)) if session is None else [session]:
+    store = opened(url)
+    names = list(sessions(store)) if session is None else [session]
+    for name in progress(names, "sessions"):
         yield {"session": name, "records": rebuild(store, name)}

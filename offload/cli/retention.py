@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, NotFoundError, RecordInfo, open_store
+from offload import ConfigError, NotFoundError, RecordInfo
+from offload.cli.stores import opened
 from offload.cli.terminal import (
     JsonOption,
     SessionOption,
     StoreOption,
     out,
+    print_done,
     print_json,
     print_table,
+    working,
 )
 from offload.policy import Retention
 from offload.retention import Collection, Usage, collect, delete, usage
@@ -60,12 +63,14 @@ def gc(
     )
     if session is not None and (store_bytes or store_records):
         raise ConfigError("a quota of the store is kept by collecting all of it: leave off --session")
-    _print(collect(open_store(store), retention, session=session, dry_run=dry_run), as_json=as_json)
+    with working("collecting"):
+        done = collect(opened(store), retention, session=session, dry_run=dry_run)
+    _print(done, as_json=as_json)
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Tell what each session takes of a store, and all of them together."""
-    rows = [_used(session) for session in usage(open_store(store))]
+    rows = [_used(session) for session in usage(opened(store))]
     summed = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in summed}
     if as_json:
@@ -84,26 +89,26 @@ def rm(
     as_json: JsonOption = False,
 ) -> None:
     """Delete records of a session, all of them if none is named; their bytes go with a later `gc`."""
-    done = delete(open_store(store), session, refs)
+    done = delete(opened(store), session, refs)
     if not done.marked and not done.spared:
         raise NotFoundError(f"the store holds no records of session {session!r} (offload ls)")
     _print(done, as_json=as_json)
 
 
-def pin(ref: _OneRef = None, *, session: _SessionName, store: StoreOption = None) -> None:
+def pin(
+    ref: _OneRef = None, *, session: _SessionName, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Keep a record, or without REF a whole session, from every collection."""
-    pin_record(open_store(store), session, ref)
-    out.print(f"pinned: {_named(session, ref)}")
+    pin_record(opened(store), session, ref)
+    print_done("pinned", as_json=as_json, session=session, ref=ref)
 
 
-def unpin(ref: _OneRef = None, *, session: _SessionName, store: StoreOption = None) -> None:
+def unpin(
+    ref: _OneRef = None, *, session: _SessionName, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Take a pin of a record, or without REF that of the session, back."""
-    unpin_record(open_store(store), session, ref)
-    out.print(f"no longer pinned: {_named(session, ref)}")
-
-
-def _named(session: str, ref: str | None) -> str:
-    return f"session {session!r}" if ref is None else f"record {ref} of session {session!r}"
+    unpin_record(opened(store), session, ref)
+    print_done("no longer pinned", as_json=as_json, session=session, ref=ref)
 
 
 def _used(used: Usage) -> dict[str, Any]:

@@ -87,7 +87,8 @@ def savings(
 ) -> None:
     """Show what would leave the context of recorded conversations, what would stay, and why.
 
-    FILE is a Claude Code session, a chat in the form of Anthropic or OpenAI, or a folder of these.
+    FILE is a session of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions), a chat in the form of
+    Anthropic or OpenAI, or a folder of these.
     Nothing is kept unless --store names a place.
 
     With --simulate every request is sent again, turn by turn, and priced, against the same without

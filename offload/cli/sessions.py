@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import typer
 from msgspec import to_builtins
 
-from offload import ConfigError, NotFoundError, Offloader, open_store
+from offload import Offloader
+from offload.cli.stores import opened, opened_session
 from offload.cli.terminal import (
+    UNSOUND,
     JsonOption,
     SessionOption,
     StoreOption,
     out,
+    print_answer,
     print_json,
     print_table,
+    progress,
     visible,
 )
 from offload.index import sessions
@@ -42,10 +46,23 @@ def show(
     limit: Annotated[int, typer.Option(min=1, help="Characters at most.")] = 8192,
     store: StoreOption = None,
     session: SessionOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a part of a record, as a model reads it."""
-    answer = _open(store, session).tools.read(ref, offset=offset, limit=limit)
-    out.print(visible(answer), soft_wrap=True)
+    answer = opened_session(store, session).tools.read(ref, offset=offset, limit=limit)
+    print_answer(answer, as_json=as_json)
+
+
+def tail(
+    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
+    *,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines at most.")] = 20,
+    store: StoreOption = None,
+    session: SessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the last lines of a record, as a model reads them."""
+    print_answer(opened_session(store, session).tools.tail(ref, lines=lines), as_json=as_json)
 
 
 def grep(
@@ -55,11 +72,12 @@ def grep(
     is_regex: Annotated[bool, typer.Option("--regex", help="RE2 syntax, not plain text.")] = False,
     store: StoreOption = None,
     session: SessionOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Search the records of a session, as a model does."""
     mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
-    answer = _open(store, session).tools.grep(pattern, ref, mode=mode)
-    out.print(visible(answer), soft_wrap=True)
+    answer = opened_session(store, session).tools.grep(pattern, ref, mode=mode)
+    print_answer(answer, as_json=as_json)
 
 
 def cat(
@@ -68,18 +86,27 @@ def cat(
     store: StoreOption = None,
     session: SessionOption = None,
 ) -> None:
-    """Write the whole content of a record to standard output, byte for byte."""
-    for chunk in _open(store, session).content(ref):
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+    """Write the whole content of a record to standard output: byte for byte to a pipe or a file.
+
+    A terminal is shown every control that would act on it as a visible sign.
+    """
+    chunks = opened_session(store, session).content(ref)
+    if out.is_terminal:
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for chunk in chunks:
+            sys.stdout.write(visible(decoder.decode(chunk)))
+    else:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+    sys.stdout.flush()
 
 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """Read every record and report each that is damaged; exit with 1 if there is one."""
-    offloaders = [_open(store, session)] if session is not None else list(_all(store))
+    """Read every record and report each that is damaged; exit with 3 if there is one."""
+    offloaders = [opened_session(store, session)] if session is not None else list(_all(store))
     damaged = [
         {"session": off.session, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
-        for off in offloaders
+        for off in progress(offloaders, "sessions")
         for d in off.verify()
     ]
     if as_json:
@@ -89,37 +116,21 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
     else:
         out.print("every record is whole")
     if damaged:
-        raise typer.Exit(1)
+        raise typer.Exit(UNSOUND)
 
 
 def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Count what a session holds, by type and by tool."""
-    counted = to_builtins(_open(store, session).stats())
+    counted = to_builtins(opened_session(store, session).stats())
     if as_json:
         print_json(counted)
     else:
         print_table([{"fact": name.replace("_", " "), "value": v} for name, v in counted.items()])
 
 
-def _open(store: str | None, session: str | None) -> Offloader:
-    """Open the session that is named, or else the only one that the store holds."""
-    opened = open_store(store)
-    if session is not None:
-        named = Offloader(opened, session=session)
-        if not named.records():
-            raise NotFoundError(f"{opened.url} holds no session {session!r} (offload ls)")
-        return named
-    names = list(islice(sessions(opened), 2))
-    if not names:
-        raise NotFoundError(f"{opened.url} holds no session yet")
-    if len(names) > 1:
-        raise ConfigError("the store holds several sessions (offload ls): name one with --session")
-    return Offloader(opened, session=names[0])
-
-
 def _all(store: str | None) -> Iterator[Offloader]:
-    opened = open_store(store)
-    return (Offloader(opened, session=name) for name in sessions(opened))
+    held = opened(store)
+    return (Offloader(held, session=name) for name in sessions(held))
 
 
 def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
@@ -135,7 +146,7 @@ def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _records(store: str | None, session: str) -> Iterator[dict[str, Any]]:
-    for info in _open(store, session).records():
+    for info in opened_session(store, session).records():
         yield {
             "ref": info.ref,
             "type": info.item_type,

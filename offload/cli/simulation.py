@@ -21,7 +21,7 @@ from typing import Any
 
 from offload import Offloader, OffloadPolicy, OffloadResult
 from offload.cli.transcripts import Transcript
-from offload.messages import Scan, adapter_for, role_of
+from offload.messages import Block, Scan, adapter_for, role_of
 from offload.tokens import estimate_tokens
 
 GREP_TOKENS, PAGE_TOKENS = 300, 2048
@@ -36,7 +36,7 @@ _MAX_OCCURRENCES = 50
 _SHORTEST = 6
 
 # Index of a message, and of a block in it.
-_Place = tuple[int, int | None]
+_Place = tuple[int, Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
     """Return what the requests of a conversation cost under a policy; nothing is kept.
 
     Args:
-        transcript: the conversation; each message of the assistant answers one request.
+        transcript: the conversation; messages of the assistant in a row answer one request.
         policy: what leaves, and when.
         prices: of tokens of input.
 
@@ -106,12 +106,16 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
     """
     messages = transcript.messages
     answers = [i for i, m in enumerate(messages) if i and role_of(m, f"messages[{i}]") == "assistant"]
+    firsts = set(answers) - {i + 1 for i in answers}
+    requests_left = len(firsts)
     replay = _Replay(transcript.system, policy, prices)
-    for number, answer in enumerate(answers):
-        replay.ask(messages[:answer], requests_left=len(answers) - number)
+    for answer in answers:
+        if answer in firsts:
+            replay.ask(messages[:answer], requests_left=requests_left)
+            requests_left -= 1
         replay.hear(messages[answer])
     return Simulation(
-        requests=len(answers),
+        requests=len(firsts),
         offloaded=replay.offloaded,
         plain=replay.plain.bill,
         bill=replay.sent.bill,

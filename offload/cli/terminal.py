@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from rich.text import Text
+
+T = TypeVar("T")
 
 # Texts of records are data: no markup, no emoji codes, no colours guessed from their words.
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 _pipe = Console(width=10_000)
 
+# How a command ends: 0 done, 1 it failed, 2 the call or the settings are wrong, and
+UNSOUND = 3  # done, and what it looked at is not sound
+
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="URL", help="A path or URL; the default is a local folder."),
+    typer.Option("--store", metavar="URL", help="A path or URL; the default is that of the settings."),
 ]
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -54,6 +61,35 @@ def one_line(text: object) -> str:
 def print_json(value: Any) -> None:
     """Print `value` as ASCII JSON, which no terminal acts on; a time in its ISO form."""
     out.print(json.dumps(value, indent=2, default=str), soft_wrap=True)
+
+
+def print_done(what: str, *, as_json: bool, **facts: str | None) -> None:
+    """Print that something is done, and to what; as JSON the facts by name, with `done`."""
+    if as_json:
+        print_json({"done": what, **facts})
+    else:
+        said = ", ".join(f"{name} {one_line(value)}" for name, value in facts.items() if value is not None)
+        out.print(f"{what}: {said}")
+
+
+def print_answer(answer: str, *, as_json: bool) -> None:
+    """Print what a model would be answered; as JSON with all its controls, escaped."""
+    if as_json:
+        print_json({"answer": answer})
+    else:
+        out.print(visible(answer), soft_wrap=True)
+
+
+def progress(steps: Iterable[T], what: str) -> Iterable[T]:
+    """Return `steps`; while they are taken a terminal sees a bar, and a pipe nothing."""
+    return track(steps, what, console=err, transient=True, disable=not err.is_terminal)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Tell a terminal, and no pipe, that something takes its time."""
+    with err.status(what) if err.is_terminal else nullcontext():
+        yield
 
 
 def print_table(rows: Sequence[Mapping[str, object]], whole: str = "") -> None:

@@ -1,22 +1,30 @@
 """Recorded conversations of agents, read from files as lists of messages.
 
-Known are Claude Code sessions (`.jsonl`), chat requests in the Anthropic or OpenAI form (`.json`:
-a list of messages, or an object that holds one and may name its `format` and `id`).
+Known are sessions of Claude Code and of Codex (`.jsonl`, and `.jsonl.zst` as Codex archives them), and chat
+requests in the Anthropic or OpenAI form (`.json`: a list of messages, or an object that holds one and may
+name its `format` and `id`).
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import IO, Any, TypeGuard
+
+import zstandard
 
 from offload.errors import MessageError
+from offload.messages import adapter_for
 
 ANTHROPIC = "anthropic"
 OPENAI_CHAT = "openai-chat"
-_SUFFIXES = {".json", ".jsonl"}
+OPENAI_RESPONSES = "openai-responses"
+_SESSION_SUFFIXES = (".jsonl", ".jsonl.zst")
+_SUFFIXES = (".json", *_SESSION_SUFFIXES)
 _ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking"}
 _SYNTHETIC = "<synthetic>"
 
@@ -27,7 +35,8 @@ class Transcript:
 
     Attributes:
         name: where it came from: an id in the file, or the file's stem and the part of it.
-        format: "anthropic", "openai-chat", or "openai-chat-text" where tool results are user texts.
+        format: "anthropic", "openai-chat", "openai-chat-text" where tool results are user texts, or
+            "openai-responses".
         system: the system prompt where the file keeps it apart from the messages, else None.
         messages: the messages as the file has them, oldest first.
     """
@@ -39,7 +48,7 @@ class Transcript:
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each file once: the paths, and for a folder its `*.json` and `*.jsonl`, sorted."""
+    """Yield each file once: the paths, and for a folder its `*.json`, `*.jsonl` and `*.jsonl.zst`, sorted."""
     seen: set[Path] = set()
     for path in paths:
         for file in _walk(path) if path.is_dir() else (path,):
@@ -53,22 +62,25 @@ def load(path: Path) -> Iterator[Transcript]:
     """Yield the conversations of one file.
 
     A Claude Code session holds several: its main thread, one per subagent, and a new one from each
-    compaction on, because what came before had left the context.
+    compaction on, because what came before had left the context. One of Codex holds one from each
+    compaction on.
 
     Raises:
         MessageError: the file cannot be read or holds no conversation; the message says why.
     """
     try:
-        found = _from_session(path) if path.suffix == ".jsonl" else _from_document(path)
+        found = _from_session(path) if path.name.endswith(_SESSION_SUFFIXES) else _from_document(path)
     except OSError as error:
         raise MessageError(f"cannot be read: {error.strerror}") from error
     except RecursionError as error:
         raise MessageError("not a transcript: JSON nested too deeply") from error
+    except zstandard.ZstdError as error:
+        raise MessageError(f"not the zstd that its name says: {error}") from error
     yield from found
 
 
 def _walk(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.suffix in _SUFFIXES and p.is_file())
+    return sorted(p for p in folder.rglob("*") if p.name.endswith(_SUFFIXES) and p.is_file())
 
 
 # One JSON document
@@ -118,7 +130,90 @@ def _has_anthropic_block(message: dict[str, Any]) -> bool:
     )
 
 
-# A Claude Code session: one row per block or event, threads interleaved
+# A session: one row per line
+
+
+def _from_session(path: Path) -> list[Transcript]:
+    rows = _rows(path)
+    first = next(rows, {})
+    read = _from_codex if first.get("type") in _CODEX_ROWS else _from_claude_code
+    return read(_stem(path), chain([first], rows))
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".zst").removesuffix(".jsonl")
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as raw, _plain(raw, path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line) if line.strip() else None
+            except ValueError as error:
+                if not line.endswith(b"\n"):
+                    return  # the session is still being written
+                raise MessageError(f"line {number} is not JSON: {error}") from error
+            if isinstance(row, dict):
+                yield row
+
+
+def _plain(file: IO[bytes], path: Path) -> IO[bytes]:
+    if path.suffix != ".zst":
+        return file
+    return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
+
+
+def _part_name(name: str, part: int) -> str:
+    return f"{name}-part-{part}" if part > 1 else name
+
+
+# Of Codex: items of the Responses API among rows that no model saw
+
+_CODEX_ROWS = {"session_meta", "response_item", "turn_context", "event_msg"}
+
+
+def _from_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
+    system: str | None = None
+    parts: list[list[dict[str, Any]]] = [[]]
+    for row in rows:
+        kind, payload = row.get("type"), row.get("payload")
+        if not isinstance(payload, dict):
+            continue
+        if kind == "session_meta" and system is None:
+            system = _instructions(payload)
+        elif kind == "response_item":
+            parts[-1] += filter(_is_item, [payload])
+        elif kind == "compacted":
+            parts.append(_after_compaction(payload))
+    parts = [part for part in parts if part]
+    if not parts:
+        raise MessageError("not a transcript: no item that a model saw in this Codex session")
+    return [
+        Transcript(_part_name(name, n), OPENAI_RESPONSES, system, part) for n, part in enumerate(parts, 1)
+    ]
+
+
+def _instructions(meta: dict[str, Any]) -> str | None:
+    base = meta.get("base_instructions")
+    told = base.get("text") if isinstance(base, dict) else meta.get("instructions")
+    return told if isinstance(told, str) else None
+
+
+def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what a new context window begins with."""
+    history = payload.get("replacement_history")
+    if isinstance(history, list):
+        return [item for item in history if isinstance(item, dict) and _is_item(item)]
+    text = {"type": "input_text", "text": str(payload.get("message", ""))}
+    return [{"type": "message", "role": "user", "content": [text]}]
+
+
+def _is_item(payload: dict[str, Any]) -> bool:
+    """Tell whether the model saw it: beside what it did, Codex logs what only Codex knows."""
+    return adapter_for(payload).name == OPENAI_RESPONSES
+
+
+# Of Claude Code: one row per block or event, threads interleaved
 
 
 @dataclass(slots=True)
@@ -146,36 +241,23 @@ class _Thread:
         return last if last and last["role"] == "user" else None
 
 
-def _from_session(path: Path) -> list[Transcript]:
+def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
     threads: dict[str, list[_Thread]] = {}
-    for root, row in _threaded(_rows(path)):
+    for root, row in _threaded(rows):
         parts = threads.setdefault(root, [_Thread()])
         if row.get("isCompactSummary") and parts[-1].messages:
             parts.append(_Thread())
         parts[-1].add(row["message"])
     if not threads:
-        raise MessageError("not a transcript: no row of a Claude Code session in it")
-    names = {root: f"{path.stem}-side-{root[:6]}" if root else path.stem for root in threads}
+        raise MessageError("not a transcript: no row of a session of Claude Code or Codex in it")
+    names = {root: f"{name}-side-{root[:6]}" if root else name for root in threads}
     if len(threads) == 1:
-        names = dict.fromkeys(threads, path.stem)
+        names = dict.fromkeys(threads, name)
     return [
-        Transcript(f"{names[root]}-part-{n}" if n > 1 else names[root], ANTHROPIC, None, t.messages)
+        Transcript(_part_name(names[root], n), ANTHROPIC, None, t.messages)
         for root, parts in threads.items()
         for n, t in enumerate(parts, 1)
     ]
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = json.loads(line) if line.strip() else None
-            except ValueError as error:
-                if not line.endswith(b"\n"):
-                    return  # the session is still being written
-                raise MessageError(f"line {number} is not JSON: {error}") from error
-            if isinstance(row, dict):
-                yield row
 
 
 def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:

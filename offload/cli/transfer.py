@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 
-from offload import NotFoundError, OffloadStore, open_store, sharing, transfer
-from offload.cli.terminal import JsonOption, StoreOption, out, print_json, print_table
-from offload.index import session_prefix
+from offload import sharing, transfer
+from offload.cli.stores import holding, opened
+from offload.cli.terminal import (
+    UNSOUND,
+    JsonOption,
+    StoreOption,
+    out,
+    print_done,
+    print_json,
+    print_table,
+    working,
+)
 
 _Session = Annotated[str, typer.Option("--session", metavar="NAME", help="The session.", show_default=False)]
 _As = Annotated[
@@ -29,7 +38,9 @@ def copy(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a session to another store; of one that was copied before, what is new."""
-    _tell(transfer.copy(_holding(source, session), open_store(target), session, name=name), as_json=as_json)
+    with working("copying"):
+        done = transfer.copy(holding(opened(source), session), opened(target), session, name=name)
+    _tell(done, as_json=as_json)
 
 
 def fork(
@@ -40,40 +51,44 @@ def fork(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a session to another name in its store; messages of the old one restore in both."""
-    opened = _holding(store, session)
-    _tell(transfer.copy(opened, opened, session, name=name), as_json=as_json)
+    held = holding(opened(store), session)
+    with working("copying"):
+        done = transfer.copy(held, held, session, name=name)
+    _tell(done, as_json=as_json)
 
 
 def export(file: _File, *, session: _Session, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Write a session into one new tar file."""
-    _tell(transfer.export(_holding(store, session), session, file), as_json=as_json)
+    with working("copying"):
+        done = transfer.export(holding(opened(store), session), session, file)
+    _tell(done, as_json=as_json)
 
 
 def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Copy the session of an exported file into a store; each record is verified first."""
-    _tell(transfer.import_(open_store(store), file, name=name), as_json=as_json)
+    with working("copying"):
+        done = transfer.import_(opened(store), file, name=name)
+    _tell(done, as_json=as_json)
 
 
-def share(ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None) -> None:
+def share(
+    ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Let another session of the store read a record."""
-    sharing.share(open_store(store), session, ref, to)
+    sharing.share(opened(store), session, ref, to)
+    print_done("shared", as_json=as_json, ref=ref, session=session, to=to)
 
 
-def revoke(ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None) -> None:
+def revoke(
+    ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
     """Take back what `share` gave."""
-    sharing.revoke(open_store(store), session, ref, to)
-
-
-def _holding(url: str | None, session: str) -> OffloadStore:
-    """Open the store of a session that must be there."""
-    store = open_store(url)
-    if next(store.keys(session_prefix(session)), None) is None:
-        raise NotFoundError(f"{store.url} holds no session {session!r} (offload ls)")
-    return store
+    sharing.revoke(opened(store), session, ref, to)
+    print_done("no longer shared", as_json=as_json, ref=ref, session=session, to=to)
 
 
 def _tell(report: transfer.Copied, *, as_json: bool) -> None:
-    """Print a report and exit with 1 if a record was refused."""
+    """Print a report and exit with 3 if a record was refused."""
     refused = [
         {"ref": r.ref, "key": r.key, "fault": r.error.kind, "said": str(r.error)} for r in report.refused
     ]
@@ -91,4 +106,4 @@ def _tell(report: transfer.Copied, *, as_json: bool) -> None:
         if refused:
             print_table(refused, whole="ref")
     if refused:
-        raise typer.Exit(1)
+        raise typer.Exit(UNSOUND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +15,46 @@ _VARIABLE = "OFFLOAD_POLICY"
 _TABLE = ("tool", "offload", "policy")
 
 
-def from_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the fields that a TOML, YAML or JSON file gives. Raises `PolicyError`."""
+def from_file(path: str | os.PathLike[str], table: Sequence[str] = _TABLE) -> dict[str, Any]:
+    """Return the fields that a TOML, YAML or JSON file gives. Raises `PolicyError`.
+
+    Args:
+        path: the file.
+        table: where they stand in a file that is for several programs, as pyproject.toml is.
+    """
     file = Path(path).expanduser()
     parse = _PARSERS.get(file.suffix.lower())
     if parse is None:
-        raise PolicyError(f"{file}: a policy is a file of suffix {', '.join(sorted(_PARSERS))}")
+        raise PolicyError(f"{file}: settings are a file of suffix {', '.join(sorted(_PARSERS))}")
     try:
         data = parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PolicyError(f"{file} cannot be read: {error}") from error
-    for name in _TABLE if isinstance(data, dict) and _TABLE[0] in data else ():
+    for name in table if isinstance(data, dict) and data.keys() & {*table[:1]} else ():
         data = data.get(name) if isinstance(data, dict) else None
     if not isinstance(data, dict):
-        raise PolicyError(f"{file} holds no table of a policy's fields")
+        raise PolicyError(f"{file} holds no table of settings")
     return data
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields that variables give. Raises `PolicyError`."""
-    named = environ.get(_VARIABLE, "")
+def from_environment(
+    environ: Mapping[str, str], variable: str = _VARIABLE, table: Sequence[str] = _TABLE
+) -> dict[str, Any]:
+    """Return the fields that variables give. Raises `PolicyError`.
+
+    Args:
+        environ: the variables.
+        variable: the one that names a file or a preset, and that the others begin with.
+        table: as in `from_file`.
+    """
+    named = environ.get(variable, "")
     data: dict[str, Any] = {}
     if named:
-        data = from_file(named) if Path(named).suffix else {"preset": named}
-    prefix = f"{_VARIABLE}__"
-    for variable, text in sorted(environ.items()):
-        if variable.upper().startswith(prefix):
-            _set(data, variable[len(prefix) :].lower().split("__"), _value(text), variable)
+        data = from_file(named, table) if Path(named).suffix else {"preset": named}
+    prefix = f"{variable}__"
+    for name, text in sorted(environ.items()):
+        if name.upper().startswith(prefix):
+            _set(data, name[len(prefix) :].lower().split("__"), _value(text), name)
     return data
 
 
@@ -64,7 +77,7 @@ def _yaml(text: str) -> Any:
     try:
         import yaml  # noqa: PLC0415  # an extra
     except ImportError as error:
-        raise MissingExtraError("a YAML policy needs PyYAML: pip install 'offload[yaml]'") from error
+        raise MissingExtraError("a YAML file needs PyYAML: pip install 'offload[yaml]'") from error
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -31,7 +31,7 @@ Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=
 Size = Annotated[int, Field(strict=True, gt=0)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 
-_INNER = re.compile(r"(^|; )(?:Rule|Retention|Sweep)(?=[.:])")
+_INNER = re.compile(r"(^|; )(?:OffloadPolicy|Rule|Retention|Sweep)(?=[.:])")
 
 
 class Model(BaseModel):

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from offload import Offloader
+from offload.cli.app import app
 from offload.cli.sample import conversation
 from offload.cli.terminal import visible
 
@@ -190,7 +192,7 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
     damaged = offload("verify", "--store", store, "--json")
 
     assert (whole.returncode, whole.stdout) == (0, "every record is whole\n")
-    assert damaged.returncode == 1
+    assert damaged.returncode == 3
     [row] = json.loads(damaged.stdout)
     assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")
 
@@ -316,3 +318,84 @@ def test_the_demo_says_so_and_fails_where_it_cannot_store(offload: Run, tmp_path
     done = offload("demo", "--store", blocked)
     assert done.returncode == 1
     assert is_one_line_from_us(done.stderr)
+
+
+# Settings, JSON, and a terminal
+
+
+def test_the_store_and_session_of_the_settings_are_those_of_every_command(
+    offload: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "offload.toml").write_text(f'store = "{store}"\nsession = "s"\n')
+    monkeypatch.chdir(folder)
+    [row] = json.loads(offload("ls", "--json").stdout)
+    assert row["session"] == "s"
+    shown = json.loads(offload("config", "show", "--json").stdout)
+    assert {"path": "session", "value": "s", "origin": str(folder / "offload.toml")} in shown
+    monkeypatch.setenv("OFFLOAD_SESSION", "another")
+    assert offload("stats").returncode == 1
+
+
+def test_a_wrong_setting_is_code_2_and_named(
+    offload: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "offload.toml").write_text("stor = 1\n")
+    monkeypatch.chdir(tmp_path)
+    done = offload("ls")
+    assert done.returncode == 2
+    assert is_one_line_from_us(done.stderr)
+    assert "offload.toml" in done.stderr
+    assert "stor" in done.stderr
+
+
+def test_tail_shows_the_last_lines(offload: Run, store: Path) -> None:
+    [ref] = stored_refs(store, "s")
+    done = offload("tail", ref, "-n", 2, "--store", store)
+    assert "999 hay" in done.stdout
+    assert "998 hay" in done.stdout
+    assert "997 hay" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "REF"), ("tail", "REF"), ("grep", "needle"), ("pin", "REF"), ("unpin", "REF")]
+)
+def test_what_prints_text_prints_json_too(offload: Run, store: Path, command: tuple[str, str]) -> None:
+    [ref] = stored_refs(store, "s")
+    done = offload(*(ref if a == "REF" else a for a in command), "--store", store, "--session", "s", "--json")
+    assert done.returncode == 0
+    assert done.stdout.isascii()
+    assert isinstance(json.loads(done.stdout), dict)
+
+
+def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
+    commands = [c.name for c in app.registered_commands if c.name != "mcp-proxy"]
+    assert len(commands) > 20
+    for command in commands:
+        assert f"Example: offload {command}" in CliRunner().invoke(app, [str(command), "--help"]).output
+
+
+def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(
+    offload: Run, store: Path
+) -> None:
+    [ref] = stored_refs(store, "s")
+    assert offload("cat", ref, "--store", store).stdout == LONG
+    pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
+    seen = bytearray()
+    program = [sys.executable, "-m", "offload", "cat", ref, "--store", str(store)]
+    master, slave = pty.openpty()
+    with subprocess.Popen(program, stdout=slave, stderr=subprocess.DEVNULL) as running:
+        os.close(slave)
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not data:
+                break
+            seen.extend(data)
+    assert running.returncode == 0
+    assert b"needle" in seen
+    assert b"\x1b" not in seen
+    assert "␛]52".encode() in seen

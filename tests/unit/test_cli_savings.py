@@ -135,6 +135,17 @@ def test_parallel_results_before_the_one_that_left_stay_cached() -> None:
     assert found.bill.cached == estimate_tokens("go on") + before
 
 
+def test_messages_of_the_assistant_in_a_row_answer_one_request() -> None:
+    messages: Messages = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "thinking"}]},
+        {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "little"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    ]
+    assert run(messages).requests == 2
+
+
 def test_a_conversation_that_asked_for_nothing_costs_nothing() -> None:
     found = run([{"role": "user", "content": "hello"}])
     assert (found.requests, found.plain.cost, found.bill.cost) == (0, 0, 0)

@@ -362,11 +362,11 @@ def test_warnings_alone_are_no_failure() -> None:
     assert all(set(finding) == {"check", "outcome", "seen", "advice"} for finding in findings)
 
 
-def test_a_failure_is_code_1_and_a_wrong_call_code_2(tmp_path: Path) -> None:
+def test_a_failure_is_code_3_and_a_wrong_call_code_2(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
     done = run_doctor(tmp_path / "file", "--json")
 
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert "failed" in [finding["outcome"] for finding in json.loads(done.stdout)]
     assert run_doctor("nosuchscheme://x").returncode == 2

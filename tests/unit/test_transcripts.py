@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from offload.cli.transcripts import Transcript, find, load
 from offload.errors import MessageError
@@ -266,3 +267,75 @@ def test_every_recorded_trajectory_loads_as_it_is() -> None:
         assert transcript.messages == recorded["messages"]
         assert (transcript.name, transcript.format) == (recorded["id"], recorded["format"])
         assert transcript.system == recorded["system"]
+
+
+# Codex
+
+
+def codex_row(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-09-01T00:00:00Z", "type": kind, "payload": payload}
+
+
+def codex_text(role: str, words: str) -> dict[str, Any]:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": words}]}
+
+
+CALL = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c1", "output": "listing " * 2000}
+CODEX_ROWS = (
+    codex_row("session_meta", id="u", base_instructions={"text": "be brief"}),
+    codex_row("event_msg", type="user_message", message="list it"),
+    codex_row("response_item", **codex_text("user", "list it")),
+    codex_row("response_item", type="ghost_snapshot", ghost_commit={}),
+    codex_row("turn_context", cwd="/x"),
+    codex_row("response_item", type="reasoning", summary=[], encrypted_content="x"),
+    codex_row("response_item", **CALL),
+    codex_row("response_item", **OUTPUT),
+)
+
+
+def test_a_codex_session_is_what_its_model_saw(tmp_path: Path) -> None:
+    transcript = the_one(write_session(tmp_path, *CODEX_ROWS))
+    assert (transcript.name, transcript.format) == ("session", "openai-responses")
+    assert transcript.system == "be brief"
+    assert [m["type"] for m in transcript.messages] == [
+        *("message", "reasoning", "function_call", "function_call_output"),
+    ]
+    assert transcript.messages[-1] == OUTPUT
+
+
+def test_a_codex_session_goes_on_with_another_context_after_a_compaction(tmp_path: Path) -> None:
+    summary = codex_text("user", "what there was")
+    rows = (
+        *CODEX_ROWS,
+        codex_row("compacted", message="", replacement_history=[summary]),
+        codex_row("response_item", **codex_text("assistant", "on we go")),
+        codex_row("compacted", message="in short"),
+    )
+    first, second, third = load(write_session(tmp_path, *rows))
+    assert first.messages[-1] == OUTPUT
+    assert second.messages == [summary, codex_text("assistant", "on we go")]
+    assert third.messages == [codex_text("user", "in short")]
+    assert [t.name for t in (first, second, third)] == ["session", "session-part-2", "session-part-3"]
+    assert second.system == "be brief"
+
+
+def test_a_codex_session_that_was_archived_is_read_compressed(tmp_path: Path) -> None:
+    plain = write_session(tmp_path, *CODEX_ROWS)
+    archived = tmp_path / "archived" / "rollout-1.jsonl.zst"
+    archived.parent.mkdir()
+    archived.write_bytes(zstandard.compress(plain.read_bytes()))
+    assert list(find([archived.parent])) == [archived]
+    transcript = the_one(archived)
+    assert transcript.name == "rollout-1"
+    assert transcript.messages == the_one(plain).messages
+
+
+def test_an_archive_that_is_none_and_a_session_without_items_say_so(tmp_path: Path) -> None:
+    broken = tmp_path / "rollout-1.jsonl.zst"
+    broken.write_bytes(b"no zstd at all")
+    with pytest.raises(MessageError, match="not the zstd"):
+        list(load(broken))
+    with pytest.raises(MessageError, match="no item that a model saw"):
+        list(load(write_session(tmp_path, CODEX_ROWS[0])))

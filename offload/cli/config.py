@@ -1,0 +1,32 @@
+"""`offload config`: the settings in effect, and where each comes from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import typer
+
+from offload.cli.terminal import JsonOption, print_json, print_table
+from offload.config import load_config
+
+app = typer.Typer(help="The settings in effect.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `show` a command of its own."""
+
+
+@app.command(epilog="Example: OFFLOAD_STORE=./context offload config show")
+def show(*, as_json: JsonOption = False) -> None:
+    """Show each setting, its value and what gave it; what may be a secret is hidden.
+
+    From the weakest to the strongest: offload.toml (or .yaml, .json) in this folder, or the file that
+    OFFLOAD_CONFIG names, or the user's own; OFFLOAD_... variables; [tool.offload] in pyproject.toml; a
+    command's options.
+    """
+    rows = [asdict(value) for value in load_config().values()]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table([{**row, "value": repr(row["value"])} for row in rows], whole="path")

@@ -1,0 +1,278 @@
+"""Settings from a file, the environment, pyproject.toml and the call, and where each came from.
+
+Each source may give any part of the settings, and the later one wins, value by value:
+
+1. one file: the one that `OFFLOAD_CONFIG` names, else `offload.toml`, `.yaml`, `.yml` or `.json` in the
+   folder, else `config.toml` in the user's configuration folder for `offload`;
+2. the environment: `OFFLOAD_STORE`, `OFFLOAD_CODEC` and so on; a double underscore goes down one table, as in
+   `OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL`; `OFFLOAD_POLICY` may also name a preset or a file;
+3. the table `tool.offload` of the nearest `pyproject.toml`, from the folder upwards;
+4. keyword arguments.
+
+A source that names a store means it as a whole: storage options of weaker sources belong to another one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, InstanceOf
+
+from offload.conversation import OnError
+from offload.errors import ConfigError, PolicyError
+from offload.policy import OffloadPolicy
+from offload.policy._load import from_environment, from_file
+from offload.policy._model import Model
+from offload.store import OffloadStore
+from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
+
+_FILE_VARIABLE = "OFFLOAD_CONFIG"
+_NAMES = ("offload.toml", "offload.yaml", "offload.yml", "offload.json")
+_PYPROJECT = "pyproject.toml"
+_TABLE = ("tool", "offload")
+_HIDDEN = "(hidden)"
+# What of a storage option's name says that its value is no secret.
+_HARMLESS = frozenset(["anon", "durability", "endpoint_url", "region", "region_name", "sse", "use_ssl"])
+
+Json = dict[str, Any]
+
+
+def _path(value: object) -> object:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+class Settings(Model):
+    """What an `Offloader` is set up with, as a file or the environment can say it.
+
+    Attributes:
+        store: path or URL of the store, in a call also an open store; None is a folder under the user's data
+            directory.
+        session: name of the session; None draws a new one.
+        storage_options: passed to the backend: credentials, endpoint, durability.
+        policy: what is offloaded.
+        codec: how records are written.
+        tools: the tools that the model is offered, by name.
+        max_answer_chars: the most characters of a tool's answer.
+        on_error: what becomes of an item that cannot be stored.
+        agent: the settings of `offload.agent`, which reads them itself.
+    """
+
+    store: Annotated[str, BeforeValidator(_path)] | InstanceOf[OffloadStore] | None = None
+    session: str | None = None
+    storage_options: Json = Field(default_factory=dict)
+    policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
+    codec: str = "zstd"
+    tools: tuple[str, ...] = TOOL_NAMES
+    max_answer_chars: Annotated[int, Field(strict=True)] = MAX_ANSWER_CHARS
+    on_error: OnError = "keep"
+    agent: Json = Field(default_factory=dict)
+
+    def arguments(self) -> Json:
+        """Return what `Offloader` takes by these names."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "agent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One place that settings come from.
+
+    Attributes:
+        name: what it is called in messages: a path, "environment", "arguments".
+        data: what it says, as plain data.
+    """
+
+    name: str
+    data: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of the settings, for a person to read.
+
+    Attributes:
+        path: its name; that of a value in a table is joined by dots.
+        value: the value; what may be a secret is hidden.
+        origin: the name of the source that gave it.
+    """
+
+    path: str
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings, and the sources they were made of, the weakest first."""
+
+    settings: Settings
+    sources: tuple[Source, ...]
+
+    def values(self) -> list[Value]:
+        """Return every value in effect and its origin, secrets hidden, in the order of the fields."""
+        given: dict[str, Value] = {}
+        for source in self.sources:
+            for path, value in _leaves(source.data):
+                given = {p: v for p, v in given.items() if not _is_under(p, path)}
+                given[path] = Value(path, _shown(path, value), source.name)
+        said = {path.partition(".")[0] for path in given}
+        default = self.settings.model_dump(mode="json")
+        for name in Settings.model_fields:
+            if name not in said:
+                given[name] = Value(name, _plain(name, default[name]), "default")
+        order = list(Settings.model_fields)
+        return sorted(given.values(), key=lambda value: order.index(value.path.partition(".")[0]))
+
+
+def load_config(
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> Config:
+    """Return the settings that hold in `folder`.
+
+    Args:
+        folder: where files are looked for; without it the working folder.
+        environ: the variables; without it those of the process.
+        arguments: what the caller says, by field of `Settings`; None values say nothing.
+
+    Raises:
+        ConfigError: a source cannot be read, or says what cannot be meant; the message names it.
+    """
+    variables = os.environ if environ is None else environ
+    here = Path.cwd() if folder is None else Path(folder)
+    said = {name: value for name, value in (arguments or {}).items() if value is not None}
+    found = (_file(here, variables), _environment(variables), _project(here), Source("arguments", said))
+    sources = _in_effect([source for source in found if source is not None and source.data])
+    merged: Json = {}
+    for source in sources:
+        _validated(source.data, f"{source.name}: ")
+        merged = _merged(merged, source.data)
+    together = " and ".join(source.name for source in sources)
+    return Config(_validated(merged, f"{together}: "), sources)
+
+
+def _in_effect(sources: list[Source]) -> tuple[Source, ...]:
+    """Return `sources` without the storage options of stores that a later one replaces by its own."""
+    last = max((i for i, source in enumerate(sources) if "store" in source.data), default=0)
+    weaker = (
+        Source(source.name, {name: v for name, v in source.data.items() if name != "storage_options"})
+        for source in sources[:last]
+    )
+    return (*weaker, *sources[last:])
+
+
+def _file(folder: Path, environ: Mapping[str, str]) -> Source | None:
+    named = environ.get(_FILE_VARIABLE)
+    if named:
+        return _read(Path(named).expanduser())
+    for path in (*(folder / name for name in _NAMES), _users_file()):
+        if path.is_file():
+            return _read(path)
+    return None
+
+
+def _users_file() -> Path:
+    from platformdirs import user_config_path  # noqa: PLC0415 # only who asks for settings needs it
+
+    return user_config_path("offload", appauthor=False) / "config.toml"
+
+
+def _read(path: Path) -> Source:
+    return Source(str(path), _with_policy(from_file(path, _TABLE), path.parent))
+
+
+def _project(folder: Path) -> Source | None:
+    for parent in (folder, *folder.parents):
+        path = parent / _PYPROJECT
+        if path.is_file():
+            data = from_file(path, ()).get("tool", {}).get("offload", {})
+            if not isinstance(data, dict):
+                raise ConfigError(f"{path}: tool.offload is a table, not {data!r:.60}")
+            return Source(str(path), _with_policy(data, parent))
+    return None
+
+
+def _environment(environ: Mapping[str, str]) -> Source:
+    data: Json = {}
+    for name in Settings.model_fields:
+        variable = f"OFFLOAD_{name.upper()}"
+        if name in ("policy", "agent"):
+            value = from_environment(environ, variable, (*_TABLE, name))
+            data |= {name: value} if value else {}
+        else:
+            data |= _variables(environ, name, variable)
+    return Source("environment", data)
+
+
+def _variables(environ: Mapping[str, str], name: str, variable: str) -> Json:
+    """Return the field `name` as its variable, or those of its values, give it."""
+    fields = from_environment({k: v for k, v in environ.items() if k.startswith(f"{variable}__")}, variable)
+    if fields:
+        return {name: fields}
+    text = environ.get(variable)
+    if not text:
+        return {}
+    # Names may look like numbers; only what is no text is read as JSON.
+    is_text = Settings.model_fields[name].annotation in (str, str | None, OnError)
+    return {name: text} if is_text else from_environment({f"_X__{name}": text}, "_X")
+
+
+def _with_policy(data: Json, folder: Path) -> Json:
+    """Return `data` with the policy that it names, by preset or file, as a table."""
+    named = data.get("policy")
+    if not isinstance(named, str):
+        return data
+    is_file = bool(Path(named).suffix)
+    path = folder / Path(named).expanduser()
+    return {**data, "policy": from_file(path) if is_file else {"preset": named}}
+
+
+def _validated(data: Json, origin: str) -> Settings:
+    try:
+        return Settings.model_validate(data)
+    except PolicyError as error:
+        raise ConfigError(f"{origin}{error}") from None
+
+
+def _merged(weak: Json, strong: Json) -> Json:
+    both = {
+        name: _merged(weak[name], value)
+        for name, value in strong.items()
+        if isinstance(value, dict) and isinstance(weak.get(name), dict)
+    }
+    return {**weak, **strong, **both}
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_under(path: str, other: str) -> bool:
+    """Tell whether a value at `other` replaces the one at `path`."""
+    return path == other or path.startswith(f"{other}.")
+
+
+def _plain(name: str, value: Any) -> Any:
+    return "balanced" if name == "policy" else value  # the whole table of a preset tells less than its name
+
+
+def _shown(path: str, value: Any) -> Any:
+    name = path.rpartition(".")[2]
+    if path.startswith("storage_options") and name not in _HARMLESS and not isinstance(value, bool):
+        return _HIDDEN
+    return _without_password(value) if isinstance(value, str) else value
+
+
+def _without_password(text: str) -> str:
+    scheme, mark, rest = text.partition("://")
+    host, at, path = rest.rpartition("@")
+    return f"{scheme}{mark}{_HIDDEN}{at}{path}" if mark and at and host else text

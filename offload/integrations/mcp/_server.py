@@ -1,0 +1,166 @@
+"""The server of stored context: one session, to be read, over stdio or streamable HTTP."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+
+from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
+from offload.hooks import in_thread
+from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
+
+# Of the protocol's revisions the first whose clients know a link to a resource.
+FIRST_WITH_LINKS = "2025-06-18"
+
+_REFUSAL = b"send the token of this server as Authorization: Bearer TOKEN"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
+
+
+def context_server(offloader: Offloader) -> Any:
+    """Return a server (`mcp.server.lowlevel.Server`) that offers one session to be read.
+
+    It has the four tools, and each record as a resource `ctx://ID`. Nothing is written through it.
+
+    Args:
+        offloader: holds the session; its `tools` and `max_answer_chars` hold here too.
+    """
+    answers = ContextAnswers(offloader)
+
+    async def list_tools(_context: Any, _params: Any) -> Any:
+        return types.ListToolsResult.model_validate({"tools": answers.tools()})
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        has_links = context.protocol_version >= FIRST_WITH_LINKS
+        result = await in_thread(answers.call, params.name, params.arguments, has_links=has_links)
+        return types.CallToolResult.model_validate(result)
+
+    async def list_resources(_context: Any, params: Any) -> Any:
+        page = await _answered(answers.list_resources, params and params.cursor)
+        return types.ListResourcesResult.model_validate(page)
+
+    async def list_templates(_context: Any, _params: Any) -> Any:
+        return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": [TEMPLATE]})
+
+    async def read_resource(_context: Any, params: Any) -> Any:
+        found = await _answered(answers.read_resource, str(params.uri))
+        return types.ReadResourceResult.model_validate(found)
+
+    return Server(
+        "offload",
+        version=__version__,
+        instructions=answers.instructions,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read_resource,
+    )
+
+
+def error_code(error: Exception) -> int:
+    """Return the JSON-RPC code of a failed request: whether to change it, or to try it later."""
+    is_asked_wrongly = isinstance(error, ConfigError | NotFoundError)
+    return int(types.INVALID_PARAMS if is_asked_wrongly else types.INTERNAL_ERROR)
+
+
+async def serve_stdio(offloader: Offloader) -> None:
+    """Serve one session over stdin and stdout until stdin ends."""
+    server = context_server(offloader)
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def serve_http(offloader: Offloader, host: str, port: int, token: str | None = None) -> None:
+    """Serve one session over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
+
+    Args:
+        offloader: holds the session.
+        host: the address to listen at.
+        port: its port; 0 takes a free one. The address is told on stderr.
+        token: what clients send as `Authorization: Bearer TOKEN`; None asks for nothing.
+
+    Raises:
+        ConfigError: an address that cannot be listened at; one beyond this machine without a token.
+    """
+    _check_exposure(host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen at {host}, port {port}: {error}") from error
+    port = listening.getsockname()[1]
+    sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
+    config = uvicorn.Config(http_app(offloader, host, port, token), log_config=None)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def http_app(offloader: Offloader, host: str, port: int, token: str | None = None) -> Any:
+    """Return the ASGI app that `serve_http` runs.
+
+    A request is answered only if its `Host`, and its `Origin` if it has one, name this server: a page in a
+    browser that resolves its own name to this address gets nothing.
+
+    Args:
+        offloader: holds the session.
+        host: the address it listens at; for one of this machine all three of its names are taken.
+        port: its port.
+        token: what clients send as `Authorization: Bearer TOKEN`; None asks for nothing.
+
+    Raises:
+        ConfigError: an address beyond this machine without a token.
+    """
+    _check_exposure(host, token)
+    names = [f"{_name(h)}:{port}" for h in (_LOOPBACK if host in _LOOPBACK else (host,))]
+    security = TransportSecuritySettings(
+        allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
+    )
+    app = context_server(offloader).streamable_http_app(transport_security=security)
+    return app if token is None else _guarded(app, token)
+
+
+def _check_exposure(host: str, token: str | None) -> None:
+    if host in _EVERY_ADDRESS:
+        raise ConfigError("name the one address that clients use: requests that name another are refused")
+    if host not in _LOOPBACK and not token:
+        raise ConfigError(f"{host} can be reached from other machines: set a token that clients send")
+    if token == "":
+        raise ConfigError("the token is empty; leave it out to ask for none")
+
+
+def _name(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _guarded(app: Any, token: str) -> Any:
+    """Return `app` behind a check of the bearer token."""
+    wanted = f"Bearer {token}".encode()
+
+    async def guard(scope: Any, receive: Any, send: Any) -> None:
+        given = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "lifespan" or hmac.compare_digest(given, wanted):
+            await app(scope, receive, send)
+            return
+        headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": _REFUSAL})
+
+    return guard
+
+
+async def _answered(answer: Callable[..., Json], *args: Any) -> Json:
+    """Return an answer, or raise the protocol's error."""
+    try:
+        return await in_thread(answer, *args)
+    except OffloadError as error:
+        raise MCPError(error_code(error), str(error)) from error

@@ -1,0 +1,347 @@
+"""The server of stored context, asked by the SDK's own client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
+
+import httpx2
+from mcp import Client, MCPError, types
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from offload import ConfigError, Offloader
+from offload.cli.mcp import TOKEN_VARIABLE
+from offload.integrations.mcp import context_server, http_app, serve_http
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+BIG = "\n".join(f"line {n} of the log" for n in range(10_000))
+MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    },
+}
+
+
+def stored(store: Any, session: str = "s", text: str = BIG) -> str:
+    """Store a text and return its ref."""
+    offloader = Offloader(store, session=session)
+    offloader.offload_text(text, tool_name="Bash")
+    [info] = offloader.records()
+    return info.ref
+
+
+def asked(offloader: Offloader, talk: Any, **client: Any) -> Any:
+    async def run() -> Any:
+        async with Client(context_server(offloader), **client) as connected:
+            return await talk(connected)
+
+    return asyncio.run(run())
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+@MODES
+def test_the_four_tools_are_listed_as_harmless(mode: str) -> None:
+    async def talk(client: Client) -> Any:
+        assert "context_read" in str(client.instructions)
+        return (await client.list_tools()).tools
+
+    tools = asked(Offloader(MemoryStore(), session="s"), talk, mode=mode)
+    assert [tool.name for tool in tools] == ["context_list", "context_read", "context_tail", "context_grep"]
+    for tool in tools:
+        hints = tool.annotations
+        assert (hints.read_only_hint, hints.idempotent_hint) == (True, True)
+        assert (hints.destructive_hint, hints.open_world_hint) == (False, False)
+
+
+@MODES
+def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
+    store = MemoryStore()
+    ref = stored(store)
+
+    async def talk(client: Client) -> None:
+        assert ref in text_of(await client.call_tool("context_list"))
+        page = await client.call_tool("context_read", {"id": ref, "start_line": 5000, "end_line": 5001})
+        assert "\nline 4999 of the log\nline 5000 of the log\n" in text_of(page)
+        assert [b.uri for b in page.content if b.type == "resource_link"] == [f"ctx://{ref}"]
+        found = await client.call_tool("context_grep", {"pattern": "line 7777 of"})
+        assert "line 7777 of the log" in text_of(found)
+        assert not found.is_error
+        [whole] = (await client.read_resource(f"ctx://{ref}")).contents
+        assert whole.text == BIG
+
+    asked(Offloader(store, session="s"), talk, mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("context_read", {"id": "aaaaaaaaaa"}, "context_list shows what there is"),
+        ("context_read", {"id": "../../etc/passwd"}, "context_list shows what there is"),
+        ("context_read", {}, "context_read needs id"),
+        ("context_grep", {"pattern": "(", "mode": "regex"}, "missing )"),
+        ("context_wipe", {}, "there are context_list"),
+    ],
+)
+def test_a_wrong_call_is_an_error_of_the_tool_that_says_what_is_right(
+    name: str, arguments: dict[str, Any], said: str
+) -> None:
+    result = asked(
+        Offloader(MemoryStore(), session="s"), lambda client: client.session.call_tool(name, arguments)
+    )
+    assert result.is_error
+    assert said in text_of(result)
+
+
+@pytest.mark.parametrize(
+    "uri", ["ctx://aaaaaaaaaa", "ctx://a%2F..%2Fbcdefghij", "ctx://../x", "ctx:///etc/passwd", "file:///x"]
+)
+def test_a_resource_of_another_name_is_refused(uri: str) -> None:
+    async def talk(client: Client) -> int:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+        return int(caught.value.code)
+
+    assert asked(Offloader(MemoryStore(), session="s"), talk) == types.INVALID_PARAMS
+
+
+def test_a_record_of_another_session_is_not_there() -> None:
+    store = MemoryStore()
+    ref = stored(store, "other")
+
+    async def talk(client: Client) -> None:
+        assert (await client.call_tool("context_read", {"id": ref})).is_error
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(MCPError, match="no record"):
+            await client.read_resource(f"ctx://{ref}")
+
+    asked(Offloader(store, session="s"), talk)
+
+
+def test_resources_are_listed_newest_first_in_pages() -> None:
+    store = MemoryStore()
+    offloader = Offloader(store, session="s")
+    for n in range(120):
+        offloader.offload_text(f"{n} {BIG}")
+    refs = [info.ref for info in offloader.records()]
+
+    async def talk(client: Client) -> list[str]:
+        first = await client.list_resources()
+        second = await client.list_resources(cursor=first.next_cursor)
+        assert second.next_cursor is None
+        with pytest.raises(MCPError, match="list again from the beginning"):
+            await client.list_resources(cursor="nothing")
+        return [r.name for r in [*first.resources, *second.resources]]
+
+    assert asked(offloader, talk) == refs[::-1]
+
+
+def test_a_resource_that_is_too_large_says_how_to_read_it() -> None:
+    store = MemoryStore()
+    ref = stored(store, text="many words\n" * 900_000)
+
+    async def talk(client: Client) -> str:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(f"ctx://{ref}")
+        return str(caught.value)
+
+    assert f'context_read(id="{ref}", offset=0)' in asked(Offloader(store, session="s"), talk)
+
+
+def test_text_that_only_begins_as_a_data_url_comes_back_as_text() -> None:
+    store = MemoryStore()
+    text = "data:image/png;base64,!!! " + BIG
+    ref = stored(store, text=text)
+
+    async def talk(client: Client) -> Any:
+        return (await client.read_resource(f"ctx://{ref}")).contents[0]
+
+    assert asked(Offloader(store, session="s"), talk).text == text
+
+
+def test_a_store_that_does_not_answer_is_an_error_of_the_call() -> None:
+    inner = MemoryStore()
+    ref = stored(inner)
+    store = FaultyStore(inner, is_lasting=True)
+
+    async def talk(client: Client) -> None:
+        assert (await client.call_tool("context_read", {"id": ref})).is_error
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(f"ctx://{ref}")
+        assert caught.value.code == types.INTERNAL_ERROR
+
+    asked(Offloader(store, session="s"), talk)
+
+
+# As a program
+
+
+def test_over_stdio_a_new_process_serves_what_another_one_stored(tmp_path: Path) -> None:
+    ref = stored(str(tmp_path))
+    command = ["-m", "offload", "mcp", str(tmp_path), "--session", "s"]
+
+    async def talk() -> str:
+        async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+            return text_of(await client.call_tool("context_tail", {"id": ref, "lines": 1}))
+
+    assert "\nline 9999 of the log\n" in asyncio.run(talk())
+
+
+def test_on_stdout_is_nothing_but_the_protocol(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s"]
+    done = subprocess.run(
+        command, input=json.dumps(INITIALIZE) + "\nno json\n", capture_output=True, text=True, check=True
+    )
+    [answer] = done.stdout.splitlines()
+    assert json.loads(answer)["id"] == 1
+
+
+@contextmanager
+def http_server(store: Path, **environment: str) -> Iterator[str]:
+    """Give the URL of the server as a program."""
+    command = [sys.executable, "-m", "offload", "mcp", str(store), "--session", "s", "--http", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().split()[-1]
+        finally:
+            process.terminate()
+
+
+def status_of(url: str, **headers: str) -> int:
+    request = urllib.request.Request(  # noqa: S310 # of the loopback
+        url,
+        json.dumps(INITIALIZE).encode(),
+        {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **headers,
+        },
+    )
+    try:
+        with urllib.request.urlopen(request) as response:  # noqa: S310 # the same
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_over_http_a_record_is_read_and_searched(tmp_path: Path) -> None:
+    ref = stored(str(tmp_path))
+
+    async def talk(url: str, mode: str) -> None:
+        async with Client(url, mode=mode) as client:
+            page = await client.call_tool("context_read", {"id": ref, "offset": 50_000, "limit": 300})
+            assert BIG[50_000:50_300] in text_of(page)
+            found = await client.call_tool("context_grep", {"id": ref, "pattern": "line 42 "})
+            assert "line 42 of the log" in text_of(found)
+
+    with http_server(tmp_path) as url:
+        asyncio.run(talk(url, "legacy"))
+        asyncio.run(talk(url, "auto"))
+
+
+def test_over_http_another_host_or_origin_gets_nothing(tmp_path: Path) -> None:
+    with http_server(tmp_path) as url:
+        assert status_of(url) == 200
+        assert status_of(url, Host="evil.example") == 421
+        assert status_of(url, Origin="http://evil.example") == 403
+        assert status_of(url, Origin=url.removesuffix("/mcp")) == 200
+
+
+def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
+    ref = stored(str(tmp_path))
+
+    async def talk(url: str) -> str:
+        headers = {"Authorization": "Bearer s3cret"}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
+            return text_of(await client.call_tool("context_list"))
+
+    with http_server(tmp_path, **{TOKEN_VARIABLE: "s3cret"}) as url:
+        assert status_of(url) == 401
+        assert status_of(url, Authorization="Bearer wrong") == 401
+        assert ref in asyncio.run(talk(url))
+
+
+@pytest.mark.parametrize(
+    ("host", "token", "said"),
+    [
+        ("192.0.2.1", None, "set a token"),
+        ("0.0.0.0", "t", "name the one address"),  # noqa: S104 # what is refused
+        ("::", "t", "name the one address"),
+        ("127.0.0.1", "", "the token is empty"),
+        ("192.0.2.1", "t", "cannot listen at"),
+    ],
+)
+def test_an_address_that_others_reach_is_not_served_carelessly(
+    host: str, token: str | None, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        serve_http(Offloader(MemoryStore(), session="s"), host, 0, token)
+
+
+def test_the_app_itself_is_not_made_for_others_without_a_token() -> None:
+    with pytest.raises(ConfigError, match="set a token"):
+        http_app(Offloader(MemoryStore(), session="s"), "192.0.2.1", 80)
+
+
+@pytest.mark.parametrize("address", ["8765", "localhost:", "localhost:http"])
+def test_an_address_is_a_host_and_a_port(tmp_path: Path, address: str) -> None:
+    command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s", "--http", address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--http is HOST:PORT" in done.stderr
+
+
+def test_a_command_that_cannot_be_started_is_said_in_one_line(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "offload",
+        "mcp-proxy",
+        "--store",
+        str(tmp_path),
+        "--",
+        "/no/such/server",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "cannot start '/no/such/server'" in done.stderr
+
+
+def test_without_the_sdk_the_extra_is_named() -> None:
+    program = "import sys; sys.modules['mcp'] = None; from offload.integrations import mcp"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "MissingExtraError" in done.stderr.splitlines()[-1]
+    assert "pip install 'offload[mcp]'" in done.stderr
+
+
+def test_the_command_line_is_no_slower_for_it() -> None:
+    program = "import sys, offload.cli.app; sys.exit('mcp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,476 @@
+"""The proxy of the Model Context Protocol, with the SDK's own client before it and its own server behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
+
+import anyio
+from frameworks.mcp_wrapped import ROWS, big_text, picture, wrapped_server
+from mcp import Client, MCPError, types
+from mcp.client.stdio import StdioServerParameters
+from mcp.server.lowlevel import Server
+from mcp.shared.memory import create_client_server_memory_streams
+
+from offload import Offloader
+from offload.integrations.mcp import Proxy, ResultOffloader
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+WRAPPED = Path(__file__).with_name("mcp_wrapped.py")
+CONTEXT_TOOLS = ["context_list", "context_read", "context_tail", "context_grep"]
+MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@asynccontextmanager
+async def proxied(results: ResultOffloader, server: Any = None) -> AsyncIterator[Any]:
+    """Give the streams of a client whose messages pass the proxy on their way to a server."""
+    server = wrapped_server() if server is None else server
+    async with (
+        create_client_server_memory_streams() as (client, outer),
+        create_client_server_memory_streams() as (inner, served),
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(server.run, *served, server.create_initialization_options())
+        tasks.start_soon(Proxy(results).run, outer, inner)
+        yield client
+        tasks.cancel_scope.cancel()
+
+
+def opened(store: Any = None, session: str = "s", **options: Any) -> ResultOffloader:
+    return ResultOffloader(MemoryStore() if store is None else store, session, **options)
+
+
+def records_of(store: Any, session: str = "s") -> dict[str, str]:
+    """Return what the store holds by ref, read by nothing of the integration."""
+    offloader = Offloader(store, session=session)
+    return {i.ref: b"".join(offloader.content(i.ref)).decode() for i in offloader.records()}
+
+
+def through_proxy(talk: Any, results: ResultOffloader | None = None, **client: Any) -> Any:
+    """Run `talk` with a client of the proxy and return what it returns."""
+    server = client.pop("server", None)
+
+    async def run() -> Any:
+        transport = proxied(opened() if results is None else results, server)
+        async with Client(transport, **client) as connected:
+            return await talk(connected)
+
+    return asyncio.run(run())
+
+
+async def listed(client: Client) -> dict[str, Any]:
+    tools, cursor = {}, None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools.update({tool.name: tool for tool in page.tools})
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+
+
+def called(name: str, results: ResultOffloader, *, lists: bool = True, **client: Any) -> Any:
+    async def talk(client: Client) -> Any:
+        if lists:
+            await listed(client)
+        return await client.call_tool(name)
+
+    return through_proxy(talk, results, **client)
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def ref_in(text: str) -> str:
+    match = re.match(r"\[Offloaded: .* id ([a-z]{10})\]\n", text)
+    assert match is not None, text[:200]
+    return match[1]
+
+
+# Large results
+
+
+@MODES
+def test_a_large_result_leaves_and_is_read_back_by_range_pattern_and_whole(mode: str) -> None:
+    store = MemoryStore()
+
+    async def talk(client: Client) -> None:
+        shown = text_of(await client.call_tool("big"))
+        assert len(shown) < 2000
+        ref = ref_in(shown)
+        assert records_of(store) == {ref: big_text()}
+        page = text_of(await client.call_tool("context_read", {"id": ref, "offset": 100_000, "limit": 500}))
+        assert page.split("\n", 1)[1].rsplit("\n", 1)[0] == big_text()[100_000:100_500]
+        found = text_of(await client.call_tool("context_grep", {"pattern": "the needle"}))
+        assert "02000 the needle of 0" in found
+        [whole] = (await client.read_resource(f"ctx://{ref}")).contents
+        assert whole.text == big_text()
+
+    through_proxy(talk, opened(store), mode=mode)
+
+
+def test_small_results_pass_as_they_came() -> None:
+    store = MemoryStore()
+    assert text_of(called("small", opened(store))) == "little"
+    assert records_of(store) == {}
+
+
+def test_an_error_of_a_tool_stays_in_view_whatever_its_size() -> None:
+    result = called("failing", opened())
+    assert result.is_error
+    assert text_of(result) == big_text()
+
+
+def test_a_tool_that_is_excluded_keeps_its_results() -> None:
+    assert text_of(called("big", opened(exclude=["b*"]))) == big_text()
+
+
+def test_the_threshold_is_the_callers() -> None:
+    assert text_of(called("big", opened(min_tokens=10**6))) == big_text()
+
+
+def test_a_placeholder_has_a_link_for_the_user_where_the_client_knows_links() -> None:
+    result = called("big", opened())
+    ref = ref_in(text_of(result))
+    [link] = [block for block in result.content if block.type == "resource_link"]
+    assert link.uri == f"ctx://{ref}"
+    assert link.annotations.audience == ["user"]
+
+
+def test_many_texts_that_are_large_together_leave_as_one() -> None:
+    store = MemoryStore()
+    result = called("many", opened(store))
+    assert [block.type for block in result.content] == ["text", "resource_link"]
+    [stored] = records_of(store).values()
+    assert stored.split("\n") == [f"part {n} " + "a b c " * 40 for n in range(100)]
+
+
+def test_an_embedded_text_leaves_for_a_link_that_keeps_its_address() -> None:
+    store = MemoryStore()
+    result = called("embedded", opened(store))
+    first, placeholder, link = result.content
+    assert first.text == "two files"
+    assert records_of(store) == {ref_in(placeholder.text): big_text()}
+    assert (link.title, link.mime_type) == ("file:///big.txt", "text/x-log")
+
+
+@pytest.mark.parametrize(("tool", "has_images"), [("binary", False), ("image", True)])
+def test_binary_content_leaves_and_comes_back_as_a_blob(tool: str, has_images: bool) -> None:
+    async def talk(client: Client) -> None:
+        result = await client.call_tool(tool)
+        assert len(text_of(result)) < 300
+        [link] = [block for block in result.content if block.type == "resource_link"]
+        [whole] = (await client.read_resource(link.uri)).contents
+        assert (whole.blob, whole.mime_type) == (picture(), "image/png")
+
+    through_proxy(talk, opened(has_images=has_images))
+
+
+def test_an_image_stays_where_a_model_can_see_it() -> None:
+    [block] = called("image", opened()).content
+    assert block.data == picture()
+
+
+def test_the_models_id_of_the_call_is_kept_for_restore() -> None:
+    store = MemoryStore()
+
+    async def talk(client: Client) -> str:
+        return text_of(await client.call_tool("big", meta={"claudecode/toolUseId": "toolu_7"}))
+
+    shown = through_proxy(talk, opened(store))
+    block = {"type": "tool_result", "tool_use_id": "toolu_7", "content": shown}
+    restored = Offloader(store, session="s").restore([{"role": "user", "content": [block]}])
+    assert restored[0]["content"][0]["content"] == big_text()
+
+
+# Structured content
+
+
+def test_large_strings_leave_structured_content_that_still_conforms() -> None:
+    store = MemoryStore()
+    result = called("report", opened(store))
+    assert result.structured_content == {"result": text_of(result)}
+    assert records_of(store) == {ref_in(text_of(result)): big_text()}
+
+
+def test_structured_content_stays_whole_where_a_placeholder_would_break_its_schema() -> None:
+    assert called("picky", opened()).structured_content == {"code": "x" * 50_000}
+
+
+def test_without_a_schema_structured_content_leaves_whole() -> None:
+    store = MemoryStore()
+    result = called("quiet", opened(store))
+    assert result.structured_content is None
+    assert json.loads(records_of(store)[ref_in(text_of(result))]) == {"rows": ROWS}
+
+
+def test_what_a_text_says_as_well_is_stored_once() -> None:
+    store = MemoryStore()
+    result = called("rows", opened(store))
+    assert result.structured_content is None
+    assert [block.type for block in result.content] == ["text", "resource_link"]
+    assert list(records_of(store)) == [ref_in(text_of(result))]
+
+
+def test_structured_content_of_a_tool_that_was_not_listed_stays() -> None:
+    """It may have a schema, and the client may have it from an earlier listing."""
+
+    async def talk(client: Client) -> Any:
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name="rows"))
+        return await client.session.send_request(request, types.CallToolResult)
+
+    result = through_proxy(talk)
+    assert result.structured_content == {"rows": ROWS}
+    ref_in(text_of(result))
+
+
+def test_hidden_schemas_are_not_listed_and_hold_nothing_back() -> None:
+    async def talk(client: Client) -> Any:
+        tools = await listed(client)
+        assert all(tool.output_schema is None for tool in tools.values())
+        return await client.call_tool("picky")
+
+    result = through_proxy(talk, opened(hides_schemas=True))
+    assert result.structured_content is None
+    assert result.content[0].text == "see code"
+    ref_in(result.content[1].text)
+
+
+# What passes
+
+
+@MODES
+def test_tools_of_both_are_listed_and_a_name_that_both_have_reaches_both(mode: str) -> None:
+    async def talk(client: Client) -> None:
+        tools = await listed(client)
+        assert list(tools)[-4:] == CONTEXT_TOOLS
+        assert {"big", "inner_context_read", "inner_inner_context_read"} < tools.keys()
+        assert text_of(await client.call_tool("inner_context_read")) == "the wrapped server's own"
+        assert text_of(await client.call_tool("inner_inner_context_read")) == "the other one"
+        ours = await client.call_tool("context_read", {"id": "aaaaaaaaaa"})
+        assert ours.is_error
+        assert "context_list shows what there is" in text_of(ours)
+
+    through_proxy(talk, mode=mode)
+
+
+@MODES
+def test_the_greeting_has_the_instructions_of_both(mode: str) -> None:
+    async def talk(client: Client) -> str:
+        return str(client.instructions)
+
+    told = through_proxy(talk, mode=mode)
+    assert told.startswith("Instructions of the wrapped server.\n\n")
+    assert "context_grep" in told
+
+
+@MODES
+def test_resources_of_both_are_listed_page_by_page_and_read(mode: str) -> None:
+    store = MemoryStore()
+    filled = Offloader(store, session="s")
+    texts = [f"{n} " + "many words " * 2000 for n in range(150)]
+    for text in texts:
+        filled.offload_text(text)
+
+    async def talk(client: Client) -> None:
+        first = await client.list_resources()
+        rest = await client.list_resources(cursor=first.next_cursor)
+        assert first.resources[0].uri == "file:///notes"
+        uris = [r.uri for r in [*first.resources[1:], *rest.resources]]
+        assert rest.next_cursor is None
+        assert sorted(uris) == sorted(f"ctx://{ref}" for ref in records_of(store))
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [t.uri_template for t in templates] == ["ctx://{id}"]
+        [notes] = (await client.read_resource("file:///notes")).contents
+        assert notes.text == "notes of the wrapped server"
+
+    through_proxy(talk, opened(store), mode=mode)
+
+
+@pytest.mark.parametrize("uri", ["ctx://aaaaaaaaaa", "ctx://../../etc", "ctx://a%2F..%2Fbcdefghij", "ctx://"])
+def test_a_resource_that_is_not_of_this_session_is_an_error(uri: str) -> None:
+    async def talk(client: Client) -> None:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+        assert caught.value.code == types.INVALID_PARAMS
+
+    through_proxy(talk)
+
+
+def test_a_server_without_tools_and_resources_gets_ours() -> None:
+    async def talk(client: Client) -> None:
+        assert client.server_capabilities.tools is not None
+        assert [tool.name for tool in (await client.list_tools()).tools] == CONTEXT_TOOLS
+        assert (await client.list_resources()).resources == []
+
+    through_proxy(talk, mode="legacy", server=Server("bare"))
+
+
+def test_prompts_and_progress_pass() -> None:
+    heard = []
+
+    async def hear(*report: Any) -> None:
+        heard.append(report)
+
+    async def talk(client: Client) -> None:
+        assert [p.name for p in (await client.list_prompts()).prompts] == ["greet"]
+        assert text_of(await client.call_tool("busy", progress_callback=hear)) == "done"
+
+    through_proxy(talk)
+    assert heard == [(1, 2, "half")]
+
+
+def test_a_question_of_the_server_reaches_the_client_and_its_answer_the_server() -> None:
+    async def decline(_context: Any, params: Any) -> Any:
+        assert params.message == "which?"
+        return types.ElicitResult(action="decline")
+
+    async def talk(client: Client) -> str:
+        return text_of(await client.call_tool("ask"))
+
+    assert through_proxy(talk, mode="legacy", elicitation_callback=decline) == "decline"
+
+
+def test_a_call_that_the_client_gives_up_is_given_up_by_the_server() -> None:
+    async def talk(client: Client) -> str:
+        started = anyio.Event()
+
+        async def note(*_report: Any) -> None:
+            started.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: client.call_tool("wait", progress_callback=note))
+            await started.wait()
+            tasks.cancel_scope.cancel()
+        return text_of(await client.call_tool("was_cancelled"))
+
+    assert through_proxy(talk) == "['wait']"
+
+
+def test_two_sessions_of_one_store_do_not_see_each_others_results() -> None:
+    store = MemoryStore()
+    first = ref_in(text_of(called("big", opened(store, "a"), lists=False)))
+
+    async def talk(client: Client) -> None:
+        second = ref_in(text_of(await client.call_tool("big")))
+        assert second != first
+        assert (await client.call_tool("context_read", {"id": first})).is_error
+        with pytest.raises(MCPError, match="no record"):
+            await client.read_resource(f"ctx://{first}")
+
+    through_proxy(talk, opened(store, "b"))
+    assert records_of(store, "a") == {first: big_text()}
+
+
+# What fails
+
+
+def test_a_store_that_fails_in_the_middle_leaves_results_whole_and_is_used_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FaultyStore(MemoryStore(), nth=3, verb="put", is_lasting=True)
+
+    async def talk(client: Client) -> None:
+        ref_in(text_of(await client.call_tool("big", {"seed": 1})))
+        ref_in(text_of(await client.call_tool("big", {"seed": 2})))
+        assert text_of(await client.call_tool("big", {"seed": 3})) == big_text(3)
+        assert text_of(await client.call_tool("small")) == "little"
+        store.heal()
+        ref_in(text_of(await client.call_tool("big", {"seed": 4})))
+
+    with caplog.at_level(logging.WARNING, "offload"):
+        through_proxy(talk, opened(store))
+    assert sorted(records_of(store).values()) == sorted(big_text(seed) for seed in (1, 2, 4))
+    assert "needle" not in caplog.text
+
+
+def test_resources_of_the_server_are_listed_while_the_store_fails() -> None:
+    store = FaultyStore(MemoryStore(), verb="keys", is_lasting=True)
+
+    async def talk(client: Client) -> list[str]:
+        return [r.uri for r in (await client.list_resources()).resources]
+
+    assert through_proxy(talk, opened(store)) == ["file:///notes"]
+
+
+# As a program
+
+
+def program(store: Path, session: str = "s", *more: str) -> StdioServerParameters:
+    options = ["--store", str(store), "--session", session, *more]
+    command = ["-m", "offload", "mcp-proxy", *options, "--", sys.executable, str(WRAPPED)]
+    return StdioServerParameters(command=sys.executable, args=command)
+
+
+def test_a_new_process_goes_on_with_the_session(tmp_path: Path) -> None:
+    async def first() -> str:
+        async with Client(program(tmp_path / "store")) as client:
+            return text_of(await client.call_tool("big"))
+
+    async def second(shown: str) -> None:
+        async with Client(program(tmp_path / "store"), mode="legacy") as client:
+            assert text_of(await client.call_tool("big")) == shown
+            [whole] = (await client.read_resource(f"ctx://{ref_in(shown)}")).contents
+            assert whole.text == big_text()
+
+    shown = asyncio.run(first())
+    asyncio.run(second(shown))
+    assert records_of(str(tmp_path / "store")) == {ref_in(shown): big_text()}
+
+
+def test_when_the_wrapped_server_dies_calls_fail_with_what_to_do_and_stored_results_stay(
+    tmp_path: Path,
+) -> None:
+    async def talk() -> None:
+        async with Client(program(tmp_path / "store")) as client:
+            ref = ref_in(text_of(await client.call_tool("big")))
+            for _ in range(2):  # the call that it died in, and one after
+                failed = await client.call_tool("die")
+                assert failed.is_error
+                assert "the wrapped server has ended" in text_of(failed)
+            with pytest.raises(MCPError, match="the wrapped server has ended"):
+                await client.list_prompts()
+            assert list(await listed(client)) == CONTEXT_TOOLS
+            found = await client.call_tool("context_grep", {"id": ref, "pattern": "the needle"})
+            assert "02000 the needle of 0" in text_of(found)
+
+    asyncio.run(talk())
+
+
+def test_a_store_that_cannot_be_written_to_leaves_results_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+
+    async def talk() -> str:
+        async with Client(program(tmp_path / "file" / "store")) as client:
+            return text_of(await client.call_tool("big"))
+
+    assert asyncio.run(talk()) == big_text()
+
+
+def test_the_default_session_is_the_same_in_the_same_folder(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    command = ["-m", "offload", "mcp-proxy", "--store", str(store), "--", sys.executable, str(WRAPPED)]
+
+    async def talk(folder: Path) -> str:
+        params = StdioServerParameters(command=sys.executable, args=command, cwd=folder)
+        async with Client(params) as client:
+            return text_of(await client.call_tool("big"))
+
+    for name in ("One folder!", "other"):
+        (tmp_path / name).mkdir()
+    here, again = asyncio.run(talk(tmp_path / "One folder!")), asyncio.run(talk(tmp_path / "One folder!"))
+    elsewhere = asyncio.run(talk(tmp_path / "other"))
+    assert here == again
+    assert ref_in(elsewhere) != ref_in(here)

@@ -1,0 +1,180 @@
+"""Settings: where they come from, which wins, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import ConfigError, Offloader, OffloadPolicy, open_store
+from offload.config import Config, load_config
+
+SECRET = "hunter2-canary"  # noqa: S105 # looked for, and not to be found
+
+
+@pytest.fixture(autouse=True)
+def nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No file of whoever runs the tests has a say."""
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+    return home
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    here = tmp_path / "project" / "part"
+    here.mkdir(parents=True)
+    return here
+
+
+def config(folder: Path, environ: Mapping[str, str] | None = None, **arguments: Any) -> Config:
+    return load_config(folder=folder, environ=environ or {}, arguments=arguments)
+
+
+def origins(found: Config) -> dict[str, str]:
+    return {value.path: value.origin for value in found.values()}
+
+
+def test_without_any_source_all_is_as_the_offloader_has_it(folder: Path) -> None:
+    found = config(folder)
+    assert found.settings.store is None
+    assert found.settings.policy == OffloadPolicy()
+    assert set(origins(found).values()) == {"default"}
+
+
+def test_each_source_wins_over_the_one_before_it(folder: Path) -> None:
+    file, project = folder / "offload.toml", folder.parent / "pyproject.toml"
+    file.write_text('session = "file"\n')
+    assert config(folder).settings.session == "file"
+    environ = {"OFFLOAD_SESSION": "environment"}
+    assert config(folder, environ).settings.session == "environment"
+    project.write_text('[tool.offload]\nsession = "project"\n')
+    assert config(folder, environ).settings.session == "project"
+    found = config(folder, environ, session="arguments")
+    assert found.settings.session == "arguments"
+    assert origins(found)["session"] == "arguments"
+
+
+def test_sources_give_parts_of_one_table_and_each_value_has_its_origin(folder: Path) -> None:
+    (folder / "offload.toml").write_text("[policy]\nmin_saving = 7\nturn_budget_tokens = 900\n")
+    found = config(folder, {"OFFLOAD_POLICY__MIN_SAVING": "8"})
+    assert found.settings.policy.min_saving == 8
+    assert found.settings.policy.turn_budget_tokens == 900
+    assert origins(found)["policy.min_saving"] == "environment"
+    assert origins(found)["policy.turn_budget_tokens"] == str(folder / "offload.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("offload.toml", 'codec = "json"'),
+        ("offload.yaml", "codec: json"),
+        ("offload.json", '{"codec": "json"}'),
+    ],
+)
+def test_a_file_is_toml_yaml_or_json(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    assert config(folder).settings.codec == "json"
+
+
+def test_the_file_that_the_environment_names_is_the_one_that_counts(folder: Path, tmp_path: Path) -> None:
+    (folder / "offload.toml").write_text('session = "near"\n')
+    named = tmp_path / "named.toml"
+    named.write_text('codec = "raw"\n')
+    found = config(folder, {"OFFLOAD_CONFIG": str(named)})
+    assert (found.settings.codec, found.settings.session) == ("raw", None)
+
+
+def test_the_users_own_file_counts_where_the_folder_has_none(folder: Path, nobodys_home: Path) -> None:
+    users = nobodys_home / "config" / "offload" / "config.toml"
+    users.parent.mkdir(parents=True)
+    users.write_text("max_answer_chars = 5000\n")
+    assert config(folder).settings.max_answer_chars == 5000
+    (folder / "offload.toml").write_text('codec = "json"\n')
+    assert config(folder).settings.max_answer_chars == 8192
+
+
+def test_a_policy_may_be_the_name_of_a_preset_or_a_file_beside(folder: Path) -> None:
+    (folder / "offload.toml").write_text('policy = "aggressive"\n')
+    assert config(folder).settings.policy == OffloadPolicy.preset("aggressive")
+    (folder / "mine.toml").write_text("min_saving = 55\n")
+    (folder / "offload.toml").write_text('policy = "mine.toml"\n')
+    assert config(folder).settings.policy.min_saving == 55
+
+
+def test_a_name_of_digits_stays_a_name(folder: Path) -> None:
+    environ = {
+        "OFFLOAD_SESSION": "42",
+        "OFFLOAD_MAX_ANSWER_CHARS": "4000",
+        "OFFLOAD_TOOLS": '["context_grep"]',
+    }
+    settings = config(folder, environ).settings
+    assert (settings.session, settings.max_answer_chars) == ("42", 4000)
+    assert settings.tools == ("context_grep",)
+
+
+def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folder: Path) -> None:
+    (folder / "offload.toml").write_text(
+        'store = "s3://bucket"\n[storage_options]\nendpoint_url = "http://127.0.0.1:1"\n'
+    )
+    assert config(folder).settings.storage_options == {"endpoint_url": "http://127.0.0.1:1"}
+    assert config(folder, store="./here").settings.storage_options == {}
+    assert config(folder, {"OFFLOAD_STORAGE_OPTIONS__KEY": "k"}).settings.storage_options == {
+        "endpoint_url": "http://127.0.0.1:1",
+        "key": "k",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sesion = 1\n", "no such field"),
+        ('on_error = "ignore"\n', "on_error"),
+        ("[policy.types.tool_result]\nmin_tokens = -1\n", "policy.types.tool_result.min_tokens"),
+        ("session = [\n", "cannot be read"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_source_that_gave_it(folder: Path, text: str, said: str) -> None:
+    file = folder / "offload.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config(folder, {"OFFLOAD_CODEC": "json"})
+    assert str(file) in str(caught.value)
+    assert said in str(caught.value)
+    assert "environment" not in str(caught.value)
+
+
+def test_what_may_be_a_secret_is_hidden_and_what_is_none_is_shown(folder: Path) -> None:
+    (folder / "offload.toml").write_text(
+        f'store = "ftp://me:{SECRET}@host/x"\n[storage_options]\nsecret = "{SECRET}"\n'
+        f'endpoint_url = "http://me:{SECRET}@host"\nclient_kwargs = {{ token = "{SECRET}" }}\nanon = true\n'
+    )
+    found = config(folder)
+    assert found.settings.storage_options["secret"] == SECRET
+    assert SECRET not in repr(found.values())
+    shown = {value.path: value.value for value in found.values()}
+    assert shown["storage_options.anon"] is True
+    assert shown["storage_options.secret"] == "(hidden)"
+    assert shown["store"] == "ftp://(hidden)@host/x"
+
+
+def test_an_offloader_is_set_up_by_what_is_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "offload.toml").write_text(f'store = "{tmp_path / "kept"}"\nsession = "s"\n')
+    monkeypatch.chdir(folder)
+    text = "line of a log\n" * 5000
+    off = Offloader.from_config(token_counter=len)
+    assert off.session == "s"
+    assert off.offload_text(text, tool_name="Bash") != text
+    assert len(list((tmp_path / "kept" / "r" / "s").iterdir())) == 1
+    assert Offloader.from_config(session="other").session == "other"
+
+
+def test_an_open_store_may_be_given(folder: Path, tmp_path: Path) -> None:
+    (folder / "offload.toml").write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
+    store = open_store(tmp_path / "mine")
+    assert Offloader.from_config(folder=folder, store=store).store is store

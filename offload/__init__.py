@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from offload.errors import (
         CollisionError,
         ConfigError,
+        ContextFullError,
         CorruptError,
         ExistsError,
         ExpiredError,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         UnknownSchemeError,
     )
     from offload.offloader import Offloader
-    from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+    from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, TemplateRenderer
     from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
@@ -49,6 +50,7 @@ __all__ = [
     "Collection",
     "CollisionError",
     "ConfigError",
+    "ContextFullError",
     "CorruptError",
     "Damage",
     "Decision",
@@ -78,6 +80,7 @@ __all__ = [
     "StoreUnavailableError",
     "StoredObject",
     "Sweep",
+    "TemplateRenderer",
     "TokenCounter",
     "UnknownSchemeError",
     "estimate_tokens",
@@ -106,6 +109,7 @@ _MODULES = {
     "Stats": "results",
     "StoredObject": "store",
     "Sweep": "policy",
+    "TemplateRenderer": "placeholder",
     "TokenCounter": "tokens",
     "estimate_tokens": "tokens",
     "explain": "policy",

@@ -5,6 +5,7 @@
     │   ├── PolicyError               a rule or threshold that cannot be meant
     │   ├── UnknownSchemeError        no backend for a URL
     │   └── MissingExtraError         a backend or command needs a package; the message names the pip command
+    ├── ContextFullError              a context over its window, which must not or cannot be made shorter
     ├── MessageError                  a message that is not of the format it claims to be
     ├── InvalidKeyError               a store key outside the key grammar
     ├── NotFoundError                 no such record in this session, or no such key in this store
@@ -54,6 +55,12 @@ class MissingExtraError(ConfigError, ImportError):
     """A part of the library needs a package that is not installed; the message names the command."""
 
     kind = "missing_extra"
+
+
+class ContextFullError(OffloadError):
+    """A context does not fit its window, and must not or cannot be made shorter; says what would help."""
+
+    kind = "context_full"
 
 
 class MessageError(OffloadError, ValueError):

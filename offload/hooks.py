@@ -50,18 +50,18 @@ class Hooks:
 
     def lets_go(self, item: ItemFacts) -> bool:
         """Tell whether an item may leave, as far as the caller is concerned."""
-        return self.should_offload is None or bool(_result(self.should_offload(item)))
+        return self.should_offload is None or bool(settled(self.should_offload(item)))
 
     def redacted(self, text: str) -> str:
         """Return what of `text` may be stored. Raises `ConfigError` if that is no text."""
-        return text if self.redact is None else _text("redact", _result(self.redact(text)))
+        return text if self.redact is None else _text("redact", settled(self.redact(text)))
 
     def summary(self, text: str) -> str | None:
         """Return a summary of `text`, cut to 1,000 characters; None if there is none, or it failed."""
         if self.summarizer is None:
             return None
         try:
-            said = _text("summarizer", _result(self.summarizer(text)))
+            said = _text("summarizer", settled(self.summarizer(text)))
         except Exception as error:  # noqa: BLE001 # the item is no worse off without a summary
             _log.warning("a summary failed, its item goes without: %s: %s", type(error).__name__, error)
             return None
@@ -76,8 +76,11 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)
 
 
-def _result(value: Any) -> Any:
-    """Return a hook's result, waiting for it where it is async."""
+def settled(value: Any) -> Any:
+    """Return the result of a caller's function, waiting for it where it is async.
+
+    Raises `ConfigError` if it is async and this thread's event loop is what waits.
+    """
     if not inspect.isawaitable(value):
         return value
     import asyncio  # noqa: PLC0415 # the same

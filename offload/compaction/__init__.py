@@ -2,6 +2,23 @@
 
 from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._rounds import CompactResult, Confirm, Proposal, RoundCompactor
+from offload.compaction._rules import DEFAULT_RULES, RuleStrategy, TypeRule
+from offload.compaction._selective import SelectiveCompaction, SelectiveResult
 from offload.compaction._summary import Summarizer
+from offload.compaction._windows import threshold_for
 
-__all__ = ["CompactResult", "Confirm", "Proposal", "Refusal", "RoundCompactor", "RoundConfig", "Summarizer"]
+__all__ = [
+    "DEFAULT_RULES",
+    "CompactResult",
+    "Confirm",
+    "Proposal",
+    "Refusal",
+    "RoundCompactor",
+    "RoundConfig",
+    "RuleStrategy",
+    "SelectiveCompaction",
+    "SelectiveResult",
+    "Summarizer",
+    "TypeRule",
+    "threshold_for",
+]

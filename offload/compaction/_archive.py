@@ -20,9 +20,9 @@ from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, defuse
 from offload.policy import OffloadPolicy, Rule
-from offload.record import REF_LETTERS, encodable
+from offload.record import REF_LETTERS, REF_PATTERN, encodable
 
-_FIRST_LINE = re.compile(r"\[Compacted (\d{1,9}): [^\n]{1,200} id ([a-z]{10,20})\]\n")
+_FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _CONTENT_LABEL = "conversation"
 _BYTES = "$bytes"
 _SOME_REF = "x" * REF_LETTERS
@@ -73,9 +73,8 @@ class Archive:
 
     def __init__(self, offloader: Offloader) -> None:
         self._store, self._session = offloader.store, offloader.session
-        setup = offloader._setup  # noqa: SLF001 # another offloader of the same set-up, as its `fork` makes
-        self._setup = {name: setup[name] for name in ("codec", "token_counter")}
-        self._hooks = Hooks(redact=setup["redact"])
+        self._setup = {name: offloader.setup[name] for name in ("codec", "token_counter")}
+        self._hooks = Hooks(redact=offloader.setup["redact"])
 
     def notice(self, messages: Sequence[Any], leaving: Sequence[int], summary: str = "") -> Notice:
         """Return the notice that will stand for the messages at the indices `leaving`.
@@ -87,6 +86,8 @@ class Archive:
 
     def store(self, messages: Sequence[Any], leaving: Sequence[int], notice: Notice) -> str:
         """Store the messages at the indices `leaving`; return the text that stands for them from now on.
+
+        It has to stand where the first of them stood.
 
         Raises:
             MessageError: one of them has no JSON that gives it back.
@@ -110,7 +111,8 @@ class Archive:
         asked: dict[str, str | None] = {}
         while found := self._proven(out, asked):
             index, _, content = max(found, key=lambda notice: notice[1])
-            out = _merged([*out[:index], *out[index + 1 :]], content)
+            # Whatever was put before the notice since, as into a header, the distances from it hold.
+            out = [*out[:index], *_merged(out[index + 1 :], content)]
         return out
 
     def _proven(self, messages: Sequence[Any], asked: dict[str, str | None]) -> list[tuple[int, int, str]]:
@@ -171,12 +173,13 @@ def _sole_text(message: Any) -> str | None:
 
 
 def _merged(kept: list[Any], content: str) -> list[Any]:
-    """Return the stored messages at their places, and those that were kept at all others."""
+    """Return the stored messages at their places from the first on, and what was kept at all others."""
     rows = [json.loads(line, object_hook=_decoded) for line in content.split("\n")]
+    first = rows[0]["at"]
     out: list[Any] = []
     taken = 0
     for row in rows:
-        others = kept[taken : taken + max(0, row["at"] - len(out))]
+        others = kept[taken : taken + max(0, row["at"] - first - len(out))]
         out += [*others, row["message"]]
         taken += len(others)
     return [*out, *kept[taken:]]

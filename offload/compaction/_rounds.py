@@ -11,9 +11,8 @@ from offload.compaction._archive import Archive, Notice, as_user_message
 from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._summary import Summarizer, ask, rounds_request
 from offload.context import ContextEvent, EventBus, EventType, MessageCounter, role_or_none, split_rounds
-from offload.errors import ConfigError, OffloadError
-from offload.hooks import _result as settled  # the one bridge from plain to async hooks
-from offload.hooks import in_thread
+from offload.errors import ConfigError, ContextFullError, OffloadError
+from offload.hooks import in_thread, settled
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 
@@ -108,7 +107,7 @@ class RoundCompactor:
     A round is what the user said and all that follows until the user speaks again, so a tool call and its
     result leave or stay together. System messages always stay. What leaves is stored in the session of
     the offloader before it does, and the message that stands for it says how to read it back. A lone
-    round is never cut: one that outgrows the window by itself needs another strategy.
+    round, as one request and a long loop of tools, is never cut: `SelectiveCompaction` cuts inside it.
 
     Args:
         offloader: where the rounds go that leave.
@@ -172,13 +171,14 @@ class RoundCompactor:
             tools: the tool definitions that are sent along; the same.
 
         Raises:
-            ConfigError: what must stay is over the window by itself, or the compaction was refused and
-                the refusal is "error".
+            ContextFullError: what must stay is over the window by itself, or the compaction was refused
+                and the refusal is "error".
+            ConfigError: `confirm` returned what is no answer.
         """
         view = self._view(messages, system_prompt, tools)
         refusal = self._refusal(view) if self._may_leave(view) else None
         if refusal == "error":
-            raise ConfigError(
+            raise ContextFullError(
                 f"the compaction of a context of {view.total} tokens was refused: shorten it by hand, "
                 "or begin a new session"
             )
@@ -187,7 +187,7 @@ class RoundCompactor:
             if plan is None:
                 return _unchanged(view)
             return self._carried_out(view, plan)
-        except ConfigError:
+        except (ConfigError, ContextFullError):
             raise
         except OffloadError as error:
             _log.warning("nothing was compacted: %s", error)
@@ -235,7 +235,7 @@ class RoundCompactor:
     def _plan(self, view: _View, refusal: Refusal | None) -> _Plan | None:
         """Return how many rounds stay and what is said of the others; None if none has to leave.
 
-        Raises `ConfigError` if what must stay is over the window.
+        Raises `ContextFullError` if what must stay is over the window.
         """
         plan = None
         for keep in self._choices(view, refusal):
@@ -246,10 +246,10 @@ class RoundCompactor:
                 break
         tokens = view.total if plan is None else plan.tokens
         if tokens > self.config.max_context_tokens:
-            raise ConfigError(
+            raise ContextFullError(
                 f"max_context_tokens={self.config.max_context_tokens} cannot hold what must stay: {tokens} "
                 "tokens of system prompt, tool definitions, summary and the last round; begin a new session, "
-                "shorten them, or take a larger window"
+                "shorten them, take a larger window, or cut inside the round with SelectiveCompaction"
             )
         return plan
 

@@ -1,13 +1,30 @@
 """The context of an agent: its messages in segments, their tokens, which of them belong together."""
 
 from offload.context._events import ContextEvent, EventBus, EventType, Listener
-from offload.context._ir import PRIORITIES, ContextIR, ContextItem, ItemType, Segment, SegmentName
-from offload.context._pairs import answered_calls, is_answer, partners, role_or_none, scan_of, split_rounds
+from offload.context._ir import (
+    PRIORITIES,
+    ContextCompactor,
+    ContextIR,
+    ContextItem,
+    ItemType,
+    Segment,
+    SegmentName,
+)
+from offload.context._pairs import (
+    answered_calls,
+    is_answer,
+    partners,
+    role_or_none,
+    scan_of,
+    split_rounds,
+    waiting_from,
+)
 from offload.context._tokens import MESSAGE_TOKENS, MessageCounter
 
 __all__ = [
     "MESSAGE_TOKENS",
     "PRIORITIES",
+    "ContextCompactor",
     "ContextEvent",
     "ContextIR",
     "ContextItem",
@@ -24,4 +41,5 @@ __all__ = [
     "role_or_none",
     "scan_of",
     "split_rounds",
+    "waiting_from",
 ]

@@ -18,6 +18,9 @@ class EventType(StrEnum):
     ITEM_REMOVED = "item_removed"
     CONVERSATION_REPLACED = "conversation_replaced"
     CONTEXT_COMPACTED = "context_compacted"
+    COMPACTION_FAILED = "compaction_failed"
+    ITEMS_OFFLOADED = "items_offloaded"
+    CONTEXT_FAILED = "context_failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from offload.context._events import ContextEvent, EventBus, EventType
 from offload.context._pairs import is_answer, partners, role_or_none, scan_of
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError
+from offload.hooks import in_thread
 from offload.messages._access import get
 from offload.tokens import TokenCounter
 
@@ -28,6 +29,7 @@ class ItemType(StrEnum):
     SKILL_METADATA = "skill_metadata"
     SKILL_PROMPT = "skill_prompt"
     COMPACTION_SUMMARY = "compaction_summary"
+    COMPACTION_NOTICE = "compaction_notice"
 
 
 class SegmentName(StrEnum):
@@ -39,6 +41,7 @@ class SegmentName(StrEnum):
 
 # What is the first to go has the lowest.
 PRIORITIES: Mapping[ItemType, int] = {
+    ItemType.COMPACTION_NOTICE: 5,
     ItemType.TOOL_RESULT: 10,
     ItemType.SKILL_PROMPT: 20,
     ItemType.SKILL_METADATA: 30,
@@ -51,6 +54,8 @@ PRIORITIES: Mapping[ItemType, int] = {
 }
 _IN_HEADER = (ItemType.SYSTEM_PROMPT, ItemType.SUBAGENT_STRATEGY, ItemType.SKILL_STRATEGY)
 _SYSTEM_ROLES = ("system", "developer")
+
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,19 @@ class Segment:
         return [item for item in self.items if item.item_type == item_type]
 
 
+class ContextCompactor(Protocol[ResultT_co]):
+    """Makes a context shorter in place where it is due."""
+
+    def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> ResultT_co:
+        """Compact `context` if it is due; return what was done.
+
+        Args:
+            context: the context, changed in place.
+            current_total_tokens: what the provider counted; without it, the context's own count.
+        """
+        ...
+
+
 class ContextIR:
     """The context of an agent: a header that stays, and a conversation that can be compacted.
 
@@ -105,7 +123,7 @@ class ContextIR:
     Args:
         token_counter: counts tokens of a text; the default is the offline estimate.
         event_bus: told `item_added`, `item_removed` (data: `ids`, `tokens`) and `conversation_replaced`
-            (data: `items`).
+            (data: `items`); a compaction tells the rest.
 
     Attributes:
         header: system prompt and strategies.
@@ -161,9 +179,7 @@ class ContextIR:
         item = self.new_item(message, item_type)
         segment = self.header if item.item_type in _IN_HEADER else self.conversation
         segment.items.append(item)
-        self._tell(
-            EventType.ITEM_ADDED, f"{item.id}: {item.item_type}", ids=[item.id], tokens=item.token_count
-        )
+        self._tell_added(item)
         return item
 
     def lower(self) -> list[Any]:
@@ -191,14 +207,53 @@ class ContextIR:
         detail = f"conversation replaced with {len(items)} items"
         self._tell(EventType.CONVERSATION_REPLACED, detail, items=len(items))
 
+    def replace_items(self, items: Sequence[ContextItem], stand_in: ContextItem) -> None:
+        """Put `stand_in`, as `new_item` makes it, where the first of `items` of the conversation stands.
+
+        Args:
+            items: what leaves, in the order of the conversation. Nothing else leaves with them: give what
+                `together` returns.
+            stand_in: what takes their place.
+
+        Raises:
+            ConfigError: the first of `items` is not in the conversation, or there is none.
+        """
+        gone = {item.id for item in items}
+        kept: list[ContextItem] = []
+        for item in self.conversation.items:
+            if items and item.id == items[0].id:
+                kept.append(stand_in)
+            if item.id not in gone:
+                kept.append(item)
+        if stand_in not in kept:
+            raise ConfigError(f"the conversation has none of the {len(items)} items that are to be replaced")
+        self.conversation.items = kept
+        self._tell_removed(items)
+        self._tell_added(stand_in)
+
+    def auto_compact(
+        self, strategy: ContextCompactor[ResultT_co], *, current_total_tokens: int | None = None
+    ) -> ResultT_co:
+        """Have `strategy` make this context shorter if it is due, and return what it did.
+
+        Args:
+            strategy: what compacts, such as `offload.compaction.SelectiveCompaction`.
+            current_total_tokens: what the provider counted; without it, `total_tokens`.
+        """
+        return strategy.compact(self, current_total_tokens=current_total_tokens)
+
+    async def aauto_compact(
+        self, strategy: ContextCompactor[ResultT_co], *, current_total_tokens: int | None = None
+    ) -> ResultT_co:
+        """Do what `auto_compact` does, in a thread; async hooks run on this loop."""
+        return await in_thread(strategy.compact, self, current_total_tokens=current_total_tokens)
+
     def together(self, items: Iterable[ContextItem]) -> list[ContextItem]:
         """Return `items` of the conversation with all that cannot stay without them, in order."""
         wanted = {item.id for item in items}
-        return [
-            item for group in self._groups() if any(item.id in wanted for item in group) for item in group
-        ]
+        return [item for group in self.groups() if any(item.id in wanted for item in group) for item in group]
 
-    def _groups(self) -> list[list[ContextItem]]:
+    def groups(self) -> list[list[ContextItem]]:
         """Return the conversation in runs of items that stay or leave together.
 
         A run reaches from a tool call to its last result, with whatever was said between them.
@@ -223,9 +278,17 @@ class ContextIR:
         gone = {item.id for item in removed}
         self.conversation.items = [item for item in self.conversation.items if item.id not in gone]
         if removed:
-            tokens = sum(item.token_count for item in removed)
-            self._tell(EventType.ITEM_REMOVED, f"{len(gone)} items removed", ids=sorted(gone), tokens=tokens)
+            self._tell_removed(removed)
         return removed
+
+    def _tell_added(self, item: ContextItem) -> None:
+        detail = f"{item.id}: {item.item_type}"
+        self._tell(EventType.ITEM_ADDED, detail, ids=[item.id], tokens=item.token_count)
+
+    def _tell_removed(self, items: Sequence[ContextItem]) -> None:
+        tokens = sum(item.token_count for item in items)
+        ids = sorted(item.id for item in items)
+        self._tell(EventType.ITEM_REMOVED, f"{len(items)} items removed", ids=ids, tokens=tokens)
 
     def _tell(self, event_type: EventType, detail: str, **data: Any) -> None:
         self.event_bus.emit(ContextEvent(event_type, detail, data))

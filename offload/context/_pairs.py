@@ -12,6 +12,14 @@ from offload.messages._access import get
 
 _RESULT_ROLES = ("tool", "function")
 _ENVELOPES = ("data", "kwargs")
+# Calls of tools that the API itself runs: no result of their own follows.
+_SERVED = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "mcp_call",
+)
 
 
 def role_or_none(message: Any) -> str | None:
@@ -56,6 +64,23 @@ def partners(messages: Sequence[Any]) -> dict[int, int]:
     return last
 
 
+def waiting_from(messages: Sequence[Any]) -> int:
+    """Return the index of the first message with a tool call that waits for its result, else their number.
+
+    A call waits if the model has said nothing since, nor the user: the result is still to come.
+    """
+    end = len(messages)
+    while end and is_answer(messages[end - 1]):
+        end -= 1
+    start = end
+    while start and role_or_none(messages[start - 1]) == "assistant":
+        start -= 1
+    answered = {call for message in messages[end:] for call in answered_calls(message)}
+    is_answered = end < len(messages)
+    turn = range(start, end)
+    return next((i for i in turn if _waits(messages[i], answered, is_answered=is_answered)), len(messages))
+
+
 def split_rounds(messages: Sequence[Any]) -> list[range]:
     """Return the rounds of a conversation, each as the range of its messages' indices, in order.
 
@@ -73,6 +98,16 @@ def split_rounds(messages: Sequence[Any]) -> list[range]:
         reach, was_spoken = max(reach, last.get(index, -1)), is_spoken
     bounds = [0, *starts[1:], len(messages)] if messages else [0]
     return [range(start, end) for start, end in pairwise(bounds)]
+
+
+def _waits(message: Any, answered: set[str], *, is_answered: bool) -> bool:
+    if get(message, "type") in _SERVED:
+        return False
+    scan = scan_of(message)
+    if scan.calls:
+        return not answered.issuperset(scan.calls)
+    # Formats without ids of calls answer all of a turn in one message.
+    return not is_answered and any(item.item_type == "tool_call" for item in scan.items)
 
 
 def _result_ids(message: Any) -> Iterator[Any]:

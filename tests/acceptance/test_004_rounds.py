@@ -42,7 +42,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offload import ConfigError, Offloader, PolicyError, StoreError, estimate_tokens
+from offload import ConfigError, ContextFullError, Offloader, PolicyError, StoreError, estimate_tokens
 from offload.compaction import Proposal, RoundCompactor, RoundConfig
 from offload.context import EventBus, EventType
 from offload.testing import FaultyStore
@@ -290,6 +290,8 @@ def test_11_settings_come_from_a_file_and_each_wrong_value_is_named(tmp_path):
     path.write_text("other: {}")
     with pytest.raises(PolicyError, match="no table context_compaction"):
         RoundConfig.load(path)
+    with pytest.raises(PolicyError, match="settings are a file of suffix"):
+        RoundConfig.load(tmp_path / "config.ini")
     assert RoundConfig().trigger_ratio == 0.8
     assert RoundConfig().max_context_tokens == 80_000
 
@@ -367,7 +369,7 @@ def test_14_after_a_refusal_a_new_session_begins_with_the_current_round(tmp_path
 
 
 def test_14_after_a_refusal_an_error_asks_for_help(tmp_path):
-    with pytest.raises(ConfigError, match="refused: shorten it by hand, or begin a new session"):
+    with pytest.raises(ContextFullError, match="refused: shorten it by hand, or begin a new session"):
         refusing(tmp_path, answer=False).compact(talk(5))
 
     assert Offloader(tmp_path, session="s").records() == []
@@ -392,9 +394,11 @@ def test_15_fewer_rounds_stay_until_it_fits_then_an_error_says_what_does_not(tmp
     assert fewer.compacted_count > result.compacted_count
     assert fewer.new_token_count < 480
     tight = compactor(tmp_path, RoundConfig(max_context_tokens=90))
-    with pytest.raises(ConfigError, match=r"max_context_tokens=90 cannot hold what must stay: \d+ tokens"):
+    with pytest.raises(
+        ContextFullError, match=r"max_context_tokens=90 cannot hold what must stay: \d+ tokens"
+    ):
         tight.compact(messages)
-    with pytest.raises(ConfigError, match="the last round"):
+    with pytest.raises(ContextFullError, match="cut inside the round with SelectiveCompaction"):
         tight.compact(talk(1))
 
 

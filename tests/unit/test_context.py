@@ -24,6 +24,7 @@ from offload.context import (
     is_answer,
     partners,
     split_rounds,
+    waiting_from,
 )
 
 TRANSCRIPTS = Path(
@@ -110,6 +111,40 @@ def test_a_result_is_known_in_every_format_and_begins_no_round(name):
     assert split_rounds(messages) == [range(3), range(3, 6)]
     kinds = [ContextIR().add_message(m).item_type for m in messages[:3]]
     assert kinds == ["user_message", "assistant_message", "tool_result"]
+
+
+@pytest.mark.parametrize("name", ONE_CALL)
+def test_a_call_waits_until_its_result_comes_in_every_format(name):
+    hello, called, answer = ONE_CALL[name]
+
+    assert waiting_from([hello, called]) == 1
+    assert waiting_from([hello, called, answer]) == 3
+    assert waiting_from([hello, called, answer, hello, called]) == 4
+
+
+def test_a_call_without_an_id_waits_for_any_result():
+    called = {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]}
+    answer = {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]}
+
+    assert waiting_from([called]) == 0
+    assert waiting_from([called, answer]) == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "index"),
+    [
+        ([], 0),
+        ([user("hi")], 1),
+        ([call("a", "b"), result("a")], 0),
+        ([said("first"), call("a"), call("b"), result("b")], 1),
+        ([said("first"), call("b"), call("a"), result("b")], 2),
+        # What nobody waits for any more, and what the API answers by itself.
+        ([call("a"), user("never mind")], 2),
+        ([user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
+    ],
+)
+def test_what_waits_is_a_call_of_the_last_turn_without_a_result(messages, index):
+    assert waiting_from(messages) == index
 
 
 def test_a_round_begins_where_the_user_speaks_again():
@@ -238,6 +273,24 @@ def test_replacing_the_conversation_leaves_the_header_and_drops_the_rest():
 
     assert context.lower() == [{"role": "system", "content": "Be careful."}, user("what was said")]
     assert context.total_tokens == context.header.tokens + summary.token_count < before
+
+
+def test_one_item_takes_the_place_of_those_that_leave():
+    context = chat()
+    events: list[ContextEvent] = []
+    context.event_bus.subscribe(events.append)
+    leaving = context.together(context.conversation.of_type(ItemType.TOOL_RESULT))
+    notice = context.new_item(user("five left"), ItemType.COMPACTION_NOTICE)
+
+    context.replace_items(leaving, notice)
+
+    texts = ["one", "five left", "first", "two", "second"]
+    assert [m["content"] for m in context.conversation_messages] == texts
+    assert [(e.event_type, len(e.data["ids"])) for e in events] == [("item_removed", 5), ("item_added", 1)]
+    for missing in ([], leaving):
+        with pytest.raises(ConfigError, match="the conversation has none of the"):
+            context.replace_items(missing, context.new_item(user("x")))
+    assert [m["content"] for m in context.conversation_messages] == texts
 
 
 def test_everything_that_happens_is_told_once_to_those_who_listen():

@@ -40,4 +40,5 @@ def test_what_came_later_stands_after_what_came_back():
     short = without(archive, without(archive, MESSAGES, [5, 6]), [0, 2])
 
     assert len(short) == 6
+    assert archive.restore([later, *short]) == [later, *MESSAGES]
     assert archive.restore([*short, later]) == [*MESSAGES, later]

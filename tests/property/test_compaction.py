@@ -1,0 +1,204 @@
+"""Compaction by type over recorded sessions: what is left is what an API takes, and nothing is lost."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic.types import MessageParam
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import TypeAdapter
+
+from offload import ContextFullError, Offloader
+from offload.compaction import SelectiveCompaction
+from offload.context import ContextIR
+from offload_backends.memory import MemoryStore
+
+TRANSCRIPTS = Path(
+    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
+)
+FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
+ACCEPTED = {
+    "anthropic": TypeAdapter[Any](MessageParam),
+    "openai-chat": TypeAdapter[Any](ChatCompletionMessageParam),
+}
+
+some = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+recorded = pytest.mark.skipif(
+    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
+)
+
+
+def blocks_of(message: Any) -> list[Any]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+
+
+def text_of(content: Any) -> str:
+    if isinstance(content, list):
+        return "\n".join(block.get("text", f"[{block['type']}]") for block in content)
+    return content or ""
+
+
+def as_anthropic(message: Any) -> list[Any]:
+    """Return a message of the OpenAI chat API as messages of Anthropic's."""
+    if message["role"] == "tool":
+        block = {
+            "type": "tool_result",
+            "tool_use_id": message["tool_call_id"],
+            "content": text_of(message["content"]),
+        }
+        return [{"role": "user", "content": [block]}]
+    calls = [
+        {
+            "type": "tool_use",
+            "id": made["id"],
+            "name": made["function"]["name"],
+            "input": {"raw": made["function"]["arguments"]},
+        }
+        for made in message.get("tool_calls") or ()
+    ]
+    role = "assistant" if message["role"] == "assistant" else "user"
+    return [{"role": role, "content": [*blocks_of(message), *calls]}]
+
+
+def as_openai(message: Any) -> list[Any]:
+    """Return a message of Anthropic's API as messages of the OpenAI chat API."""
+    blocks = blocks_of(message)
+    results = [
+        {"role": "tool", "tool_call_id": b["tool_use_id"], "content": text_of(b["content"])}
+        for b in blocks
+        if b["type"] == "tool_result"
+    ]
+    calls = [
+        {
+            "id": b["id"],
+            "type": "function",
+            "function": {"name": b["name"], "arguments": json.dumps(b["input"])},
+        }
+        for b in blocks
+        if b["type"] == "tool_use"
+    ]
+    text = "\n".join(b["text"] for b in blocks if b["type"] == "text")
+    if message["role"] == "assistant":
+        return [{"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}]
+    return [*results, *([{"role": "user", "content": text}] if text or not results else [])]
+
+
+def session(path: Path, name: str) -> list[Any]:
+    """Return a transcript in the format `name`."""
+    data = json.loads(path.read_text())
+    messages: list[Any] = data["messages"]
+    if (data["format"] == "anthropic") is (name == "anthropic"):
+        return messages
+    convert = as_anthropic if name == "anthropic" else as_openai
+    return [converted for message in messages for converted in convert(message)]
+
+
+def drained(value: Any) -> Any:
+    """Look at every value: pydantic checks an `Iterable` only as it is read."""
+    if isinstance(value, dict):
+        return {k: drained(v) for k, v in value.items()}
+    return [drained(v) for v in value] if isinstance(value, Iterator | list) else value
+
+
+def ids_of(message: Any) -> tuple[set[str], set[str]]:
+    """Return the ids of the calls and of the results in a message, found here by hand."""
+    calls = {made["id"] for made in message.get("tool_calls") or ()}
+    results = {message["tool_call_id"]} if message.get("tool_call_id") else set()
+    for block in message["content"] if isinstance(message["content"], list) else ():
+        calls |= {block["id"]} if block["type"] == "tool_use" else set()
+        results |= {block["tool_use_id"]} if block["type"] == "tool_result" else set()
+    return calls, results
+
+
+def unpaired(messages: list[Any]) -> tuple[list[str], list[str]]:
+    """Return the calls that nothing answers, and the results that answer no call before them."""
+    waiting: list[str] = []
+    orphans: list[str] = []
+    for message in messages:
+        calls, results = ids_of(message)
+        for result in sorted(results):
+            if result in waiting:
+                waiting.remove(result)
+            else:
+                orphans.append(result)
+        waiting += sorted(calls)
+    return waiting, orphans
+
+
+def context_of(messages: list[Any]) -> ContextIR:
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+    return context
+
+
+def summarize(_: list[Any]) -> str:
+    return "<summary>The user asked for much.</summary>"
+
+
+@recorded
+@pytest.mark.parametrize("name", ACCEPTED)
+@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+def test_a_session_is_left_valid_and_comes_back_from_the_store(path, name):
+    messages = session(path, name)
+    loose_calls, loose_results = unpaired(messages)
+    whole = context_of(messages)
+    store = MemoryStore()
+
+    @some
+    @given(st.floats(0.01, 0.99), st.booleans())
+    def check(part: float, has_model: bool) -> None:
+        context = ContextIR()
+        context.header.items = list(whole.header.items)
+        context.conversation.items = list(whole.conversation.items)
+        limit = max(1, int(whole.total_tokens * part))
+        strategy = SelectiveCompaction(
+            Offloader(store, session="s"), summarize if has_model else None, threshold_tokens=limit
+        )
+
+        done = context.auto_compact(strategy)
+
+        left = context.lower()
+        assert done.error is None or isinstance(done.error, ContextFullError)
+        assert done.is_compacted is (done.error is None)
+        assert done.new_token_count == context.total_tokens
+        for message in left:
+            drained(ACCEPTED[name].validate_python(copy.deepcopy(message)))
+        now_calls, now_results = unpaired(left)
+        assert set(now_calls) <= set(loose_calls)
+        assert set(now_results) <= set(loose_results)
+        elsewhere = SelectiveCompaction(Offloader(store, session="s"), threshold_tokens=limit)
+        assert elsewhere.restore(left) == whole.lower()
+
+    check()
+
+
+@recorded
+@pytest.mark.parametrize("name", ACCEPTED)
+@pytest.mark.parametrize("path", FILES[::6], ids=[f"{p.parent.name}/{p.stem}" for p in FILES[::6]])
+def test_a_session_that_is_compacted_as_it_grows_never_parts_a_pair(path, name):
+    messages = session(path, name)
+    loose_calls, loose_results = unpaired(messages)
+    off = Offloader("memory://", session="s")
+    context = ContextIR()
+    strategy = SelectiveCompaction(off, summarize, threshold_tokens=5_000)
+    compactions = 0
+    for message in messages:
+        context.add_message(message)
+        compactions += context.auto_compact(strategy).is_compacted
+        _, orphans = unpaired(context.lower())
+        assert set(orphans) <= set(loose_results)
+
+    calls, _ = unpaired(context.lower())
+    assert set(calls) <= set(loose_calls)
+    assert compactions > 0 or context.total_tokens < 5_000
+    assert strategy.restore(context.lower()) == context_of(messages).lower()

@@ -1,0 +1,61 @@
+"""What a candidate is to the comparison: it takes a text out of the context and gives parts of it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# What a preview holds where its size can be chosen.
+PREVIEW_CHARS = 1_000
+
+
+class Peer:
+    """One agent with one candidate, called the way the candidate's own documentation calls it.
+
+    What a subclass does not implement is not offered: nothing is built here that a user would have to build.
+
+    Attributes:
+        calls: calls that the last read back took.
+    """
+
+    calls = 1
+
+    def __init__(self, store: str, session: str, least_chars: int | None) -> None:
+        """Open a store.
+
+        Args:
+            store: a folder, or `s3://BUCKET/PREFIX`.
+            session: the agent's name for its conversation.
+            least_chars: the threshold; None leaves the candidate's default.
+        """
+
+    def offload(self, text: str, call_id: str) -> str:
+        """Return what stands in the context for a tool's result: `text` itself if it was kept."""
+        raise NotImplementedError
+
+    def ref(self, shown: str) -> str:
+        """Return how what stands in the context names the text that left."""
+        raise NotImplementedError
+
+    def stream(self, chunks: Iterable[str], call_id: str) -> str:
+        """Offload a result that comes in parts, and is never whole in memory."""
+        raise NotImplementedError
+
+    def lines(self, ref: str, first: int, count: int) -> str:
+        """Return `count` lines from line `first` on, counted from 1."""
+        raise NotImplementedError
+
+    def chars(self, ref: str, offset: int, count: int) -> str:
+        """Return `count` characters from `offset` on, or the page that holds them."""
+        raise NotImplementedError
+
+    def tail(self, ref: str, count: int) -> str:
+        """Return the last `count` lines."""
+        raise NotImplementedError
+
+    def find(self, ref: str, text: str) -> str:
+        """Return the places where `text` stands."""
+        raise NotImplementedError
+
+    def grep(self, ref: str, pattern: str) -> str:
+        """Return the places that a regular expression matches."""
+        raise NotImplementedError

@@ -1,0 +1,75 @@
+"""This library: a folder, `unsynced:` and a folder that is written without fsync, or `s3://`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from peers._peer import PREVIEW_CHARS, Peer
+from peers._tasks import main
+
+from offload import Offloader, OffloadPolicy, Rule
+
+_REF = re.compile(r'context_\w+\(id="([a-z]+)"')
+_UNSYNCED = "unsynced:"
+
+
+class Ours(Peer):
+    """An `Offloader` and its tools."""
+
+    def __init__(self, store: str, session: str, least_chars: int | None) -> None:
+        """See `Peer`."""
+        policy = None
+        if least_chars is not None:
+            rule = Rule(min_chars=least_chars, preview_chars=PREVIEW_CHARS)
+            policy = OffloadPolicy(types={"tool_result": rule})
+        options: dict[str, str] = {}
+        if store.startswith("s3://"):
+            options = {"endpoint_url": os.environ["AWS_ENDPOINT_URL"]}
+        elif store.startswith(_UNSYNCED):
+            options = {"durability": "none"}
+        url = store.removeprefix(_UNSYNCED)
+        self._off = Offloader(url, session=session, policy=policy, storage_options=options)
+
+    def offload(self, text: str, call_id: str) -> str:
+        """See `Peer`."""
+        return self._off.offload_text(text, tool_name="Bash", tool_use_id=call_id)
+
+    def ref(self, shown: str) -> str:
+        """See `Peer`."""
+        found = _REF.search(shown)
+        if found is None:
+            raise LookupError(f"no ref in {shown[:200]!r}")
+        return found[1]
+
+    def stream(self, chunks: Iterable[str], call_id: str) -> str:
+        """See `Peer`."""
+        with self._off.open_sink(tool_name="Bash", tool_use_id=call_id) as sink:
+            for chunk in chunks:
+                sink.write(chunk)
+        return sink.placeholder
+
+    def lines(self, ref: str, first: int, count: int) -> str:
+        """See `Peer`."""
+        return self._off.tools.read(ref, start_line=first, end_line=first + count - 1)
+
+    def chars(self, ref: str, offset: int, count: int) -> str:
+        """See `Peer`."""
+        return self._off.tools.read(ref, offset=offset, limit=count)
+
+    def tail(self, ref: str, count: int) -> str:
+        """See `Peer`."""
+        return self._off.tools.tail(ref, lines=count)
+
+    def find(self, ref: str, text: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.grep(text, ref)
+
+    def grep(self, ref: str, pattern: str) -> str:
+        """See `Peer`."""
+        return self._off.tools.grep(pattern, ref, mode="regex")
+
+
+if __name__ == "__main__":
+    main(Ours)

@@ -139,8 +139,8 @@ class Archive:
         return Offloader(self._store, session=self._session, placeholder=notice, **self._setup, **options)
 
     def _line(self, index: int, message: Any) -> str:
-        line = json.dumps({"at": index, "message": _plain(message)}, ensure_ascii=False, default=_encoded)
-        if json.loads(line, object_hook=_decoded)["message"] != _plain(message):
+        line = json.dumps({"at": index, "message": _plain(message)}, ensure_ascii=False, default=encoded)
+        if json.loads(line, object_hook=decoded)["message"] != _plain(message):
             raise MessageError(f"messages[{index}]: it holds what has no JSON, so it cannot be stored")
         if self._hooks.redact is None:
             return line
@@ -174,7 +174,7 @@ def _sole_text(message: Any) -> str | None:
 
 def _merged(kept: list[Any], content: str) -> list[Any]:
     """Return the stored messages at their places from the first on, and what was kept at all others."""
-    rows = [json.loads(line, object_hook=_decoded) for line in content.split("\n")]
+    rows = [json.loads(line, object_hook=decoded) for line in content.split("\n")]
     first = rows[0]["at"]
     out: list[Any] = []
     taken = 0
@@ -190,7 +190,11 @@ def _plain(message: Any) -> Any:
     return message.model_dump(mode="json", exclude_unset=True) if hasattr(message, "model_dump") else message
 
 
-def _encoded(value: Any) -> Any:
+def encoded(value: Any) -> Any:
+    """Return what stands in JSON for a part of a message that has none, as `default=` of `json.dumps`.
+
+    Raises `MessageError` if nothing can.
+    """
     if isinstance(value, bytes):
         return {_BYTES: base64.b64encode(value).decode()}
     if isinstance(value, Mapping):
@@ -200,7 +204,8 @@ def _encoded(value: Any) -> Any:
     raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
 
 
-def _decoded(fields: dict[str, Any]) -> Any:
+def decoded(fields: dict[str, Any]) -> Any:
+    """Return what `encoded` was given, as `object_hook=` of `json.loads`."""
     if fields.keys() == {_BYTES} and isinstance(fields[_BYTES], str):
         return base64.b64decode(fields[_BYTES])
     return fields

@@ -1,0 +1,7 @@
+"""The agent loop: what it calls each turn to keep the context of its model within the window."""
+
+from offload.agent._config import AgentConfig
+from offload.agent._manager import ContextManager, Request
+from offload.agent._summarizers import AnthropicSummarizer, OpenAISummarizer
+
+__all__ = ["AgentConfig", "AnthropicSummarizer", "ContextManager", "OpenAISummarizer", "Request"]

@@ -1,0 +1,260 @@
+"""What an agent loop calls each turn: it adds messages, asks what to send, and tells what came back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload.agent._config import AgentConfig
+from offload.agent._held import HeldMessages
+from offload.agent._journal import Journal
+from offload.agent._relief import Relief, Step, with_policy
+from offload.agent._usage import Calibration, input_tokens
+from offload.compaction import Summarizer
+from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
+from offload.errors import ConfigError, ContextFullError, OffloadError
+from offload.hooks import Hooks, in_thread
+from offload.offloader import Offloader
+from offload.tokens import TokenCounter, estimate_tokens
+from offload.tools import Tools
+
+_log = logging.getLogger("offload")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to send to the model.
+
+    Attributes:
+        messages: the messages; system messages first, if any were added.
+        tokens: what the request takes, corrected by what the provider counted before: these messages, and
+            the system prompt and tool definitions that are sent beside them.
+        errors: what failed. What could not leave is still there, and is tried again on the next turn.
+    """
+
+    messages: list[Any]
+    tokens: int
+    errors: list[OffloadError]
+
+
+class ContextManager:
+    """Keeps the context of an agent within its window, turn by turn, and loses nothing of it.
+
+    Large items leave as they come. Once a request nears the window, in this order and only as far as it
+    takes: what alone would fill much of it, old results of tools, then whole messages by
+    `SelectiveCompaction`, with a summary where there is a summarizer. All that leaves can be read back by
+    the model through `tools`, and by the host through `restore`. If something fails it stays where it was,
+    and the loop goes on. Safe to call from several threads.
+
+    Args:
+        offloader: the session that things leave to; its `on_error="raise"` raises here too.
+        config: the settings; the default is `AgentConfig()`.
+        summarizer: asks a model for a summary; without one messages leave with a notice alone.
+        events: told what happens; beside what `ContextIR` and `SelectiveCompaction` tell, `items_offloaded`
+            (data: `messages`, `tokens`: how many became smaller, and by how much) and `context_failed`
+            (data: `kind`).
+
+    Attributes:
+        config: the settings.
+        events: who is told.
+        tools: answers the model's calls of the tools that read back.
+    """
+
+    def __init__(
+        self,
+        offloader: Offloader,
+        config: AgentConfig | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+        events: EventBus | None = None,
+    ) -> None:
+        self.config = config = AgentConfig() if config is None else config
+        self.events = EventBus() if events is None else events
+        self.tools: Tools = offloader.tools
+        policy = offloader.policy if config.policy is None else config.policy
+        self._offloader = with_policy(offloader, policy)
+        self._relief = Relief(self._offloader, config, summarizer, self.events)
+        counter = _careful(offloader.setup["token_counter"])
+        self._held = HeldMessages(counter, self.events)
+        self._counter = MessageCounter(counter)
+        self._calibration = Calibration()
+        self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.setup["redact"]))
+        # Tokens of what is sent beside the messages, and of the whole last request; both are estimates.
+        self._beside = self._sent = 0
+        self._lock = threading.RLock()
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages as they stand now."""
+        with self._lock:
+            return self._held.messages
+
+    def prompt(self) -> str:
+        """Return up to 15 lines for the system prompt that tell the model how to read items back."""
+        return self.tools.prompt()
+
+    def add(self, message: Any, item_type: ItemType | None = None) -> None:
+        """Append a message: of the user, a tool's result, a system message. Reads and writes nothing.
+
+        Args:
+            message: in any format that `Offloader.offload` takes. Never changed.
+            item_type: what it is; without it, what its role and content say.
+        """
+        with self._lock:
+            self._held.add(message, item_type)
+
+    def before_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
+        """Return what to send now, made small enough and written down.
+
+        Args:
+            system_prompt: what is sent as system prompt beside the messages; it is counted.
+            tools: the tool definitions that are sent along; the same.
+
+        Raises:
+            OffloadError: with the offloader's `on_error="raise"`, what failed.
+        """
+        with self._lock:
+            errors: list[OffloadError] = []
+            self._beside = self._counter.text(system_prompt) + self._counter.data(list(tools))
+            self._report(self._held.offload(self._offloader), errors)
+            is_changed = self._shrink(self._relief.unseen, errors)
+            self._write_down(errors, is_changed=is_changed)
+            self._sent = self._beside + self._held.tokens
+            if self._tokens() > self.config.window:
+                self._report([self._too_full()], errors)
+            return Request(self._held.messages, self._tokens(), errors)
+
+    def after_model_call(
+        self, message: Any = None, *, usage: Any = None, model: str | None = None
+    ) -> list[OffloadError]:
+        """Append the model's answer and learn from what its provider counted; return what failed.
+
+        If the context nears the window now it is compacted, with a summary if need be: the model has
+        seen all that is in it.
+
+        Args:
+            message: the answer, as a message of the conversation; None appends nothing.
+            usage: the `usage` of the reply, or the number of tokens that the request took.
+            model: the model that answered; the default is that of the settings.
+
+        Raises:
+            OffloadError: with the offloader's `on_error="raise"`, what failed.
+        """
+        with self._lock:
+            counted = input_tokens(usage)
+            if counted is not None:
+                self._calibration.observe(self._model(model), self._sent, counted)
+            errors: list[OffloadError] = []
+            if message is not None:
+                self.add(message)
+                is_changed = self._shrink(self._relief.seen, errors)
+                self._write_down(errors, is_changed=is_changed)
+            return errors
+
+    def resume(self) -> int:
+        """Go on with the session's conversation, whoever began it; return how many messages are in it.
+
+        Call it before anything is added. A conversation that is not resumed is replaced by the new one.
+
+        Raises:
+            ConfigError: there are messages already.
+            CollisionError: two agents went on with the conversation at once.
+            OffloadError: what was written down is damaged, was collected, or cannot be read.
+        """
+        with self._lock:
+            if self.messages:
+                raise ConfigError("resume() comes first: this conversation has messages already")
+            told = self._journal.read()
+            for line in told.lines:
+                self.add(line.message, ItemType(line.item_type))
+            self._calibration = Calibration(told.ratios)
+            return len(told.lines)
+
+    def restore(self) -> list[Any]:
+        """Return all messages that were ever added, as they were.
+
+        Objects of an SDK that left by compaction, or were resumed, come back as the data they are made of.
+
+        Raises:
+            OffloadError: a record is damaged, was collected, or cannot be read.
+        """
+        with self._lock:
+            return self._held.restored(self._offloader, self._relief.compaction)
+
+    async def abefore_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
+        """Do what `before_model_call` does, in a thread; async hooks run on this loop."""
+        return await in_thread(self.before_model_call, system_prompt=system_prompt, tools=tools)
+
+    async def aafter_model_call(
+        self, message: Any = None, *, usage: Any = None, model: str | None = None
+    ) -> list[OffloadError]:
+        """Do what `after_model_call` does, in a thread; async hooks run on this loop."""
+        return await in_thread(self.after_model_call, message, usage=usage, model=model)
+
+    async def aresume(self) -> int:
+        """Do what `resume` does, in a thread."""
+        return await in_thread(self.resume)
+
+    async def arestore(self) -> list[Any]:
+        """Do what `restore` does, in a thread."""
+        return await in_thread(self.restore)
+
+    def _model(self, model: str | None = None) -> str:
+        return self.config.model if model is None else model
+
+    def _tokens(self) -> int:
+        """Return what a request takes now, as its provider would count."""
+        return self._calibration.corrected(self._model(), self._beside + self._held.tokens)
+
+    def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> bool:
+        """Make a context small that nears the window; tell whether that had to be done."""
+        if self._tokens() < self.config.trigger_tokens:
+            return False
+        for limit, step in steps:
+            if self._tokens() >= limit:
+                self._report(step(self._held, self._tokens()), errors)
+        return True
+
+    def _too_full(self) -> ContextFullError:
+        return ContextFullError(
+            f"the request takes {self._tokens()} tokens, and the window is {self.config.window}: "
+            "shorten the system prompt, the tool definitions or the last messages, or take a larger window"
+        )
+
+    def _write_down(self, errors: list[OffloadError], *, is_changed: bool = False) -> None:
+        if not self.config.resumable:
+            return
+        try:
+            self._journal.write(self._held.lines(), self._calibration.ratios, is_changed=is_changed)
+        except OffloadError as error:
+            self._report([error], errors)
+        except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
+            self._report([OffloadError(f"not written down: {type(error).__name__}: {error}")], errors)
+
+    def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
+        """Tell of what failed, and take it into `errors`; the caller may want it raised."""
+        for error in failed:
+            errors.append(error)
+            detail = f"nothing is lost: {error}"
+            _log.warning("session %s: %s", self._offloader.session, detail)
+            self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
+            if self._offloader.setup["on_error"] == "raise":
+                raise error
+
+
+def _careful(counter: TokenCounter | None) -> TokenCounter:
+    """Return a counter that estimates where the caller's own fails: a turn must not end in that."""
+    if counter is None:
+        return estimate_tokens
+
+    def count(text: str) -> int:
+        try:
+            return counter(text)
+        except Exception as error:  # noqa: BLE001 # a function of the caller's own may raise anything
+            _log.warning("the token counter failed, an estimate serves: %s", error)
+            return estimate_tokens(text)
+
+    return count

@@ -1,0 +1,100 @@
+"""Summarizers that ask a model through a client of the caller's own. No SDK is imported here.
+
+The client brings key, address, retries and deadline. What it raises passes through: compaction then
+leaves the conversation as it is, and says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import Any
+
+from offload.errors import ConfigError
+from offload.messages._access import get
+
+
+class _ClientSummarizer(ABC):
+    """Asks a model through a client, sync or async.
+
+    Args:
+        client: the SDK's client.
+        model: the model that sums up; a small one does.
+        max_tokens: how long its answer may be.
+
+    Raises:
+        ConfigError: the client cannot send messages.
+    """
+
+    def __init__(self, client: Any, model: str, *, max_tokens: int = 1024) -> None:
+        self._model = model
+        self._max_tokens = max_tokens
+        try:
+            self._create = self._endpoint(client)
+        except AttributeError as error:
+            raise ConfigError(f"{type(self).__name__} needs a client of its SDK: {error}") from None
+
+    def __call__(self, messages: list[Any], /) -> str | Awaitable[str]:
+        """Return the text of the model's answer to `messages`, "" if it gave none.
+
+        With an async client it is an awaitable of that. What the SDK raises is raised.
+        """
+        reply = self._send(messages)
+        return self._awaited(reply) if inspect.isawaitable(reply) else self._text(reply)
+
+    async def _awaited(self, reply: Awaitable[Any]) -> str:
+        return self._text(await reply)
+
+    @abstractmethod
+    def _endpoint(self, client: Any) -> Any: ...
+
+    @abstractmethod
+    def _send(self, messages: list[Any]) -> Any: ...
+
+    @abstractmethod
+    def _text(self, reply: Any) -> str: ...
+
+
+class AnthropicSummarizer(_ClientSummarizer):
+    """Asks a model through `anthropic.Anthropic` or `anthropic.AsyncAnthropic`.
+
+    Args:
+        client: the SDK's client.
+        model: the model that sums up; a small one does.
+        max_tokens: how long its answer may be.
+
+    Raises:
+        ConfigError: the client cannot send messages.
+    """
+
+    def _endpoint(self, client: Any) -> Any:
+        return client.messages.create
+
+    def _send(self, messages: list[Any]) -> Any:
+        return self._create(model=self._model, max_tokens=self._max_tokens, messages=messages)
+
+    def _text(self, reply: Any) -> str:
+        return "".join(get(block, "text") or "" for block in reply.content)
+
+
+class OpenAISummarizer(_ClientSummarizer):
+    """Asks a model through `openai.OpenAI` or `openai.AsyncOpenAI`, by chat completions.
+
+    Args:
+        client: the SDK's client.
+        model: the model that sums up; a small one does.
+        max_tokens: how long its answer may be.
+
+    Raises:
+        ConfigError: the client cannot send messages.
+    """
+
+    def _endpoint(self, client: Any) -> Any:
+        return client.chat.completions.create
+
+    def _send(self, messages: list[Any]) -> Any:
+        return self._create(model=self._model, max_completion_tokens=self._max_tokens, messages=messages)
+
+    def _text(self, reply: Any) -> str:
+        return (reply.choices[0].message.content or "") if reply.choices else ""

@@ -1,0 +1,679 @@
+"""The context of an agent, turn by turn: what is sent, learnt, written down, and what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from offload import (
+    CollisionError,
+    ConfigError,
+    ContextFullError,
+    CorruptError,
+    Offloader,
+    OffloadPolicy,
+    Rule,
+    StoreError,
+)
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import TypeRule
+from offload.context import EventBus, EventType, ItemType
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+SMALL = AgentConfig(model="m", window_tokens=4000)
+# No message leaves by a rule: to make room takes a summary.
+NOTHING_GOES = {name: TypeRule() for name in ItemType}
+
+
+def manager(store: Any = None, config: AgentConfig = SMALL, **options: Any) -> ContextManager:
+    off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
+    return ContextManager(off, config, **options)
+
+
+def said(n: int, words: int = 40) -> dict[str, Any]:
+    return {"role": "user", "content": f"question {n} " + "please " * words}
+
+
+def call(n: int, name: str = "Bash") -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": f"t{n}", "name": name, "input": {"n": n}}],
+    }
+
+
+def result(n: int, lines: int = 60) -> dict[str, Any]:
+    text = "".join(f"row {n}.{line} of the output\n" for line in range(lines))
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{n}", "content": text}]}
+
+
+def turn(m: ContextManager, n: int, lines: int = 60) -> list[Any]:
+    """Have a model make a call, and take in its result; return what was added."""
+    m.before_model_call()
+    m.after_model_call(call(n))
+    m.add(result(n, lines))
+    return [call(n), result(n, lines)]
+
+
+def talk(m: ContextManager, turns: int, lines: int = 60) -> list[Any]:
+    m.add(said(0))
+    return [said(0), *(message for n in range(turns) for message in turn(m, n, lines))]
+
+
+def heard(m: ContextManager, event_type: EventType) -> list[Any]:
+    events: list[Any] = []
+    m.events.subscribe(events.append, event_type)
+    return events
+
+
+def test_what_is_small_is_sent_as_it_came():
+    m = manager()
+    messages = talk(m, 2, lines=3)
+
+    request = m.before_model_call()
+
+    assert request.messages == messages == m.messages
+    assert all(a is b for a, b in zip(request.messages, m.before_model_call().messages, strict=True))
+    assert request.errors == []
+
+
+def test_a_large_result_is_away_before_the_model_sees_it_and_is_read_back_through_the_tools():
+    m = manager(config=AgentConfig(window_tokens=100_000))
+    m.add(said(0))
+    turn(m, 1, lines=900)
+
+    shown = m.before_model_call().messages[-1]["content"][0]["content"]
+
+    [record] = m.tools.call("context_list").splitlines()[1:2]
+    ref = record.split()[0].strip("-|* ")
+    assert f"id {ref}]" in shown
+    assert len(shown) < 2500
+    assert "row 1.450 of the output" not in shown
+    assert "row 1.450 of the output" in m.tools.call("context_grep", {"id": ref, "pattern": "row 1.450 "})
+
+
+def test_system_messages_stand_first_and_one_that_comes_later_keeps_its_place():
+    m = manager()
+    system, later = (
+        {"role": "system", "content": "Be careful."},
+        {"role": "system", "content": "A file came."},
+    )
+    for message in (system, said(1), later, said(2)):
+        m.add(message)
+
+    assert m.before_model_call().messages == [system, said(1), later, said(2)]
+
+
+def test_the_request_stays_under_the_trigger_and_all_of_it_comes_back():
+    m = manager()
+    messages = talk(m, 40)
+    requests = []
+    for n in range(40, 60):
+        requests.append(m.before_model_call())
+        m.after_model_call(call(n))
+        m.add(result(n))
+        messages += [call(n), result(n)]
+
+    assert max(r.tokens for r in requests) < SMALL.trigger_tokens
+    assert min(len(r.messages) for r in requests) < 20
+    assert m.restore() == messages
+
+
+def test_system_messages_stay_through_compactions_and_all_comes_back_in_order():
+    system = {"role": "system", "content": "Be careful."}
+    later = {"role": "system", "content": "A file came."}
+    m = manager()
+    m.add(system)
+    messages = [system, *talk(m, 2)]
+    m.add(later)
+    messages += [later, *(message for n in range(2, 40) for message in turn(m, n))]
+
+    assert m.messages[0] == system
+    assert later in m.messages
+    assert len(m.messages) < 30
+    assert m.restore() == messages
+
+
+def test_what_is_sent_beside_the_messages_is_counted():
+    m = manager()
+    m.add(said(0))
+    alone = m.before_model_call().tokens
+
+    beside = m.before_model_call(
+        system_prompt="careful " * 400, tools=[{"name": "Bash", "about": "x " * 400}]
+    )
+
+    assert alone + 600 < beside.tokens
+    assert beside.messages == [said(0)]
+
+
+def test_a_result_that_fills_much_of_the_window_leaves_before_older_ones_do():
+    config = AgentConfig(
+        window_tokens=6000, policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=5000)})
+    )
+    m = manager(config=config)
+    talk(m, 3, lines=100)
+    turn(m, 3, lines=250)
+
+    sent = m.before_model_call().messages
+
+    assert "[Offloaded: " in sent[-1]["content"][0]["content"]
+    assert sent[2] == result(0, lines=100)
+
+
+def test_old_results_leave_before_messages_do_and_the_latest_stay():
+    m = manager()
+    messages = talk(m, 7)
+    compactions = heard(m, EventType.CONTEXT_COMPACTED)
+
+    sent = m.before_model_call().messages
+
+    away = [i for i, (a, b) in enumerate(zip(sent, messages, strict=True)) if a != b]
+    assert away == [2, 4, 6, 8]
+    assert compactions == []
+
+
+def test_a_result_that_the_model_has_not_seen_stays_while_anything_else_can_go():
+    m = manager()
+    talk(m, 20)
+    for n in range(20, 40):
+        m.after_model_call(call(n))
+        m.add(result(n))
+
+        assert m.before_model_call().messages[-1] == result(n)
+
+
+def test_a_summary_is_asked_for_where_nothing_else_may_leave():
+    asked = []
+
+    def summarizer(messages: list[Any]) -> str:
+        asked.append(messages)
+        return "<summary>The user asked a lot.</summary>"
+
+    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
+    messages = []
+    for n in range(12):
+        answer = {"role": "assistant", "content": f"answer {n} " + "word " * 250}
+        m.add(said(n))
+        m.before_model_call()
+        m.after_model_call(answer)
+        messages += [said(n), answer]
+
+    assert len(asked) >= 1
+    assert "The user asked a lot." in m.messages[0]["content"]
+    assert m.restore() == messages
+
+
+def test_a_summary_stays_in_view_however_long_it_is():
+    summary = "<summary>" + "THE USER ASKED FOR A LOT. " * 400 + "</summary>"
+    config = AgentConfig(window_tokens=30_000, rules=NOTHING_GOES)
+    m = manager(config=config, summarizer=lambda _: summary)
+    while "THE USER ASKED FOR A LOT." not in str(m.messages):
+        m.add(said(len(m.messages)))
+        m.before_model_call()
+        m.after_model_call({"role": "assistant", "content": "word " * 900})
+    shown = m.messages[0]["content"]
+
+    for n in range(3):
+        m.add(said(n))
+        m.before_model_call()
+        m.after_model_call({"role": "assistant", "content": "yes"})
+
+    assert len(shown) > 7500
+    assert m.messages[0]["content"] == shown
+
+
+def test_results_of_one_turn_that_are_too_much_together_become_short_previews():
+    m = manager()
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call({"role": "assistant", "content": [call(n)["content"][0] for n in range(9)]})
+    results = {"role": "user", "content": [result(n)["content"][0] for n in range(9)]}
+    m.add(results)
+
+    request = m.before_model_call()
+
+    assert request.errors == []
+    assert request.tokens < SMALL.trigger_tokens
+    shown = [block["content"] for block in request.messages[-1]["content"]]
+    assert [text.startswith("[Offloaded: result of Bash") for text in shown] == [True] * 9
+    assert m.restore()[-1] == results
+
+
+def test_no_call_is_without_its_result_when_messages_leave():
+    m = manager()
+    talk(m, 60)
+
+    for n in range(60, 75):
+        sent = m.before_model_call().messages
+        blocks = [b for x in sent if isinstance(x["content"], list) for b in x["content"]]
+        calls = [b["id"] for b in blocks if b["type"] == "tool_use"]
+        assert calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+        m.after_model_call(call(n))
+        m.add(result(n))
+
+
+# --- tokens ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {
+            "input_tokens": 100,
+            "cache_read_input_tokens": 300,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": 9,
+        },
+        {"prompt_tokens": 400, "completion_tokens": 9, "total_tokens": 409},
+        SimpleNamespace(
+            input_tokens=400, output_tokens=9, input_tokens_details=SimpleNamespace(cached_tokens=7)
+        ),
+        400,
+    ],
+    ids=["anthropic", "openai", "responses", "number"],
+)
+def test_what_the_provider_counted_corrects_the_estimate(usage):
+    m = manager(offloader={"token_counter": lambda text: len(text) // 10})
+    m.add({"role": "user", "content": "x" * 1960})
+    assert m.before_model_call().tokens == 200
+
+    m.after_model_call(usage=usage)
+
+    assert m.before_model_call().tokens == 400
+
+
+def test_the_correction_moves_slowly_and_each_model_has_its_own():
+    m = manager(offloader={"token_counter": lambda text: len(text) // 10})
+    m.add({"role": "user", "content": "x" * 9960})
+    m.before_model_call()
+    m.after_model_call(usage=1000)
+    m.after_model_call(usage=2000)
+    m.after_model_call(usage=3000, model="other")
+
+    assert m.before_model_call().tokens == 1300
+
+
+def test_a_reply_without_figures_corrects_nothing():
+    m = manager()
+    m.add(said(0))
+    before = m.before_model_call().tokens
+    m.after_model_call(usage={"input_tokens": 0})
+    m.after_model_call(usage=SimpleNamespace(prompt_tokens=None))
+
+    assert m.before_model_call().tokens == before
+
+
+def test_a_provider_that_counts_more_makes_the_context_smaller_sooner():
+    m, other = manager(), manager()
+    for one in (m, other):
+        talk(one, 4)
+        one.before_model_call()
+    m.after_model_call(usage=6000)
+
+    assert len(str(m.before_model_call().messages)) < len(str(other.before_model_call().messages))
+
+
+def test_a_token_counter_that_fails_ends_no_turn():
+    def counter(text: str) -> int:
+        raise RuntimeError("no vocabulary")
+
+    m = manager(offloader={"token_counter": counter})
+    m.add(said(0))
+
+    assert m.before_model_call().tokens > 30
+
+
+# --- another process ---------------------------------------------------------------------------------
+
+
+def test_another_process_goes_on_from_the_name_of_the_session_and_the_store(tmp_path):
+    first = manager(tmp_path)
+    messages = talk(first, 30)
+    first.before_model_call()
+    first.after_model_call(call(30), usage=9999)
+
+    second = manager(tmp_path)
+    count = second.resume()
+
+    assert second.messages == first.messages
+    assert count == len(first.messages) < len(messages)
+    assert second.before_model_call().messages == first.before_model_call().messages
+    assert second.before_model_call().tokens == first.before_model_call().tokens
+    assert second.restore() == [*messages, call(30)]
+
+
+def test_items_that_left_stay_away_in_the_other_process(tmp_path):
+    first = manager(tmp_path, AgentConfig(window_tokens=100_000))
+    first.add(said(0))
+    turn(first, 1, lines=900)
+    first.before_model_call()
+    second = manager(tmp_path, AgentConfig(window_tokens=100_000))
+    second.resume()
+
+    assert "[Offloaded: " in str(second.messages)
+    assert second.before_model_call().messages == first.messages
+    assert second.restore() == [said(0), call(1), result(1, lines=900)]
+
+
+def test_both_processes_in_turn_lose_nothing(tmp_path):
+    messages = []
+    for n in range(12):
+        m = manager(tmp_path)
+        m.resume()
+        m.add(said(n))
+        m.before_model_call()
+        m.after_model_call({"role": "assistant", "content": f"answer {n} " + "word " * 300})
+        messages += [said(n), {"role": "assistant", "content": f"answer {n} " + "word " * 300}]
+
+    last = manager(tmp_path)
+    last.resume()
+    assert last.before_model_call().tokens < SMALL.trigger_tokens
+    assert last.restore() == messages
+
+
+def test_a_session_without_a_conversation_resumes_as_an_empty_one(tmp_path):
+    m = manager(tmp_path)
+
+    assert m.resume() == 0
+    assert m.messages == []
+
+
+def test_resuming_comes_first():
+    m = manager()
+    m.add(said(0))
+
+    with pytest.raises(ConfigError, match="comes first"):
+        m.resume()
+
+
+def test_who_does_not_resume_begins_anew(tmp_path):
+    talk(manager(tmp_path), 3)
+    anew = manager(tmp_path)
+    anew.add(said(7))
+    anew.before_model_call()
+
+    m = manager(tmp_path)
+    m.resume()
+
+    assert m.messages == [said(7)]
+
+
+def test_two_agents_at_once_are_found_out(tmp_path):
+    first, second = manager(tmp_path), manager(tmp_path)
+    for n, m in enumerate((first, second)):
+        m.resume()
+        m.add(said(n))
+    first.before_model_call()
+    second.before_model_call()
+
+    with pytest.raises(CollisionError, match="two agents went on at once"):
+        manager(tmp_path).resume()
+
+
+def test_a_damaged_journal_raises_and_begins_nothing(tmp_path):
+    talk(manager(tmp_path), 3)
+    for path in (tmp_path / "r" / "s.journal").iterdir():
+        data = path.read_bytes()
+        path.write_bytes(data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
+    m = manager(tmp_path)
+
+    with pytest.raises(CorruptError):
+        m.resume()
+    assert m.messages == []
+
+
+def test_a_model_is_not_shown_the_journal(tmp_path):
+    m = manager(tmp_path)
+    talk(m, 3)
+
+    assert "row 1" not in m.tools.call("context_list")
+    assert m.tools.call("context_grep", {"pattern": "row 1"}).count("row 1.") == 0
+
+
+def test_what_is_not_resumable_is_not_written_down(tmp_path):
+    m = manager(tmp_path, SMALL.model_copy(update={"resumable": False}))
+    talk(m, 2)
+
+    assert not list(tmp_path.rglob("*.zst"))
+
+
+def test_what_is_to_be_redacted_is_not_written_down(tmp_path):
+    m = manager(tmp_path, offloader={"redact": lambda text: text.replace("s3cret", "[cut]")})
+    m.add({"role": "user", "content": 'the key is "s3cret"'})
+    m.before_model_call()
+    other = manager(tmp_path)
+    other.resume()
+
+    assert m.messages == [{"role": "user", "content": 'the key is "s3cret"'}]
+    assert other.messages == [{"role": "user", "content": 'the key is "[cut]"'}]
+
+
+def test_objects_of_an_sdk_are_resumed_as_their_data(tmp_path):
+    from openai.types.chat import ChatCompletionMessage  # noqa: PLC0415 # this test alone needs it
+
+    m = manager(tmp_path)
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(ChatCompletionMessage(role="assistant", content="Done."))
+    other = manager(tmp_path)
+    other.resume()
+
+    assert other.messages == [said(0), {"role": "assistant", "content": "Done."}]
+
+
+# --- failures ----------------------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_ends_no_turn_and_takes_nothing_out():
+    m = manager(FaultyStore(MemoryStore(), is_lasting=True))
+    failures = heard(m, EventType.CONTEXT_FAILED)
+    messages = talk(m, 20)
+
+    request = m.before_model_call()
+
+    assert request.messages == messages
+    assert {type(e) for e in request.errors} >= {ContextFullError}
+    assert any(isinstance(e, StoreError) for e in request.errors)
+    assert {e.data["kind"] for e in failures} >= {"context_full", "store_unavailable"}
+
+
+def test_once_the_store_is_back_the_context_is_made_small_and_written_down_whole():
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    m = manager(store)
+    messages = talk(m, 20)
+    m.before_model_call()
+    store.heal()
+
+    request = m.before_model_call()
+
+    assert request.errors == []
+    assert request.tokens < SMALL.trigger_tokens
+    assert m.restore() == messages
+    other = manager(store)
+    other.resume()
+    assert other.messages == request.messages
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_whichever_write_fails_the_next_turn_makes_up_for_it(moment):
+    for nth in range(1, 40):
+        store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment=moment)
+        m = manager(store)
+        messages = talk(m, 9)
+        m.before_model_call()
+        m.before_model_call()
+        other = manager(store)
+        other.resume()
+
+        assert other.messages == m.messages
+        assert other.restore() == messages
+        if not store.failures:
+            break
+    assert nth > 18
+
+
+def test_a_summarizer_that_fails_ends_no_turn():
+    def summarizer(messages: list[Any]) -> str:
+        raise RuntimeError("overloaded")
+
+    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
+    errors = []
+    for n in range(12):
+        m.add(said(n, words=400))
+        errors += m.before_model_call().errors
+        errors += m.after_model_call({"role": "assistant", "content": "yes " * 200})
+
+    assert any("overloaded" in str(e) for e in errors)
+    assert len(m.restore()) == 24
+
+
+def test_an_error_is_raised_for_who_wants_it_raised():
+    m = manager(FaultyStore(MemoryStore(), is_lasting=True), offloader={"on_error": "raise"})
+    m.add(said(0))
+
+    with pytest.raises(StoreError):
+        m.before_model_call()
+
+
+@pytest.mark.parametrize("lines", [60, 350])
+def test_what_is_cut_while_the_store_fails_is_whole_again_once_it_is_back(lines):
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    m = manager(store, offloader={"on_error": "truncate"})
+    messages = talk(m, 12, lines=lines)
+    cut = m.before_model_call().messages
+    store.heal()
+
+    request = m.before_model_call()
+
+    assert ("could not be stored" in str(cut)) is (lines == 350)
+    assert "could not be stored" not in str(request.messages)
+    assert request.tokens < SMALL.trigger_tokens
+    assert m.restore() == messages
+
+
+def test_a_request_that_cannot_fit_says_what_would_help():
+    m = manager()
+    m.add(said(0))
+
+    request = m.before_model_call(system_prompt="careful " * 4000)
+
+    [error] = request.errors
+    assert isinstance(error, ContextFullError)
+    assert "shorten the system prompt" in str(error)
+    assert request.messages == [said(0)]
+
+
+def test_what_was_added_is_never_changed():
+    m = manager()
+    m.add(said(0))
+    added = [result(n) for n in range(30)]
+    before = copy.deepcopy(added)
+    for n, message in enumerate(added):
+        m.after_model_call(call(n))
+        m.add(message)
+        m.before_model_call()
+
+    assert added == before
+
+
+# --- events, async, cost -----------------------------------------------------------------------------
+
+
+def test_events_tell_what_left_and_what_that_freed():
+    bus = EventBus()
+    events: list[Any] = []
+    bus.subscribe(events.append)
+    m = manager(events=bus)
+    talk(m, 30)
+
+    told = {e.event_type for e in events}
+    smaller = [e.data for e in events if e.event_type == EventType.ITEMS_OFFLOADED]
+    assert told >= {EventType.ITEM_ADDED, EventType.ITEMS_OFFLOADED, EventType.CONTEXT_COMPACTED}
+    assert all(data["messages"] > 0 and data["tokens"] > 0 for data in smaller)
+
+
+def test_an_async_loop_is_served_and_async_hooks_run_on_it():
+    loops = []
+
+    async def summarizer(messages: list[Any]) -> str:
+        loops.append(asyncio.get_running_loop())
+        return "<summary>All was said.</summary>"
+
+    async def main() -> list[Any]:
+        store = MemoryStore()
+        m = manager(store, SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
+        for n in range(12):
+            m.add(said(n))
+            await m.abefore_model_call()
+            await m.aafter_model_call({"role": "assistant", "content": "word " * 300}, usage=None)
+        other = manager(store)
+        assert await other.aresume() == len(m.messages)
+        assert len(await other.arestore()) == 24
+        return [asyncio.get_running_loop()]
+
+    [loop] = asyncio.run(main())
+    assert loops
+    assert all(one is loop for one in loops)
+
+
+class Costs:
+    """Counts what a turn does: operations of the store, characters whose tokens are counted."""
+
+    def __init__(self) -> None:
+        self.store = FaultyStore(MemoryStore(), nth=10**9)
+        self.chars = 0
+
+    def count(self, text: str) -> int:
+        self.chars += len(text)
+        return len(text) // 4
+
+    def take(self) -> tuple[int, int]:
+        taken = self.store.operations, self.chars
+        self.store.operations = self.chars = 0
+        return taken
+
+
+def test_a_turn_costs_the_same_however_long_the_history_is():
+    costs = Costs()
+    m = manager(costs.store, AgentConfig(window_tokens=10**7), offloader={"token_counter": costs.count})
+    m.add(said(0))
+    turns = []
+    for _ in range(300):
+        turn(m, 0, lines=20)
+        turns.append(costs.take())
+
+    assert turns[20] == turns[299]
+    operations, chars = turns[299]
+    assert operations == 2  # one entry of the journal before the call, one after
+    assert chars < 3 * len(str([call(0), result(0, lines=20)]))
+
+
+def test_a_turn_in_which_nothing_was_added_asks_the_store_nothing():
+    costs = Costs()
+    m = manager(costs.store)
+    talk(m, 3)
+    m.before_model_call()
+    costs.take()
+
+    m.before_model_call()
+
+    assert costs.take() == (0, 0)
+
+
+def test_over_many_compactions_a_turn_costs_no_more():
+    costs = Costs()
+    m = manager(costs.store, offloader={"token_counter": costs.count})
+    m.add(said(0))
+    turns = []
+    for n in range(300):
+        turn(m, n)
+        turns.append(costs.take())
+
+    early, late = turns[50:150], turns[200:300]
+    for part in (0, 1):
+        assert sum(t[part] for t in late) <= 1.1 * sum(t[part] for t in early)

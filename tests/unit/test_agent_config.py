@@ -1,0 +1,92 @@
+"""The settings of an agent's context: from code, files and variables, each wrong value named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from offload import OffloadPolicy, PolicyError
+from offload.agent import AgentConfig
+from offload.compaction import TypeRule
+
+TOML = """
+model = "small"
+window_tokens = 20000
+target_ratio = 0.5
+[rules.user_message]
+strategy = "truncate"
+keep_recent = 9
+[policy]
+preset = "aggressive"
+"""
+DATA = {
+    "model": "small",
+    "window_tokens": 20_000,
+    "target_ratio": 0.5,
+    "rules": {"user_message": {"strategy": "truncate", "keep_recent": 9}},
+    "policy": {"preset": "aggressive"},
+}
+MEANT = AgentConfig(
+    model="small",
+    window_tokens=20_000,
+    target_ratio=0.5,
+    rules={"user_message": TypeRule(strategy="truncate", keep_recent=9)},
+    policy=OffloadPolicy.preset("aggressive"),
+)
+
+
+@pytest.mark.parametrize(("name", "said"), [("a.toml", TOML), ("a.yaml", json.dumps(DATA))])
+def test_a_file_describes_the_settings(tmp_path, name, said):
+    (tmp_path / name).write_text(said)
+
+    assert AgentConfig.load(tmp_path / name) == MEANT
+
+
+def test_a_pyproject_holds_them_in_their_own_table(tmp_path):
+    inner = TOML.replace("[", "[tool.offload.agent.")
+    (tmp_path / "pyproject.toml").write_text(f"[project]\nname = 'x'\n[tool.offload.agent]\n{inner}")
+
+    assert AgentConfig.load(tmp_path / "pyproject.toml") == MEANT
+
+
+def test_variables_change_what_the_file_that_they_name_says(tmp_path):
+    (tmp_path / "a.toml").write_text(TOML)
+    variables = {
+        "OFFLOAD_AGENT": str(tmp_path / "a.toml"),
+        "OFFLOAD_AGENT__WINDOW_TOKENS": "80000",
+        "OFFLOAD_AGENT__RULES__USER_MESSAGE__KEEP_RECENT": "2",
+        "OFFLOAD_POLICY__MIN_SAVING": "7",  # another's
+    }
+
+    config = AgentConfig.from_env(variables)
+
+    assert config.window == 80_000
+    assert config.rules["user_message"].keep_recent == 2
+    assert config.policy == OffloadPolicy.preset("aggressive")
+    assert AgentConfig.from_env({}) == AgentConfig()
+
+
+def test_the_window_is_that_of_the_model_unless_it_is_given():
+    assert AgentConfig(model="claude-sonnet-4-5").window == 200_000
+    assert AgentConfig(model="claude-sonnet-4-5", window_tokens=5000).trigger_tokens == 4000
+    assert AgentConfig(model="claude-sonnet-4-5", window_tokens=5000).target_tokens == 3000
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"window_tokens": 0}, "AgentConfig.window_tokens: Input should be greater than 0, got 0"),
+        ({"trigger_ratio": 1.5}, "AgentConfig.trigger_ratio: .* got 1.5"),
+        ({"trigger_ratio": 0.5}, "target_ratio=0.6 is at most trigger_ratio=0.5"),
+        ({"windw": 1}, "AgentConfig.windw: no such field"),
+        (
+            {"rules": {"user_message": {"strategy": "eat"}}},
+            "AgentConfig.rules.user_message.*strategy: .* got 'eat'",
+        ),
+        ({"policy": {"min_saving": -1}}, "AgentConfig.policy.*min_saving: .* got -1"),
+    ],
+)
+def test_a_wrong_value_is_named(fields, said):
+    with pytest.raises(PolicyError, match=said):
+        AgentConfig.model_validate(fields)

@@ -1,0 +1,119 @@
+"""Summarizers through the providers' own SDKs, against a server on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from provider import Api, said, serving
+
+from offload import ConfigError, Offloader
+from offload.agent import AnthropicSummarizer, OpenAISummarizer
+from offload.compaction import RoundCompactor, RoundConfig
+
+ASKED = [{"role": "user", "content": "Sum up what stands between the lines."}]
+KINDS = ["anthropic", "openai"]
+
+
+def summarizer(kind: str, url: str, retries: int = 0, **options: Any) -> Any:
+    if kind == "anthropic":
+        sdk = anthropic.Anthropic(api_key="k", base_url=url, max_retries=retries)
+        return AnthropicSummarizer(sdk, "small", **options)
+    return OpenAISummarizer(openai.OpenAI(api_key="k", base_url=url, max_retries=retries), "small", **options)
+
+
+def compacted(tmp_path: Any, model: Any) -> Any:
+    messages = [{"role": "user", "content": f"question {n} " + "please " * 900} for n in range(6)]
+    talk = [m for q in messages for m in (q, {"role": "assistant", "content": "done"})]
+    compactor = RoundCompactor(
+        Offloader(tmp_path, session="s"), model, RoundConfig(max_context_tokens=8000, keep_recent_rounds=1)
+    )
+    return talk, compactor.compact(talk)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_summarizer_asks_its_model_and_returns_what_it_said(kind):
+    api = Api((200, said(kind, "<summary>All done.</summary>")))
+    with serving(api) as url:
+        answer = summarizer(kind, url, max_tokens=77)(ASKED)
+
+    [(path, body)] = api.requests
+    assert answer == "<summary>All done.</summary>"
+    assert path == {"anthropic": "/v1/messages", "openai": "/chat/completions"}[kind]
+    limit = {"anthropic": "max_tokens", "openai": "max_completion_tokens"}[kind]
+    assert body == {"model": "small", "messages": ASKED, limit: 77}
+
+
+async def answer_of_async(kind: str, url: str) -> str:
+    sdk = anthropic.AsyncAnthropic if kind == "anthropic" else openai.AsyncOpenAI
+    ours = AnthropicSummarizer if kind == "anthropic" else OpenAISummarizer
+    async with sdk(api_key="k", base_url=url) as client:
+        answer: Any = ours(client, "small")(ASKED)
+        return str(await answer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_async_client_is_awaited(kind):
+    with serving(Api((200, said(kind, "Done.")))) as url:
+        assert asyncio.run(answer_of_async(kind, url)) == "Done."
+
+
+def test_the_texts_of_several_blocks_are_one_answer():
+    with serving(Api((200, said("anthropic", "<summary>one, ", "two</summary>")))) as url:
+        assert summarizer("anthropic", url)(ASKED) == "<summary>one, two</summary>"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_summary_takes_the_place_of_the_rounds_that_left(kind, tmp_path):
+    api = Api((200, said(kind, "<summary>The user asked five times.</summary>")))
+    with serving(api) as url:
+        talk, result = compacted(tmp_path, summarizer(kind, url))
+
+    assert result.error is None
+    assert "The user asked five times." in result.new_messages[0]["content"]
+    assert "question 0" in api.requests[0][1]["messages"][0]["content"]
+    assert result.new_messages[1:] == talk[-2:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("answer", [(500, {"error": {"message": "overloaded"}}), (401, {"error": "no key"})])
+def test_after_an_error_of_the_api_the_conversation_is_as_it_was(kind, answer, tmp_path):
+    with serving(Api(answer)) as url:
+        talk, result = compacted(tmp_path, summarizer(kind, url))
+
+    assert result.new_messages == talk
+    assert "Error" in str(result.error)
+    assert str(answer[0]) in str(result.error)
+    assert not list(tmp_path.rglob("*.zst"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_answer_is_no_summary(kind, tmp_path):
+    with serving(Api((200, said(kind)))) as url:
+        talk, result = compacted(tmp_path, summarizer(kind, url))
+
+    assert result.new_messages == talk
+    assert "no summary" in str(result.error)
+
+
+def test_a_reply_without_choices_is_an_empty_answer():
+    with serving(Api((200, said("openai") | {"choices": []}))) as url:
+        assert summarizer("openai", url)(ASKED) == ""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trying_again_is_left_to_the_sdk(kind):
+    api = Api((503, {"error": {"message": "busy"}}), (200, said(kind, "Done.")))
+    with serving(api) as url:
+        assert summarizer(kind, url, retries=1)(ASKED) == "Done."
+
+    assert len(api.requests) == 2
+
+
+@pytest.mark.parametrize("kind", [AnthropicSummarizer, OpenAISummarizer])
+def test_what_is_no_client_is_refused(kind):
+    with pytest.raises(ConfigError, match=f"{kind.__name__} needs a client of its SDK"):
+        kind("sk-key", "small")

@@ -22,7 +22,7 @@ test-all: .venv/.dev
 	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
-FRAMEWORKS := agno anthropic deepagents google-adk langchain mcp openai-agents pydantic-ai strands
+FRAMEWORKS := agno anthropic deepagents google-adk langchain mcp openai-agents pydantic-ai pydantic-ai-harness strands
 
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
 

@@ -64,6 +64,7 @@ def as_the_server_knows_it(request: Any) -> Any:
 
 
 def shown_tool(tool: Json) -> Json:
+    """Return a tool of the wrapped server as a client sees it: under another name if it has one of ours."""
     return {**tool, "name": _INNER + tool["name"]} if _TAKEN.fullmatch(tool["name"]) else tool
 
 

@@ -133,7 +133,7 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
             self._report(_malformed(error, index), errors)
             role, scan = "", Scan()
-        slots = [Slot(item, self._policy.decide(self._facts(index, item)), item.text) for item in scan.items]
+        slots = [Slot(item, self._policy.decide(self._facts(index, item)), item.text) for item in scan.found]
         fixed = sum(self._count_tokens(text) for text in scan.texts)
         # In some formats one answer is several messages in a row.
         answers = history.answers + (role == "assistant" and history.role != "assistant")
@@ -147,13 +147,18 @@ class Conversation:
             tool_name=item.tool_name,
             tool_use_id=item.tool_use_id,
             chars=len(item.text),
-            bytes=len(encode_text(item.text)) if self._policy.counts_bytes else None,
-            tokens=self._count_tokens(item.text),
+            bytes=item.media.bytes if item.media else self._bytes(item.text),
+            tokens=item.media.tokens if item.media else self._count_tokens(item.text),
             is_error=item.is_error,
             is_stored=self._writer.knows(item.text),
             answers=0,
             is_pinned=item.tool_use_id in self._pinned,
+            is_pending=item.is_pending,
+            media_type=item.media.media_type if item.media else None,
         )
+
+    def _bytes(self, text: str) -> int | None:
+        return len(encode_text(text)) if self._policy.counts_bytes else None
 
     def _judged(self, item: Item, facts: ItemFacts) -> Decision:
         decision = self._policy.decide(facts)
@@ -202,7 +207,7 @@ class Conversation:
                 turn = [(i, s) for i, s in history.small_slots if history.entries[i].answers == answers]
                 self._open(turn, over_budget([s.decision for _, s in turn], policy.turn_budget_tokens))
         if policy.sweep is not None:
-            waiting = [(i, s) for i, s in history.open_slots if s.decision.action == "wait"]
+            waiting = [(i, s) for i, s in history.open_slots if _may_be_swept(s)]
             old = sorted([*history.small_slots, *waiting], key=lambda place: place[1].number)
             now = [replace(s.decision, item=history.facts(i, s)) for i, s in old]
             leaving = [s for _, s in history.open_slots if _leaves(s)]
@@ -266,7 +271,8 @@ class Conversation:
     ) -> str:
         """Report that an item could not be stored; return what stands in the message then."""
         self._report(error, errors)
-        return _truncated(item.text, decision.preview_chars) if self._on_error == "truncate" else item.text
+        is_cut = self._on_error == "truncate" and item.media is None
+        return _truncated(item.text, decision.preview_chars) if is_cut else item.text
 
     def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
         """Make one event of a failure: of a store that fails for many items, the first alone."""
@@ -308,6 +314,10 @@ class Conversation:
             errors=errors,
             cache=cache,
         )
+
+
+def _may_be_swept(slot: Slot) -> bool:
+    return slot.decision.action == "wait" and slot.item.media is None
 
 
 def _leaves(slot: Slot) -> bool:

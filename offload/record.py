@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import string
 import time
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
 SCHEMA_VERSION = 1
 REF_LETTERS = 10
-MAX_REF_LETTERS = 20
 
 ItemType = Literal[
     "tool_result",
@@ -23,6 +23,33 @@ ItemType = Literal[
     "compaction_summary",
 ]
 ITEM_TYPES: tuple[str, ...] = get_args(ItemType)
+
+RefStyle = Literal["letters", "short"]
+
+
+class RefForm(NamedTuple):
+    """How refs of one style look; the length of a ref tells its style.
+
+    Attributes:
+        alphabet: the characters that a ref is drawn from. Lower case alone: refs that differ in case would be
+            one file on a disk that folds case, and a model copies these more surely.
+        shortest: characters of the first draw. Each draw after a collision takes one more.
+        longest: characters of the last such draw, and of all draws after it.
+    """
+
+    alphabet: str
+    shortest: int
+    longest: int
+
+
+REF_FORMS: dict[RefStyle, RefForm] = {
+    "letters": RefForm(string.ascii_lowercase, REF_LETTERS, 20),
+    "short": RefForm(string.digits + string.ascii_lowercase, 5, 6),
+}
+# A ref of any style, as a regular expression.
+REF_PATTERN = r"(?:[a-z]{10,20}|[0-9a-z]{5,6})"
+# How often a ref is drawn for one item before it is given up.
+MAX_DRAWS = 20
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +118,14 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def is_drawn(self) -> bool:
-        """Tell whether the ref is the one that the item draws; any other was put there by somebody."""
+        """Tell whether the ref is one that the item draws; any other was put there by somebody."""
         origin = self.session if self.origin is None else self.origin
-        letters = len(self.ref)
-        return self.ref == draw_ref(
-            origin, self.item_type, self.tool_use_id, self.sha256, self.form, letters=letters
+        item = origin, self.item_type, self.tool_use_id, self.sha256, self.form
+        return any(
+            self.ref == draw_ref(*item, style=style, draw=draw)
+            for style, form in REF_FORMS.items()
+            if form.shortest <= len(self.ref) <= form.longest
+            for draw in range(MAX_DRAWS)
         )
 
 
@@ -160,21 +190,36 @@ def draw_ref(
     sha256: bytes,
     form: str | None = None,
     *,
-    letters: int = REF_LETTERS,
+    style: RefStyle = "letters",
+    draw: int = 0,
 ) -> str:
-    """Return the ref of an item: `letters` of a-z (4.7 bits each) drawn from a SHA-256 of what it is.
+    """Return the ref of an item: characters of the alphabet of `style`, drawn from a SHA-256 of what it is.
 
     The same item gives the same ref on every machine. A longer ref begins with the shorter one. The
     `form` takes part so that one text that stood in messages in two shapes makes two records.
+
+    Args:
+        session: the session that the item is of.
+        item_type: what kind of part of a message it is.
+        tool_use_id: the provider's id of the tool call, or None.
+        sha256: digest of the content.
+        form: what `restore` needs beside the text, or None.
+        style: how the ref looks.
+        draw: how many draws for this item met another one.
     """
     hashed = hashlib.sha256()
     for field in (session, item_type, tool_use_id, form):
         data = b"" if field is None else b"=" + encode_text(field)
         hashed.update(len(data).to_bytes(8, "little") + data)
     hashed.update(sha256)
-    number = int.from_bytes(hashed.digest(), "little")
+    alphabet, shortest, longest = REF_FORMS[style]
+    digest = hashed.digest()
+    redraw = draw - (longest - shortest)
+    if redraw > 0:
+        digest = hashlib.sha256(digest + redraw.to_bytes(8, "little")).digest()
+    number = int.from_bytes(digest, "little")
     drawn = []
-    for _ in range(letters):
-        number, letter = divmod(number, 26)
-        drawn.append(chr(ord("a") + letter))
+    for _ in range(min(shortest + draw, longest)):
+        number, place = divmod(number, len(alphabet))
+        drawn.append(alphabet[place])
     return "".join(drawn)

@@ -7,7 +7,7 @@ from typing import Any
 
 from offload.errors import MessageError
 from offload.messages import Item, Scan, adapter_for
-from offload.placeholder import PlaceholderRenderer
+from offload.placeholder import PlaceholderRenderer, WithMedia
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import Session
 
@@ -19,13 +19,13 @@ class Restorer:
 
     def __init__(self, session: Session, renderer: PlaceholderRenderer) -> None:
         self._session = session
-        self._renderer = renderer
+        self._renderer = WithMedia(renderer)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with each placeholder replaced by its item; all others are the same objects."""
         scans = [(message, _scan(message)) for message in messages]
-        claims = self._load_claims(item for _, scan in scans for item in scan.items)
-        return [self._restored(message, scan.items, claims) for message, scan in scans]
+        claims = self._load_claims(item for _, scan in scans for item in scan.found)
+        return [self._restored(message, scan.found, claims) for message, scan in scans]
 
     def _load_claims(self, items: Iterable[Item]) -> _Claims:
         """Return, by ref, the records that texts among `items` claim to stand for."""

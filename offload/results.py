@@ -41,9 +41,10 @@ class OffloadResult:
     Attributes:
         messages: the list to send: placeholders where items were offloaded, all else the same objects.
         records: the record behind each placeholder that replaced an item, in order of the messages.
-        decisions: what became of every item and why, in order.
-        tokens_before: tokens of the texts of the messages as they came; images are not counted.
-        tokens_after: tokens of the texts of `messages`.
+        decisions: what became of every item and why, in order of the messages; of one, its images first.
+        tokens_before: tokens of the messages as they came: of texts by the session's counter, of images and
+            documents whose bytes stand in them by an estimate, see `MediaFacts.tokens`.
+        tokens_after: tokens of `messages`, counted alike.
         chars_freed: characters that left.
         errors: what failed in this call; the items concerned are unchanged and are tried again on the
             next call. After an error that no part of the library raised the messages are as they came,

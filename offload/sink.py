@@ -33,7 +33,7 @@ class Sink:
     A text of up to 8 MiB is treated as `Offloader.offload_text` treats it. A longer one always goes to
     the store, since it could not stand in a message. It is compressed as it comes: about 10 MiB are held
     in memory, the rest in a temporary file, and nothing reaches the store before the end. Where the store
-    takes no streams, and with the codecs "json" and "raw", the end takes memory for the whole record.
+    takes no streams, and with the codec "json", the end takes memory for the whole record.
 
         with off.open_sink(tool_name="Bash") as sink:
             for chunk in process.stdout:

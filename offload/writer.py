@@ -21,9 +21,9 @@ from offload.errors import (
 )
 from offload.hooks import Hooks
 from offload.messages import Item
-from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.record import REF_LETTERS, decode_text, draw_ref, encode_text
+from offload.record import REF_LETTERS, decode_text, encode_text
 from offload.restorer import stands_for
 from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
@@ -87,7 +87,7 @@ class ItemWriter:
         hooks: Hooks,
     ) -> None:
         self._session = session
-        self._renderer = renderer
+        self._renderer = WithMedia(renderer)
         self._counter = counter
         self._min_saving = min_saving
         self._hooks = hooks
@@ -137,7 +137,7 @@ class ItemWriter:
         if self._session.catalog.is_empty:
             return False
         try:
-            text = self._hooks.redacted(item.text)
+            text = self._to_store(item)
         except Exception:  # noqa: BLE001 # it is reported where the item is to be stored
             return False
         return self._is_known(item, sha256(encode_text(text)).digest())
@@ -168,23 +168,25 @@ class ItemWriter:
         text = content.text
         ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
         preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
-        [outcome] = self._session.write([self._draft(want, content, preview)])
-        if isinstance(outcome, Placed):
-            self._remember(identity, outcome)
-        return outcome
+        [outcome] = self._session.write([self._draft(want, content, ends, preview)])
+        return self._remember(identity, outcome)
 
     def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
         prepared = [self._prepare(want) for want in batch]
         drafts = dict(ready for ready in prepared if isinstance(ready, tuple))
-        written = dict(zip(drafts, self._session.write(list(drafts.values())), strict=True))
-        for identity, outcome in written.items():
-            if isinstance(outcome, Placed):
-                self._remember(identity, outcome)
+        outcomes = self._session.write(list(drafts.values()))
+        written = {i: self._remember(i, outcome) for i, outcome in zip(drafts, outcomes, strict=True)}
         return [written[ready[0]] if isinstance(ready, tuple) else ready for ready in prepared]
 
-    def _remember(self, identity: _Identity, placed: Placed) -> None:
-        self._placed[identity] = placed, time.monotonic()
-        self._placeholders.add(placed.placeholder)
+    def _remember(self, identity: _Identity, outcome: Placed | OffloadError) -> Placed | OffloadError:
+        """Note what was placed; what could not be restored, since no ref is found in it, replaces nothing."""
+        if isinstance(outcome, OffloadError):
+            return outcome
+        if self._renderer.find_ref(outcome.placeholder) != outcome.info.ref:
+            return ConfigError(f"the placeholder's renderer does not find the ref of {outcome.info.ref}")
+        self._placed[identity] = outcome, time.monotonic()
+        self._placeholders.add(outcome.placeholder)
+        return outcome
 
     def _placed_lately(self, identity: _Identity) -> Placed | None:
         """Return the record of an item if it was placed a short while ago; later the store is asked again.
@@ -200,7 +202,7 @@ class ItemWriter:
         """Return the draft of an item and what identifies it, or its outcome if none is stored."""
         item = want.item
         try:
-            text = self._hooks.redacted(item.text)
+            text = self._to_store(item)
             has_secrets = item.form is not None and self._has_secrets(item.form)
         except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
             return OffloadError(f"redact: {type(error).__name__}: {error}")
@@ -212,16 +214,31 @@ class ItemWriter:
         placed = self._placed_lately(identity)
         if placed is not None:
             return placed
-        preview = preview_of(text, want.preview_chars, asked=want.asked)
-        draft = self._draft(want, content, preview, is_redacted=text != item.text)
-        placeholder = draft.render(_SOME_REF)
+        preview = Preview("", 0) if item.media else preview_of(text, want.preview_chars, asked=want.asked)
+        draft = self._draft(want, content, text, preview, is_redacted=text != item.text)
+        try:
+            placeholder = self._rendered(draft)
+        except Exception as error:  # noqa: BLE001 # the same
+            return OffloadError(f"placeholder: {type(error).__name__}: {error}")
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
             return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
-        if self._hooks.summarizer is not None and not self._is_known(item, counts.sha256):
+        has_summary = self._hooks.summarizer is not None and item.media is None
+        if has_summary and not self._is_known(item, counts.sha256):
             summary = self._hooks.summary(text)
-            draft = self._draft(want, content, preview, summary, is_redacted=draft.is_redacted)
+            draft = self._draft(want, content, text, preview, summary, is_redacted=draft.is_redacted)
         return identity, draft
+
+    def _to_store(self, item: Item) -> str:
+        """Return what of an item may be stored. A caller cuts things out of texts, not out of images."""
+        return self._hooks.redacted(item.text) if item.media is None else item.text
+
+    def _rendered(self, draft: Draft) -> str:
+        """Return a placeholder like the one that will be. Raises `ConfigError` if it would not be found."""
+        placeholder = draft.render(_SOME_REF)
+        if self._renderer.find_ref(placeholder) != _SOME_REF:
+            raise ConfigError("the renderer does not find the ref in what it rendered")
+        return placeholder
 
     def _has_secrets(self, form: str) -> bool:
         """Tell whether the caller cuts something out of what a form holds beside the text."""
@@ -235,13 +252,13 @@ class ItemWriter:
         catalog = self._session.catalog
         if catalog.is_empty:
             return False
-        ref = draw_ref(self._session.name, item.item_type, item.tool_use_id, digest, item.form)
-        return bool(catalog.known(ref))
+        return bool(catalog.known(self._session.ref_of(item.item_type, item.tool_use_id, digest, item.form)))
 
     def _draft(
         self,
         want: Wanted,
         content: Content | SpooledContent,
+        ends: str,
         preview: Preview,
         summary: str | None = None,
         *,
@@ -259,11 +276,12 @@ class ItemWriter:
                 preview,
                 summary,
                 is_redacted,
+                counts.bytes,
+                ends,
+                item.media,
             )
             return self._renderer.render(facts)
 
-        if self._renderer.find_ref(render(_SOME_REF)) != _SOME_REF:
-            raise ConfigError("the placeholder's renderer does not find the ref in what it rendered")
         return Draft(
             item_type=item.item_type,
             tool_name=item.tool_name,

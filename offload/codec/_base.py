@@ -121,7 +121,8 @@ class Codec(Protocol):
     def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the bytes of a record.
 
-        Spooled content keeps its frames in codec `zstd`; the others take memory for the whole of it.
+        Spooled content keeps its frames in codec `zstd` and is read by chunks in `raw`; `json` takes memory
+        for the whole of it.
         """
         ...
 

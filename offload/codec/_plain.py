@@ -24,7 +24,8 @@ class PlainCodec:
     def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""
         sidecar = json.dumps(sealed(header, content.counts), ensure_ascii=False, indent=2)
-        return Encoded.whole(content.data, sidecar.encode())
+        pieces = content if isinstance(content, SpooledContent) else (content.data,)
+        return Encoded(pieces, content.counts.bytes, sidecar.encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
         """Read and check both objects."""

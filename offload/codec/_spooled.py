@@ -77,10 +77,14 @@ class SpooledContent:
         """The text by range, for one thread."""
         return StoredContent(self.sizes, self._read)
 
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the whole content, chunk by chunk."""
+        return self._read(0, len(self.sizes))
+
     @property
     def data(self) -> bytes:
         """The whole content, for a codec that needs it so; it takes memory for all of it."""
-        return b"".join(self._read(0, len(self.sizes)))
+        return b"".join(self)
 
     @cached_property
     def _borders(self) -> list[int]:

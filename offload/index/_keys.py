@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, cast
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError
 from offload.keys import check_key, decode_part, encode_part
-from offload.record import Counts, Header, RecordInfo
+from offload.record import REF_PATTERN, Counts, Header, RecordInfo
 from offload.store import StoredObject
 
 RECORDS, SIDECARS, MARKS = "r", "h", "g"
@@ -28,7 +28,7 @@ LINK_SUFFIX = ".link"
 Reason = Literal["expired", "quota", "deleted"]
 
 _KEY = re.compile(
-    r"r/(?P<session>[^/]+)/(?P<ref>[a-z]{10,20})(?:\.(?P<generation>[2-9]|[1-9]\d{1,5}))?"
+    rf"r/(?P<session>[^/]+)/(?P<ref>{REF_PATTERN})(?:\.(?P<generation>[2-9]|[1-9]\d{{1,5}}))?"
     r"~(?P<item_type>[a-z_]+)~(?P<tool>[^/~]*)~(?P<chars>\d{1,15})~(?P<tokens>\d{1,15})"
     r"(?:~(?P<ttl>[1-9]\d{0,9}))?(?P<suffix>\.[a-z]+)(?:\.(?P<reason>expired|quota|deleted))?",
     re.ASCII,

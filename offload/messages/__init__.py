@@ -9,8 +9,19 @@
 | Bedrock Converse | `toolResult`: text, json | input | reasoning, citations |
 | Gemini | `functionResponse`: response | args | thoughts, executed code |
 
-In all of them the texts of user, assistant and system are items too, and images, documents, files, artifacts
-and metadata stay where they are.
+In all of them the texts of user, assistant and system are items too, and so are images and documents in
+results and in what the user says, where their bytes stand in the message and a text may take their place:
+
+| format | in results | of the user |
+|---|---|---|
+| Anthropic Messages | image, document of base64 | the same |
+| OpenAI chat | image_url, file of a data URL | the same |
+| OpenAI Responses | input_image, input_file of a data URL | the same |
+| LangChain | image, file, and those of the providers | the same |
+| Bedrock Converse | image, document of bytes | the same |
+| Gemini | - | inlineData |
+
+Those that name a URL or a file, and sound, video, artifacts and metadata, stay where they are.
 
 Items are found in dicts and in the SDKs' own objects; whatever is not understood stays untouched, and so
 does what could not be given back deep-equal. A placeholder stands in a form that the API accepts: for an
@@ -21,7 +32,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from offload.messages._base import Item, MessageAdapter, Scan
+from offload.messages._base import Block, Item, MessageAdapter, Scan
+from offload.messages._media import MediaFacts, media_facts, stand_in_ref
 from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.bedrock import BedrockAdapter
 from offload.messages.gemini import GeminiAdapter
@@ -39,7 +51,17 @@ _ADAPTERS: tuple[MessageAdapter, ...] = (
     AnthropicAdapter(),
 )
 
-__all__ = ["Item", "MessageAdapter", "Scan", "adapter_for", "role_of"]
+__all__ = [
+    "Block",
+    "Item",
+    "MediaFacts",
+    "MessageAdapter",
+    "Scan",
+    "adapter_for",
+    "media_facts",
+    "role_of",
+    "stand_in_ref",
+]
 
 
 def adapter_for(message: Any) -> MessageAdapter:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from offload.messages._access import Path, edited, json_text, role_of, string_or_none
+from offload.messages._media import Media, MediaFacts, media_facts
 from offload.record import encodable
 
 TEXT_TYPES = {
@@ -24,7 +25,8 @@ class Item:
 
     Attributes:
         block: index of its block in the message's content, None where the content is one value. What
-            stands beside the content, as tool calls do in some formats, is counted on after its blocks.
+            stands beside the content, as tool calls do in some formats, is counted on after its blocks. A
+            pair for a block in the content of a tool's result that is a block itself.
         item_type: what kind of part it is.
         text: its whole text.
         tool_name: the tool that produced it, or None.
@@ -32,15 +34,19 @@ class Item:
         is_error: whether the tool reported a failure.
         form: how the text was spread over blocks, or that it is the JSON of a value, as JSON; None where
             it stood in one string.
+        is_pending: whether the format says that it is not finished yet.
+        media: what is known of an image or a document, whose text is its data URL; None for all else.
     """
 
-    block: int | None
+    block: Block
     item_type: str
     text: str
     tool_name: str | None = None
     tool_use_id: str | None = None
     is_error: bool = False
     form: str | None = None
+    is_pending: bool = False
+    media: MediaFacts | None = None
 
     def __post_init__(self) -> None:
         """Make the names from outside fit to be stored; they are compared in that form only."""
@@ -49,6 +55,8 @@ class Item:
             if value is not None and not value.isascii():
                 object.__setattr__(self, name, encodable(value))
 
+
+Block = int | tuple[int, int] | None
 
 # A text and its form; None if there is none that could leave and come back equal.
 Found = tuple[str, str | None] | None
@@ -59,7 +67,9 @@ class Scan:
     """What one message holds.
 
     Attributes:
-        items: its offloadable parts, in order.
+        items: its offloadable parts that are text, in order.
+        media: its images and documents, and texts that look like what stands for one. Those in the content of
+            one result are to be replaced, and put back, before its text: that changes how many blocks it has.
         texts: its other texts, which take tokens but never leave.
         calls: the tool calls that it makes, id → tool name.
     """
@@ -67,6 +77,12 @@ class Scan:
     items: list[Item] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: dict[str, str] = field(default_factory=dict)
+    media: list[Item] = field(default_factory=list)
+
+    @property
+    def found(self) -> list[Item]:
+        """Everything that could leave, in the order in which it is to be replaced and put back."""
+        return [*self.media, *self.items]
 
     def add_call(self, block: int, call: Any, name: Any, found: Found, arguments: Any) -> None:
         """Note a tool call, and its arguments: an item if they were `found` to be one, else a text."""
@@ -89,6 +105,31 @@ class Scan:
         text, form = found
         name, call = string_or_none(name), string_or_none(call)
         self.items.append(Item(block, "tool_result", text, name, call, is_error, form))
+
+    def add_media(
+        self, block: Block, item_type: str, found: Found, *, call: Any = None, name: Any = None
+    ) -> bool:
+        """Note an image or a document, if one was `found`; tell whether it was."""
+        if found is None:
+            return False
+        text, form = found
+        name, call = string_or_none(name), string_or_none(call)
+        facts = None if form is None else media_facts(text)
+        self.media.append(Item(block, item_type, text, name, call, form=form, media=facts))
+        return True
+
+    def add_result_media(
+        self, content: Any, shape: Media, call: Any, name: Any, block: int | None = None
+    ) -> None:
+        """Note the images and documents in the content of a result; `block` is the result's own place."""
+        for i, part in enumerate(content if isinstance(content, list | tuple) else ()):
+            place = i if block is None else (block, i)
+            self.add_media(place, "tool_result", shape.read(part), call=call, name=name)
+
+    def mark_pending(self, first: int = 0) -> None:
+        """Note that the items from index `first` on, and all images and documents, are not finished yet."""
+        self.items[first:] = [replace(item, is_pending=True) for item in self.items[first:]]
+        self.media = [replace(item, is_pending=True) for item in self.media]
 
 
 class Shape(Protocol):
@@ -126,7 +167,7 @@ class MessageAdapter(ABC):
         """
 
     @abstractmethod
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
 
     def role(self, message: Any, where: str) -> str:
@@ -136,12 +177,12 @@ class MessageAdapter(ABC):
         """
         return role_of(message, where)
 
-    def replace(self, message: Any, block: int | None, text: str) -> Any:
+    def replace(self, message: Any, block: Block, text: str) -> Any:
         """Return a copy of `message` with the item at `block` replaced by `text`."""
         path, shape = self.place(message, block)
         return edited(message, path, lambda value: shape.replace(value, text))
 
-    def restore(self, message: Any, block: int | None, text: str, form: str | None) -> Any:
+    def restore(self, message: Any, block: Block, text: str, form: str | None) -> Any:
         """Return a copy of `message` with the item at `block` as it was, the inverse of `replace`."""
         path, shape = self.place(message, block)
         return edited(message, path, lambda value: shape.restore(value, text, form))

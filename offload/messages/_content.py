@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from offload.messages._access import blocks_of, changed, like, text_of, type_of
+from offload.messages._media import stand_in_ref
 
 
 class Content:
@@ -33,7 +34,7 @@ class Content:
         if isinstance(content, str):
             return content, None
         blocks = blocks_of(content, where)
-        texts = [self.text(block, f"{where}[{i}]") for i, block in enumerate(blocks)]
+        texts = [self._own_text(block, f"{where}[{i}]") for i, block in enumerate(blocks)]
         found = [(b, t) for b, t in zip(blocks, texts, strict=True) if t is not None]
         if not found:
             return None
@@ -50,7 +51,7 @@ class Content:
         blocks: list[Any] = []
         is_placed = False
         for block in content:
-            if self.text(block, "content") is None:
+            if self._own_text(block, "content") is None:
                 blocks.append(block)
             elif not is_placed:
                 blocks.append(self.with_text(block, text))
@@ -61,7 +62,7 @@ class Content:
         """Return what `content` was before `replace`; blocks that were added since stay at the end."""
         if isinstance(content, str) or form is None:
             return self.replace(content, text)
-        first = next(i for i, b in enumerate(content) if self.text(b, "content") is not None)
+        first = next(i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
         others = iter([*content[:first], *content[first + 1 :]])
         blocks = list(self._rebuild(json.loads(form), text, content[first], others))
         return like(content, [*blocks, *others])
@@ -88,6 +89,11 @@ class Content:
     def put_back(self, placed: Any, _rest: Any, text: str) -> Any:
         """Return the first block, which never left: it may carry what the caller put on it since."""
         return self.with_text(placed, text)
+
+    def _own_text(self, block: Any, where: str) -> str | None:
+        """Return the text of a block, None for what stands for an image: that is an item of its own."""
+        text = self.text(block, where)
+        return None if text is not None and stand_in_ref(text) else text
 
     def _proven_form(self, content: Any, texts: list[str | None], text: str) -> str | None:
         """Return, as JSON, null per block that stays and [characters, rest] per text.

@@ -10,9 +10,10 @@ from typing import Any
 
 from offload.errors import MessageError
 from offload.messages._access import Path, blocks_of, get, role_of, text_of, type_of
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
 from offload.messages._content import Content
 from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._media import TYPED
 
 _OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _RESULT = Content()
@@ -39,6 +40,8 @@ class AnthropicAdapter(MessageAdapter):
         for i, block in enumerate(blocks_of(content, f"{where}.content")):
             place = f"{where}.content[{i}]"
             kind = type_of(block, place)
+            if item_type == "user_message" and scan.add_media(i, item_type, TYPED.read(block)):
+                continue
             if kind == "text":
                 scan.items.append(Item(i, item_type, text_of(block, place)))
             elif kind == "tool_result":
@@ -50,21 +53,25 @@ class AnthropicAdapter(MessageAdapter):
                 scan.texts.append(str(get(block, "thinking") or ""))
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
         if block is None:
             return ("content",), PLAIN
+        if isinstance(block, tuple):
+            return ("content", block[0], "content", block[1]), TYPED
         kind = get(get(message, "content")[block], "type")
         if kind == "tool_result":
             return ("content", block, "content"), _RESULT
         if kind == "tool_use":
             return ("content", block, "input"), ARGUMENTS
-        return ("content", block, "text"), PLAIN
+        return ("content", block), TYPED
 
 
 def _scan_result(scan: Scan, block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> None:
     call = get(block, "tool_use_id")
     if not isinstance(call, str):
         raise MessageError(f'{where}: a tool_result block needs a string "tool_use_id", got {call!r:.40}')
-    found = _RESULT.read(get(block, "content"), f"{where}.content")
+    content = get(block, "content")
+    found = _RESULT.read(content, f"{where}.content")
     scan.add_result(index, call, tool_names.get(call), found, is_error=get(block, "is_error") is True)
+    scan.add_result_media(content, TYPED, call, tool_names.get(call), index)

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from offload.errors import MessageError
 from offload.messages._access import Path, blocks_of, get, role_of, text_of
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
 from offload.messages._content import Content
-from offload.messages._json import ARGUMENTS, PLAIN, faithful_json
+from offload.messages._json import ARGUMENTS, faithful_json
+from offload.messages._media import Media, Place
 
 _OWN_KEYS = frozenset(
     (
@@ -56,6 +57,14 @@ class _ResultContent(Content):
 
 
 _RESULT = _ResultContent()
+# A format names no type; its name stands for the subtype.
+_MEDIA = Media(
+    [
+        Place(("image", "source", "bytes"), ("image", "format"), "image/"),
+        Place(("document", "source", "bytes"), ("document", "format"), "application/"),
+    ],
+    {},
+)
 
 
 class BedrockAdapter(MessageAdapter):
@@ -85,30 +94,36 @@ class BedrockAdapter(MessageAdapter):
                 scan.add_call(
                     i, get(use, "toolUseId"), get(use, "name"), ARGUMENTS.read(arguments), arguments
                 )
+            elif item_type == "user_message" and scan.add_media(i, item_type, _MEDIA.read(block)):
+                continue
             elif get(block, "text") is not None:
                 scan.items.append(Item(i, item_type, text_of(block, place)))
             else:
                 scan.texts.extend(_fixed_texts(block))
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
+        if isinstance(block, tuple):
+            return ("content", block[0], "toolResult", "content", block[1]), _MEDIA
         index = cast("int", block)  # no content of this format is one value
         found = get(message, "content")[index]
         if get(found, "toolResult") is not None:
             return ("content", index, "toolResult", "content"), _RESULT
         if get(found, "toolUse") is not None:
             return ("content", index, "toolUse", "input"), ARGUMENTS
-        return ("content", index, "text"), PLAIN
+        return ("content", index), _MEDIA
 
 
 def _scan_result(scan: Scan, result: Any, index: int, where: str, tool_names: Mapping[str, str]) -> None:
     call = get(result, "toolUseId")
     if not isinstance(call, str):
         raise MessageError(f'{where}: a toolResult needs a string "toolUseId", got {call!r:.40}')
-    found = _RESULT.read(get(result, "content"), f"{where}.content")
+    content = get(result, "content")
+    found = _RESULT.read(content, f"{where}.content")
     is_error = get(result, "status") == "error"
     scan.add_result(index, call, tool_names.get(call), found, is_error=is_error)
+    scan.add_result_media(content, _MEDIA, call, tool_names.get(call), index)
 
 
 def _fixed_texts(block: Any) -> list[str]:

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from offload.messages._access import Path, blocks_of, get, string_or_none, text_of
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
-from offload.messages._json import ARGUMENTS, PLAIN, JsonObject
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
+from offload.messages._json import ARGUMENTS, JsonObject
+from offload.messages._media import Media, Place
 
 _ROLES = {"model": "assistant", None: "user"}
 _CALL = ("functionCall", "function_call")
 _RESPONSE = ("functionResponse", "function_response")
+_CONTINUES = ("willContinue", "will_continue")
 # Of the model's own code and what became of it: holder and field.
 _FIXED = (
     ("executableCode", "code"),
@@ -25,6 +27,14 @@ _FIXED = (
 )
 # A response must be an object; what a function returned stands under `result` in the SDK's own calls.
 _RESULT = JsonObject("result")
+# Beside a response, in its own `parts`, no text may stand: what is there stays.
+_MEDIA = Media(
+    [
+        Place(("inlineData", "data"), ("inlineData", "mimeType")),
+        Place(("inline_data", "data"), ("inline_data", "mime_type")),
+    ],
+    {},
+)
 
 
 class GeminiAdapter(MessageAdapter):
@@ -49,6 +59,7 @@ class GeminiAdapter(MessageAdapter):
         scan = Scan()
         item_type = TEXT_TYPES.get(self.role(message, where), "user_message")
         for i, part in enumerate(blocks_of(get(message, "parts"), f"{where}.parts")):
+            first = len(scan.items)
             call, response = get(part, _spelled(part, _CALL)), get(part, _spelled(part, _RESPONSE))
             if response is not None:
                 _scan_response(scan, response, i, tool_names)
@@ -56,6 +67,8 @@ class GeminiAdapter(MessageAdapter):
                 arguments = get(call, "args")
                 found = None if arguments is None else ARGUMENTS.read(arguments)
                 scan.add_call(i, get(call, "id"), get(call, "name"), found, arguments)
+            elif item_type == "user_message" and scan.add_media(i, item_type, _MEDIA.read(part)):
+                continue
             elif get(part, "text") is not None:
                 text = text_of(part, f"{where}.parts[{i}]")
                 if get(part, "thought"):
@@ -65,9 +78,11 @@ class GeminiAdapter(MessageAdapter):
             else:
                 found_texts = (get(get(part, holder), field) for holder, field in _FIXED)
                 scan.texts.extend(text for text in found_texts if isinstance(text, str))
+            if any(get(holder, name) is True for holder in (call, response) for name in _CONTINUES):
+                scan.mark_pending(first)
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
         index = cast("int", block)  # no content of this format is one value
         part = get(message, "parts")[index]
@@ -76,7 +91,7 @@ class GeminiAdapter(MessageAdapter):
             return ("parts", index, response, "response"), _RESULT
         if get(part, call) is not None:
             return ("parts", index, call, "args"), ARGUMENTS
-        return ("parts", index, "text"), PLAIN
+        return ("parts", index), _MEDIA
 
 
 def _spelled(part: Any, names: tuple[str, str]) -> str:

@@ -7,7 +7,7 @@ A dict is the object's fields (`model_dump`), or those in an envelope: `data` (`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from offload.messages._access import (
     Path,
@@ -17,9 +17,10 @@ from offload.messages._access import (
     role_of,
     string_or_none,
 )
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
 from offload.messages._content import Content
 from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._media import Media, Place
 
 _ROLES = {
     "human": "user",
@@ -51,6 +52,18 @@ class _ResultContent(Content):
 
 
 _CONTENT = _ResultContent()
+# Blocks of LangChain itself, old and new, and of the providers that it hands on.
+_MEDIA = Media(
+    [
+        Place(("base64",), ("mime_type",)),
+        Place(("data",), ("mime_type",)),
+        Place(("image_url", "url")),
+        Place(("image_url",)),
+        Place(("file", "file_data")),
+        Place(("source", "data"), ("source", "media_type")),
+    ],
+    {"type": "text"},
+)
 
 
 class LangChainAdapter(MessageAdapter):
@@ -89,18 +102,17 @@ class LangChainAdapter(MessageAdapter):
             scan.add_call(i, get(call, "id"), get(call, "name"), ARGUMENTS.read(arguments), arguments)
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
         envelope, fields = _opened(message)
         if block is None:
             return (*envelope, "content"), _CONTENT
         content = get(fields, "content")
-        index = block - count_blocks(content)
+        index = cast("int", block) - count_blocks(content)
         if index >= 0:
             return (*envelope, "tool_calls", index, "args"), ARGUMENTS
-        if isinstance(content[block], str):
-            return (*envelope, "content", block), PLAIN
-        return (*envelope, "content", block, "text"), PLAIN
+        at = cast("int", block)  # a result is a message of its own
+        return (*envelope, "content", at), PLAIN if isinstance(content[at], str) else _MEDIA
 
 
 def _opened(message: Any) -> tuple[Path, Any]:
@@ -119,6 +131,8 @@ def _kind(fields: Any) -> str:
 
 
 def _scan_block(scan: Scan, block: Any, index: int, item_type: str) -> None:
+    if item_type == "user_message" and scan.add_media(index, item_type, _MEDIA.read(block)):
+        return
     text = _CONTENT.text(block, "")
     if text is not None:
         scan.items.append(Item(index, item_type, text))
@@ -132,5 +146,7 @@ def _scan_result(scan: Scan, fields: Any, where: str, tool_names: Mapping[str, s
     call, name = get(fields, "tool_call_id"), get(fields, "name")
     if isinstance(call, str):
         name = tool_names.get(call, name)
-    found = _CONTENT.read(get(fields, "content"), f"{where}.content")
+    content = get(fields, "content")
+    found = _CONTENT.read(content, f"{where}.content")
     scan.add_result(None, call, name, found, is_error=get(fields, "status") == "error")
+    scan.add_result_media(content, _MEDIA, call, name)

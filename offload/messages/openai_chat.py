@@ -6,7 +6,7 @@ https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import MessageError
 from offload.messages._access import (
@@ -19,9 +19,10 @@ from offload.messages._access import (
     text_of,
     type_of,
 )
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
 from offload.messages._content import Content
 from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._media import TYPED
 
 _RESULT_ROLES = ("tool", "function")
 _CONTENT = Content()
@@ -59,19 +60,22 @@ class OpenAIChatAdapter(MessageAdapter):
         elif content is not None:
             for i, part in enumerate(blocks_of(content, f"{where}.content")):
                 place = f"{where}.content[{i}]"
+                if item_type == "user_message" and scan.add_media(i, item_type, TYPED.read(part)):
+                    continue
                 if type_of(part, place) == "text":
                     scan.items.append(Item(i, item_type, text_of(part, place)))
         _scan_calls(scan, message, where)
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
         if block is None:
             return ("content",), _CONTENT
+        at = cast("int", block)  # a result is a message of its own
         parts = count_blocks(get(message, "content"))
-        if block < parts:
-            return ("content", block, "text"), PLAIN
-        index = block - parts
+        if at < parts:
+            return ("content", at), TYPED
+        index = at - parts
         kind = _kind(get(message, "tool_calls")[index])
         if kind == "function":
             return ("tool_calls", index, "function", "arguments"), ARGUMENTS
@@ -89,7 +93,9 @@ def _scan_result(message: Any, where: str, tool_names: Mapping[str, str]) -> Sca
     scan = Scan()
     if isinstance(call, str):
         name = tool_names.get(call, name)
-    scan.add_result(None, call, name, _CONTENT.read(get(message, "content"), f"{where}.content"))
+    content = get(message, "content")
+    scan.add_result(None, call, name, _CONTENT.read(content, f"{where}.content"))
+    scan.add_result_media(content, TYPED, call, name)
     return scan
 
 

@@ -6,12 +6,13 @@ https://platform.openai.com/docs/api-reference/responses
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from offload.messages._access import Path, blocks_of, get, json_text, role_of, string_or_none, text_of
-from offload.messages._base import TEXT_TYPES, Item, MessageAdapter, Scan, Shape
+from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
 from offload.messages._content import Content
 from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._media import Media, Place
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
@@ -26,6 +27,7 @@ _OWN_TYPES = (
     "mcp_approval_response",
 )
 _CONTENT = Content("input_text")
+_MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
 # By type, the shape of the field `output`. That of the local shell is JSON by its documentation.
 _OUTPUTS: dict[str, Shape] = {
     "function_call_output": _CONTENT,
@@ -43,6 +45,8 @@ _INPUTS: dict[str, tuple[str, Shape]] = {
 # What the model wrote in calls of tools that the API itself defines.
 _BUILT_IN_INPUTS = ("action", "operation", "code")
 _STREAMS = ("stdout", "stderr")
+# What the API says of an item that has not come to its end.
+_PENDING = ("in_progress", "incomplete", "calling")
 
 
 class OpenAIResponsesAdapter(MessageAdapter):
@@ -75,17 +79,21 @@ class OpenAIResponsesAdapter(MessageAdapter):
         else:
             _scan_call(scan, message)
             _scan_output(scan, message, where, tool_names)
+        if get(message, "status") in _PENDING:
+            scan.mark_pending()
         return scan
 
-    def place(self, message: Any, block: int | None) -> tuple[Path, Shape]:
+    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
         """Return where the item at `block` stands in `message`, and in what shape."""
-        kind = get(message, "type")
+        kind, at = get(message, "type"), cast("int", block)  # an output is an item of its own
         if get(message, "role") is not None:
-            return (("content",) if block is None else ("content", block, "text")), PLAIN
+            return ("content", at), _MEDIA
         if block is None:
             return ("output",), _OUTPUTS[kind]
         if kind == "shell_call_output":
-            return ("output", block // 2, _STREAMS[block % 2]), PLAIN
+            return ("output", at // 2, _STREAMS[at % 2]), PLAIN
+        if kind.endswith("_output"):
+            return ("output", at), _MEDIA
         field, shape = _INPUTS[kind]
         return (field,), shape
 
@@ -93,6 +101,8 @@ class OpenAIResponsesAdapter(MessageAdapter):
 def _scan_message(scan: Scan, message: Any, where: str) -> None:
     item_type = TEXT_TYPES.get(role_of(message, where), "user_message")
     for i, block in enumerate(blocks_of(get(message, "content"), f"{where}.content")):
+        if item_type == "user_message" and scan.add_media(i, item_type, _MEDIA.read(block)):
+            continue
         if get(block, "type") in _TEXT_BLOCKS:
             scan.items.append(Item(i, item_type, text_of(block, f"{where}.content[{i}]")))
 
@@ -133,3 +143,4 @@ def _scan_output(scan: Scan, message: Any, where: str, tool_names: Mapping[str, 
     elif kind in _OUTPUTS:
         is_error = get(message, "status") == "failed" or bool(get(message, "error"))
         scan.add_result(None, call, name, _CONTENT.read(output, f"{where}.output"), is_error=is_error)
+        scan.add_result_media(output, _MEDIA, call, name)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from offload.messages import Block
+
 Action = Literal["offload", "keep", "wait"]
 
 
@@ -14,7 +16,8 @@ class ItemFacts(NamedTuple):
 
     Attributes:
         message: index of the message in the list.
-        block: index of the block in the message's content, None where the content is one value.
+        block: index of the block in the message's content, None where the content is one value; a pair for
+            a block in the content of a tool's result that is a block itself.
         item_type: what kind of part of a message it is.
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call, or None.
@@ -28,10 +31,12 @@ class ItemFacts(NamedTuple):
         is_pinned: whether the caller wants it in view.
         is_pending: whether it is not finished yet.
         was_stored: whether the session holds a record of it: it left the messages before.
+        media_type: type of an image or a document, whose tokens are an estimate and whose bytes are its own;
+            None for a text.
     """
 
     message: int
-    block: int | None
+    block: Block
     item_type: str
     tool_name: str | None
     tool_use_id: str | None
@@ -45,6 +50,7 @@ class ItemFacts(NamedTuple):
     is_pinned: bool = False
     is_pending: bool = False
     was_stored: bool = False
+    media_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +90,5 @@ def explain(decisions: Iterable[Decision]) -> str:
 
 
 def _place(item: ItemFacts) -> str:
-    return str(item.message) if item.block is None else f"{item.message}.{item.block}"
+    block = item.block if isinstance(item.block, tuple) else (item.block,)
+    return ".".join(str(n) for n in (item.message, *block) if n is not None)

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._load import from_environment, from_file
 from offload.policy._model import Count, Model, Size
-from offload.policy._presets import NEVER, READERS, TYPES, Preset, preset_data
+from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.record import ItemType
 
@@ -31,10 +31,13 @@ class OffloadPolicy(Model):
         tools: rules by tool name, as globs, compared without regard to case; the first that matches
             wins, and a rule by tool wins over one by type. By default file readers and browsers are
             offloaded once the model has seen the result in full; a policy that names its own `types`
-            or `tools` is taken at its word and has no such default.
+            or `tools` is taken at its word and has no such default, for images no more than for readers.
         exclude_tools: globs of tools whose results always stay.
         turn_budget_tokens: how many tokens the tool results of one turn may take together that are each
             below their threshold; above it the largest go first. None sets no limit.
+        media: the rule for images and documents in tool results. No tool shows them again, so they are to be
+            seen before they leave; no budget of a turn and no sweep takes them.
+        user_media: the same for those that a user gives, which stay unless this says otherwise.
         min_saving: tokens that an offload must free, the placeholder counted.
         sweep: when a conversation that has grown too long is swept; None never does.
         retention: what a collection takes beside records whose time to live is over.
@@ -44,6 +47,8 @@ class OffloadPolicy(Model):
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
     turn_budget_tokens: Size | None = None
+    media: Rule = NEVER
+    user_media: Rule = NEVER
     min_saving: Count = 100
     sweep: Sweep | None = None
     retention: Retention = Retention()
@@ -57,11 +62,11 @@ class OffloadPolicy(Model):
         if "preset" in data:
             changes = {name: value for name, value in data.items() if name != "preset"}
             data = preset_data(data["preset"], changes)
-        tools = {} if "types" in data else READERS
+        tools, media = ({}, NEVER) if "types" in data else (READERS, MEDIA)
         types = data.get("types", {})
         if not isinstance(types, dict):
             return data
-        return {"tools": tools, **data, "types": {**TYPES, **types}}
+        return {"tools": tools, "media": media, **data, "types": {**TYPES, **types}}
 
     @classmethod
     def preset(cls, name: Preset) -> Self:
@@ -128,7 +133,7 @@ class OffloadPolicy(Model):
             ref=None,
             tokens_after=item.tokens,
             ttl=rule.ttl,
-            is_below=shortfall is not None and action == "keep",
+            is_below=shortfall is not None and action == "keep" and item.media_type is None,
         )
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
@@ -139,7 +144,7 @@ class OffloadPolicy(Model):
             (item.is_pending, "not finished yet"),
             (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
             (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),
-            (not rule.enabled, f"{item.item_type} is not offloaded by this policy"),
+            (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
         ):
             if is_kept:
                 return reason
@@ -161,6 +166,8 @@ class OffloadPolicy(Model):
         return "offload", f"{item.tokens} tokens"
 
     def _rule(self, item: ItemFacts) -> Rule:
+        if item.media_type is not None:
+            return self.media if item.item_type == "tool_result" else self.user_media
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
                 if _matches(item.tool_name, glob):

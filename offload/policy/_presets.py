@@ -12,6 +12,7 @@ from offload.record import ItemType
 Preset = Literal["balanced", "aggressive", "archive"]
 
 NEVER = Rule(enabled=False)
+MEDIA = Rule(min_tokens=500, after_turns=1)
 # Chosen by what whole sessions cost (benchmarks/bench_savings.py), read backs included. A user's text is
 # seen once before it goes: it may be the task itself. So are the large arguments of a call, a file that
 # the model wrote, say: it knows what it wrote when it gets the result.
@@ -35,6 +36,7 @@ _SEEN = {"after_turns": 1}
 _PRESETS: dict[Preset, dict[str, Any]] = {
     "balanced": {},
     "aggressive": {
+        "media": MEDIA,
         "types": {
             "tool_result": _LARGE,
             "tool_call": {"min_tokens": 500, "after_turns": 1, "preview_chars": 300},
@@ -44,6 +46,7 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
         "tools": dict.fromkeys(_READER_TOOLS, _LARGE | _SEEN),
     },
     "archive": {
+        "media": MEDIA,
         "types": {
             "tool_result": _SMALL_PREVIEW,
             "user_message": _SMALL_PREVIEW | _SEEN,

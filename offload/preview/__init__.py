@@ -1,7 +1,9 @@
 """Previews: what of an item stays in view. Pure functions of a text and a budget of characters."""
 
 from offload.preview._head_tail import Preview, head_tail
+from offload.preview._kinds import Kind, kind_of
 from offload.preview._salient import preview_of
-from offload.preview._view import END_CHARS
+from offload.preview._trouble import TROUBLE
+from offload.preview._view import END_CHARS, View
 
-__all__ = ["END_CHARS", "Preview", "head_tail", "preview_of"]
+__all__ = ["END_CHARS", "TROUBLE", "Kind", "Preview", "View", "head_tail", "kind_of", "preview_of"]

@@ -7,10 +7,12 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
-from offload.preview._kinds import TROUBLE, Kind
-from offload.preview._names import Names, is_numeric
+from offload.preview._kinds import Kind
+from offload.preview._names import is_numeric, names_of
+from offload.preview._trouble import trouble_in
 from offload.preview._view import View
 
 # Of the characters, names that stand in no shown line get this share if there are that many.
@@ -70,12 +72,12 @@ def choose(view: View, kind: Kind, terms: Mapping[str, float], room: int) -> Cho
 class _Choice:
     def __init__(self, view: View, kind: Kind, terms: Mapping[str, float], room: int) -> None:
         self._lines = view.lines
-        names = Names()
-        self._names = [names.of(line.text) for line in view.lines]
-        counts = Counter(name for found in self._names for name in found)
-        series = Counter(map(_shape, counts))
+        self._names = names_of(view.joined)
+        counts = Counter(chain.from_iterable(self._names))
+        self._series = dict(zip(counts, _shape("\n".join(counts)).split("\n"), strict=False))
+        series = Counter(self._series.values())
         self._worth = {
-            name: _name_worth(name, n, terms) * min(1, _SERIES / series[_shape(name)])
+            name: _name_worth(name, n, terms) * min(1, _SERIES / series[self._series[name]])
             for name, n in counts.items()
         }
         self._marks = _line_worths(view, kind, terms)
@@ -105,10 +107,9 @@ class _Choice:
         heapq.heapify(heap)
         while heap and heap[0][0] < 0:
             gain, i = heap[0]
-            now = -self._gain(i)
             if self._lines[i].cost > room:
                 heapq.heappop(heap)
-            elif now > gain:
+            elif (now := -self._gain(i)) > gain:
                 # What was taken meanwhile has made it worth less.
                 heapq.heapreplace(heap, (now, i))
             else:
@@ -126,24 +127,25 @@ class _Choice:
         fitting = set()
         series: Counter[str] = Counter()
         for name in best:
-            series[_shape(name)] += 1
-            if len(name) + 2 <= self._left and series[_shape(name)] <= _SHOWN_SERIES:
+            shape = self._series[name]
+            series[shape] += 1
+            if len(name) + 2 <= self._left and series[shape] <= _SHOWN_SERIES:
                 fitting.add(name)
                 self._left -= len(name) + 2
         self._shown |= fitting
         return [name for name in hidden if name in fitting]
 
     def _gain(self, i: int) -> float:
-        shown, known = self._shown, self._worth
+        line, shown = self._lines[i], self._shown
         new = [name for name in self._names[i] if name not in shown]
-        worth = sum([known[name] for name in new]) if new else 0.0
-        if len(self._lines[i].text) - sum(map(len, new)) < _LEAST_AROUND:
+        worth = sum(map(self._worth.__getitem__, new), 0.0)
+        if worth and len(line.text) - sum(map(len, new)) < _LEAST_AROUND:
             worth *= _ALONE
         mark = self._marks.get(i)
         if mark:
-            again = self._shapes and self._shapes[_shape(self._lines[i].text)]
+            again = self._shapes and self._shapes[_shape(line.text)]
             worth += mark * _AGAIN**again if again else mark
-        return worth / self._lines[i].cost
+        return worth / line.cost
 
     def _take(self, i: int) -> None:
         self.taken.add(i)
@@ -166,7 +168,7 @@ def _line_worths(view: View, kind: Kind, terms: Mapping[str, float]) -> dict[int
     for i, line in enumerate(view.lines):
         is_opening = line.is_opening and len(line.text) > _LEAST_OPENING
         worths[i] = max(kind.worth(line.text), _OPENING * is_opening)
-    for word in TROUBLE if kind.trouble else ():
+    for word in trouble_in(view.joined) if kind.trouble else ():
         for i in view.places(word, _MOST_TROUBLED):
             worths[i] = max(worths[i], kind.trouble)
     few = max(_MANY_LINES, int(len(view.lines) * _MANY_SHARE))

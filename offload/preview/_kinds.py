@@ -6,14 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from offload.preview._trouble import TROUBLE
 from offload.preview._view import Line
-
-# Words of trouble as tools write them; searched for literally, since that is fast.
-TROUBLE = (
-    *("Error:", "ERROR", "error:", "error[", "--- FAIL", "FAILED", "FAIL\t", " failed", "failure", "Failure"),
-    *("Exception", "Traceback", "FATAL", "fatal", "panic:", "denied", "not found", "✗", "✖", "错误", "失败"),
-    *("exit code", "exit status", "exited with", "Exit code", "Warning:", "WARN ", "WARNING ", "warning:"),
-)
 
 
 class Kind(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Between 6 and 120 characters, and not cut at either end; what is longer is data.
-_TOKEN = re.compile(r"(?<![\w…])[A-Za-z0-9_][A-Za-z0-9_./:-]{5,119}+(?![\w…])")
+_TOKEN_OR_END = re.compile(r"\n|(?<![\w…])[A-Za-z0-9_][A-Za-z0-9_./:-]{5,119}+(?![\w…])")
 # A path, a dotted or snake-case name, one with a digit, or camelCase.
 _MARKED = re.compile(r"[\d_/.]|[a-z][A-Z]")
 _NUMERIC = re.compile(r"[\d._:/-]+")
@@ -22,23 +22,20 @@ _NAME_WEIGHT = 1.0
 _WORD_WEIGHT = 0.5
 
 
-class Names:
-    """Finds the names of lines; each distinct token is judged once."""
+def names_of(text: str) -> list[list[str]]:
+    """Return the names in each line of `text`, each once: paths, dotted names, identifiers of several parts.
 
-    def __init__(self) -> None:
-        self._known: dict[str, str | None] = {}
-
-    def of(self, line: str) -> tuple[str, ...]:
-        """Return the names in `line`, each once: paths, dotted names, identifiers of several parts."""
-        known = self._known
-        found: dict[str, None] = {}
-        for token in _TOKEN.findall(_unescaped(line)):
-            if token not in known:
-                known[token] = _as_name(token)
-            name = known[token]
-            if name is not None:
-                found[name] = None
-        return tuple(found)
+    One pass; each distinct token is judged once.
+    """
+    tokens = _TOKEN_OR_END.findall(_unescaped(text))
+    known = {token: _as_name(token) for token in {*tokens}}
+    lines: list[dict[str, None]] = [{}]
+    for found in tokens:
+        if found == "\n":
+            lines.append({})
+        elif (name := known[found]) is not None:
+            lines[-1][name] = None
+    return [list(line) for line in lines]
 
 
 def is_numeric(name: str) -> bool:
@@ -49,7 +46,7 @@ def is_numeric(name: str) -> bool:
 def terms_of(asked: str) -> dict[str, float]:
     """Return what a question asks for: its names and words, with their weights. Names weigh more."""
     asked = _unescaped(asked[:_MAX_ASKED_CHARS])
-    names = sorted(Names().of(asked), key=lambda name: (-len(name), name))
+    names = sorted({name for line in names_of(asked) for name in line}, key=lambda name: (-len(name), name))
     words = dict.fromkeys(_WORD.findall(asked))
     terms = dict.fromkeys(names[:_MAX_TERMS], _NAME_WEIGHT)
     return terms | dict.fromkeys([word for word in words if word not in terms][:_MAX_TERMS], _WORD_WEIGHT)
@@ -61,7 +58,7 @@ def _unescaped(text: str) -> str:
 
 
 def _as_name(token: str) -> str | None:
-    name = _LINE_NUMBER.sub("", token, count=1).strip("./:-")
+    name = (_LINE_NUMBER.sub("", token, count=1) if ":" in token else token).strip("./:-")
     if len(name) < _SHORTEST or not _MARKED.search(name):
         return None
     is_data = len(name) > _LONGEST_PLAIN and name.isalnum()

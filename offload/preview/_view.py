@@ -14,10 +14,10 @@ from typing import NamedTuple
 END_CHARS = 64 * 1024
 # Of a text up to this length every line is looked at; of a longer one its two ends and samples between.
 _WHOLE_CHARS = 24 * 1024
-_HEAD_CHARS = 12 * 1024
+_HEAD_CHARS = 8 * 1024
 _TAIL_CHARS = 4 * 1024
 _SAMPLES = 4
-_SAMPLE_CHARS = 2 * 1024
+_SAMPLE_CHARS = 3 * 512
 _HITS_PER_WORD = 3
 # A part begins and ends on a border of lines if there is one as near as this.
 _REACH = 400
@@ -88,16 +88,18 @@ class View:
     def places(self, word: str, at_most: int) -> list[int]:
         """Return the indices of the lines with `word` in them, none if there are more than `at_most`."""
         found: list[int] = []
-        at = self._joined.find(word)
+        # Most words stand nowhere, and a search from behind tells that soonest.
+        at = -1 if self.joined.rfind(word) < 0 else self.joined.find(word)
         while at >= 0:
             found.append(bisect_right(self._starts, at) - 1)
             if len(found) > at_most:
                 return []
-            at = self._joined.find(word, self._starts[found[-1] + 1])
+            at = self.joined.find(word, self._starts[found[-1] + 1])
         return found
 
     @cached_property
-    def _joined(self) -> str:
+    def joined(self) -> str:
+        """The lines as one text."""
         return "\n".join(line.text for line in self.lines)
 
     @cached_property
@@ -157,7 +159,8 @@ def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
 def _hits(text: str, words: Sequence[str]) -> Iterator[int]:
     """Yield where the words stand first behind the head, and last before the tail."""
     low = max(_HEAD_CHARS, len(text) - END_CHARS)
-    for word in words:
+    # Most words stand nowhere, and a search from behind tells that soonest.
+    for word in (w for w in words if text.rfind(w, _HEAD_CHARS) >= 0):
         first, last = _HEAD_CHARS - 1, len(text) - _TAIL_CHARS
         for _ in range(_HITS_PER_WORD):
             first = text.find(word, first + 1, END_CHARS)

@@ -12,7 +12,19 @@ collection goes on from what a listing shows.
 
 from offload.retention._clock import store_time
 from offload.retention._collect import collect, delete
-from offload.retention._marks import pin, touch, unpin
+from offload.retention._marks import Marks, pin, read_marks, touch, unpin
 from offload.retention._report import Collection, Usage, usage
 
-__all__ = ["Collection", "Usage", "collect", "delete", "pin", "store_time", "touch", "unpin", "usage"]
+__all__ = [
+    "Collection",
+    "Marks",
+    "Usage",
+    "collect",
+    "delete",
+    "pin",
+    "read_marks",
+    "store_time",
+    "touch",
+    "unpin",
+    "usage",
+]

@@ -94,6 +94,6 @@ def touch(store: OffloadStore, session: str) -> None:
 
 def _pin_key(session: str, ref: str | None) -> str:
     if ref is not None and not is_ref(ref):
-        raise ConfigError(f"a ref is ten to twenty letters a-z, not {ref!r:.60}")
+        raise ConfigError(f"a ref is 10 to 20 letters a-z, or 5 to 6 letters and digits, not {ref!r:.60}")
     prefix = marks_prefix(encode_part(check_name(session)))
     return f"{prefix}pinned" if ref is None else f"{prefix}pinned~{ref}"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import string
 import time
 from typing import TypeGuard
 
 from offload.errors import ConfigError
-from offload.record import MAX_REF_LETTERS, REF_LETTERS
+from offload.record import REF_PATTERN
 
 _MAX_NAME_CHARS = 1000
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+_REF = re.compile(REF_PATTERN, re.ASCII)
 
 
 def new_name() -> str:
@@ -36,4 +37,4 @@ def check_name(session: object) -> str:
 
 def is_ref(text: object) -> TypeGuard[str]:
     """Tell whether `text` has the form of a ref; nothing else is ever looked up in a store."""
-    return isinstance(text, str) and REF_LETTERS <= len(text) <= MAX_REF_LETTERS and _LETTERS.issuperset(text)
+    return isinstance(text, str) and _REF.fullmatch(text) is not None

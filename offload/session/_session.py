@@ -11,11 +11,11 @@ from offload.codec import Codec, Content, Encoded, SpooledContent, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import record_key, sidecar_key, used_key
 from offload.keys import encode_part
-from offload.record import MAX_REF_LETTERS, REF_LETTERS, Counts, Header, RecordInfo, draw_ref
+from offload.record import MAX_DRAWS, Counts, Header, RecordInfo, RefStyle, draw_ref
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
 
-# Longer refs and later generations that are tried for one item, together.
+# Other refs and later generations that are tried for one item, together.
 _MAX_TRIES = 20
 # A collector needs to know the time of last use by the hour.
 _TOUCH_SECONDS = 3600
@@ -62,6 +62,7 @@ class _Attempt:
     header: Header
     key: str
     encoded: Encoded
+    draw: int
 
 
 class Session(SessionReader):
@@ -71,11 +72,13 @@ class Session(SessionReader):
         store: where they are kept.
         name: the session's name; any text, it becomes a key part by `offload.keys.encode_part`.
         codec: how new records are written; existing ones are read by the codec that their key names.
+        refs: how the refs of new records look; one of any style is read.
     """
 
-    def __init__(self, store: OffloadStore, name: str, codec: Codec) -> None:
+    def __init__(self, store: OffloadStore, name: str, codec: Codec, refs: RefStyle = "letters") -> None:
         super().__init__(store, name)
         self._codec = codec
+        self._refs: RefStyle = refs
         self._placed: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
 
@@ -84,18 +87,22 @@ class Session(SessionReader):
 
         A new record costs one create-only put, concurrent where the store can. A record that exists
         already with the same content is a success, and its placeholder is the one that it was stored
-        with. Another item under the same ref makes the ref longer; an item whose record was collected is
-        stored again as its next generation, under the same ref.
+        with. Another item under the same ref makes for another draw, of a longer ref where there is one; an
+        item whose record was collected is stored again as its next generation, under the same ref.
         """
         attempts = [self._attempt(draft) for draft in drafts]
         outcomes = self._looked_at(attempts, self._create_many(attempts))
         return [self._settle(attempt, outcome) for attempt, outcome in zip(attempts, outcomes, strict=True)]
 
-    def _attempt(self, draft: Draft, letters: int = REF_LETTERS) -> _Attempt:
+    def ref_of(
+        self, item_type: str, tool_use_id: str | None, sha256: bytes, form: str | None, *, draw: int = 0
+    ) -> str:
+        """Return the ref that an item draws here, after `draw` draws that met others; see `draw_ref`."""
+        return draw_ref(self.name, item_type, tool_use_id, sha256, form, style=self._refs, draw=draw)
+
+    def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         counts = draft.content.counts
-        ref = draw_ref(
-            self.name, draft.item_type, draft.tool_use_id, counts.sha256, draft.form, letters=letters
-        )
+        ref = self.ref_of(draft.item_type, draft.tool_use_id, counts.sha256, draft.form, draw=draw)
         header = Header(
             ref=ref,
             session=self.name,
@@ -111,7 +118,7 @@ class Session(SessionReader):
             redacted=draft.is_redacted,
         )
         key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
-        return _Attempt(draft, header, key, self._codec.encode(header, draft.content))
+        return _Attempt(draft, header, key, self._codec.encode(header, draft.content), draw)
 
     def _create_many(self, attempts: Sequence[_Attempt]) -> list[_Attempt | OffloadError]:
         # Only what was placed here is known to be durable. Another's record, found in a listing, may not be:
@@ -167,24 +174,24 @@ class Session(SessionReader):
     def _settle(self, attempt: _Attempt, outcome: _Attempt | OffloadError) -> Placed | OffloadError:
         """Turn the outcome of a create into a placed record.
 
-        Our own is adopted, another's makes the ref longer, after a collected one comes the next generation.
+        Our own is adopted, another's makes for another draw, after a collected one comes the next generation.
         """
         for _ in range(_MAX_TRIES):
             if not isinstance(outcome, ExistsError):
                 break
-            letters = len(attempt.header.ref)
+            draw = attempt.draw
             try:
                 return self._adopt(attempt, outcome)
             except (CollisionError, CorruptError):
                 # Another's, or a torn one that nobody can read: neither is overwritten.
-                letters += 1
+                draw += 1
             except NotFoundError:
                 pass  # It was collected: the next generation is free, or the key is again.
             except OffloadError as error:
                 return error
-            if letters > MAX_REF_LETTERS:
+            if draw == MAX_DRAWS:
                 break
-            attempt = self._attempt(attempt.draft, letters)
+            attempt = self._attempt(attempt.draft, draw)
             [outcome] = self._looked_at([attempt], [self._create(attempt)])
         if isinstance(outcome, OffloadError):
             return outcome

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from offload.codec import StoredContent, StoredRecord
+from offload.messages import media_facts
 from offload.placeholder import defuse
 from offload.record import encodable
 from offload.tools._pointer import Value
@@ -32,6 +33,9 @@ _MAGIC = {
     "\x1f\udc8b": "gzip data",
 }
 _MAGIC_CHARS = 16
+# What is shown of an image or a document, whose content is its data URL.
+_BASE64 = re.compile(r"(?:data:[\w/.+;=-]{1,200},)?[A-Za-z0-9+/]{64,}={0,2}", re.ASCII)
+_MEDIA_HEAD_CHARS = 64 * 1024
 
 
 def visible(text: str) -> str:
@@ -56,11 +60,12 @@ def page(
     """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
     counts = record.counts
     shown, start, stop = _fitting(content, start, end, max_chars - FRAME_CHARS, is_tail=is_tail)
+    note = _media_note(content, shown)
     lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
     first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
-    is_more = stop < counts.chars
+    is_more = stop < counts.chars and note is None
     last = f'[more: context_read(id="{record.ref}", offset={stop})]' if is_more else "[end of item]"
-    return f"{first}\n{shown}\n{last}"
+    return f"{first}\n{note or shown}\n{last}"
 
 
 def value_page(
@@ -115,6 +120,15 @@ def _fitting(
         raw = raw[-fits:] if is_tail else raw[:fits]
         shown = visible(raw)
     return (shown, end - len(raw), end) if is_tail else (shown, start, start + len(raw))
+
+
+def _media_note(content: StoredContent, shown: str) -> str | None:
+    """Return what is said instead of base64 of an image or a document, None for any other content."""
+    facts = media_facts(content.text(0, _MEDIA_HEAD_CHARS)) if _BASE64.fullmatch(shown) else None
+    if facts is None:
+        return None
+    size = f" of {facts.pixels[0]}x{facts.pixels[1]} pixels" if facts.pixels else ""
+    return f"({facts.kind}, {facts.media_type}{size}, as base64: no part of it is shown)"
 
 
 def _shown(text: str, start: int) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError, CorruptError, NotFoundError
-from offload.record import RecordInfo, encodable
+from offload.record import REF_PATTERN, RecordInfo, encodable
 from offload.search import Mode, Search, Span, compile_pattern
 from offload.tools._answers import is_binary, visible
 from offload.tools._budget import BUDGET, Budget, Spent
@@ -21,7 +21,7 @@ _CONTEXT_CHARS = 2000
 # What is said of a record that cannot be read.
 _NOTE_CHARS = 300
 
-_CURSOR = re.compile(r"[a-z]{10,20}:\d{1,15}", re.ASCII)
+_CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
 
 
 class Cursor(NamedTuple):

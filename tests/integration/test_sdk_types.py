@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import functools
 import importlib
@@ -323,6 +324,68 @@ def test_the_objects_of_an_sdk_stay_objects_that_it_accepts(name: str, data: st.
         else:
             for block in message.content:
                 check_object(block)
+
+
+PIXELS = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9
+B64 = base64.b64encode(PIXELS).decode()
+URL = f"data:image/png;base64,{B64}"
+SOURCE = {"type": "base64", "media_type": "image/png", "data": B64}
+ANTHROPIC_IMAGE = {"type": "image", "source": SOURCE}
+ANTHROPIC_PAPER = {"type": "document", "source": {**SOURCE, "media_type": "application/pdf"}}
+CONVERSE_IMAGE = {"image": {"format": "png", "source": {"bytes": PIXELS}}}
+CONVERSE_PAPER = {"document": {"format": "pdf", "name": "paper", "source": {"bytes": PIXELS}}}
+INPUT_IMAGE = {"type": "input_image", "detail": "auto", "image_url": URL}
+INPUT_FILE = {"type": "input_file", "filename": "a.png", "file_data": URL}
+CHAT_IMAGE = {"type": "image_url", "image_url": {"url": URL}}
+LANGCHAIN_TOOL = {"type": "tool", "tool_call_id": "t", "content": [CHAT_IMAGE, ANTHROPIC_IMAGE]}
+WITH_MEDIA: dict[str, list[dict[str, Any]]] = {
+    "anthropic": [
+        {"role": "user", "content": [ANTHROPIC_IMAGE, ANTHROPIC_PAPER]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [ANTHROPIC_IMAGE, ANTHROPIC_PAPER]}
+            ],
+        },
+    ],
+    "openai-chat": [{"role": "user", "content": [CHAT_IMAGE, {"type": "text", "text": "look"}]}],
+    "openai-responses": [
+        {"type": "message", "role": "user", "content": [INPUT_IMAGE, INPUT_FILE]},
+        {"type": "function_call_output", "call_id": "t", "output": [INPUT_IMAGE, INPUT_FILE]},
+    ],
+    "langchain": [{"type": "tool", "data": LANGCHAIN_TOOL}],
+    "bedrock": [
+        {"role": "user", "content": [CONVERSE_IMAGE, CONVERSE_PAPER, {"text": "look"}]},
+        {
+            "role": "user",
+            "content": [{"toolResult": {"toolUseId": "t", "content": [CONVERSE_IMAGE, CONVERSE_PAPER]}}],
+        },
+    ],
+    "gemini": [{"role": "user", "parts": [{"inlineData": {"mimeType": "image/png", "data": B64}}]}],
+}
+SEEN = OffloadPolicy(media=Rule(min_tokens=1), user_media=Rule(min_tokens=1), min_saving=0)
+
+
+@pytest.mark.parametrize("is_object", [False, True], ids=["dicts", "objects"])
+@pytest.mark.parametrize("name", WITH_MEDIA)
+def test_what_stands_for_an_image_is_what_the_sdk_accepts_there(name: str, is_object: bool) -> None:
+    _, check = FORMATS[name]
+    messages = WITH_MEDIA[name]
+    if is_object and name not in ("gemini", "langchain"):
+        pytest.skip("what is sent in this format is dicts")
+    if is_object:
+        messages = [OBJECTS[name][1](message) for message in messages]
+        check = check_object
+    off = Offloader("memory://", session="s", policy=SEEN)
+
+    out = off.offload(messages)
+
+    assert out.errors == []
+    assert B64[:99] not in repr(out.messages)
+    for before, after in zip(messages, out.messages, strict=True):
+        check(before)
+        check(after)
+    assert off.restore(out.messages) == messages
 
 
 def test_a_conversation_in_all_formats_is_offloaded_message_by_message() -> None:

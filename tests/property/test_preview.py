@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.preview import head_tail, preview_of
+from offload.preview._trouble import TROUBLE, trouble_in
 
 many = settings(max_examples=400, deadline=None)
 
@@ -114,3 +115,11 @@ def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
     first, *rest = preview.text.split("\n")
     assert first.startswith("[")
     assert all(re.match(r"(?:\d+|@\d+) |\[also in it: ", line) for line in rest)
+
+
+@given(
+    st.lists(st.sampled_from([*TROUBLE, "Err", "or:", "FAIL", "\ud800", "\n", "\0"]) | st.text(max_size=3))
+)
+def test_the_words_of_trouble_of_a_text_are_those_that_stand_in_it(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert trouble_in(text) == [word for word in TROUBLE if word in text]

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from offload import Offloader
 from offload.cli.app import app
 from offload.cli.sample import conversation
-from offload.cli.terminal import visible
+from offload.controls import visible
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -135,7 +135,7 @@ FOREIGN = [
     "r/s/abcdefghij~tool_result~~five~3.zst",
     "r/s/abcdefghij~tool_result~~5~3~0.zst",
     "r/s/abcdefghij.1~tool_result~~5~3.zst",
-    "r/s/short~tool_result~~5~3.zst",
+    "r/s/four~tool_result~~5~3.zst",
     "r/s/abcdefghijabcdefghijk~tool_result~~5~3.zst",
     "r/s/abcdefgh1j~tool_result~~5~3.zst",
     "r/s/deep/abcdefghij~tool_result~~5~3.zst",

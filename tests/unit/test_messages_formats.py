@@ -124,6 +124,34 @@ def test_arguments_nested_too_deep_for_json_stay() -> None:
         deep = deep.pop("a")
 
 
+# --- what is not finished -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["in_progress", "incomplete", "calling"])
+def test_an_item_of_responses_that_is_not_at_its_end_is_pending(status: str) -> None:
+    said = {"role": "assistant", "content": [{"type": "output_text", "text": LONG}]}
+    call = {"type": "function_call", "call_id": "c", "name": "w", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": LONG}
+    for message in (said, call, output):
+        assert only({**message, "status": status}).is_pending
+        assert not only({**message, "status": "completed"}).is_pending
+        assert not only(message).is_pending
+
+
+def test_a_part_of_gemini_that_will_go_on_is_pending_and_its_neighbours_are_not() -> None:
+    for name in ("willContinue", "will_continue"):
+        response = {"name": "run", "response": {"output": LONG}}
+        parts = [
+            {"functionResponse": {**response, name: True}},
+            {"functionResponse": {**response, name: False}},
+            {"function_call": {"name": "run", "args": WRITE, name: True}},
+            {"text": LONG},
+        ]
+        items = scan({"role": "user", "parts": parts}).items
+
+        assert [item.is_pending for item in items] == [True, False, True, False]
+
+
 # --- OpenAI Responses -----------------------------------------------------------------------------
 
 

@@ -109,7 +109,7 @@ def test_a_placeholder_costs_at_most_sixty_tokens_beside_its_preview(tool: str) 
         f"[Offloaded: result of Bash, 1 line, 2 characters, id {REF}]",
         f" [Offloaded: result of Bash, 1 line, 2 characters, id {REF}]\n",
         f"[Offloaded: result of Bash, 1 line, 2 characters, id {REF.upper()}]\n",
-        "[Offloaded: result of Bash, 1 line, 2 characters, id short]\n",
+        "[Offloaded: result of Bash, 1 line, 2 characters, id tiny]\n",
         f"[Offloaded: result of\nBash, id {REF}]\n",
         f"\\[Offloaded: result of Bash, 1 line, 2 characters, id {REF}]\n",
         f"[Offloaded: {'x' * 10_000} id {REF}]\n",

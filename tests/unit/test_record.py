@@ -42,7 +42,7 @@ def test_a_ref_is_the_same_in_every_version_of_the_library() -> None:
 
 
 def test_a_longer_ref_begins_with_the_shorter_one() -> None:
-    refs = [draw_ref("s", "tool_result", None, DIGEST, letters=n) for n in range(10, 21)]
+    refs = [draw_ref("s", "tool_result", None, DIGEST, draw=n) for n in range(11)]
     assert [len(r) for r in refs] == list(range(10, 21))
     assert all(long.startswith(short) for short, long in itertools.pairwise(refs))
 

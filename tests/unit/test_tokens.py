@@ -23,12 +23,35 @@ def test_no_text_has_no_tokens() -> None:
         ("{" * 1000, 161),
         ("\n" * 1000, 1731),
         ("é" * 1000, 502),
-        (" " * 1000, 0),
+        ("\0" * 1000, 500),
+        ("\x1b" * 1000, 1000),
     ],
-    ids=["lower", "upper", "digit", "punctuation", "newline", "wide", "space"],
+    ids=["lower", "upper", "digit", "punctuation", "newline", "wide", "nul", "control"],
 )
 def test_each_class_of_bytes_has_its_weight(text: str, tokens: int) -> None:
     assert estimate_tokens(text) == tokens
+
+
+# What o200k, claude-2 and deepseek make of 4,000 characters: the least and the most.
+RUNS = {
+    "spaces": (" ", 7, 32),
+    "tabs": ("\t", 250, 500),
+    "NULs": ("\0", 7, 4000),
+    "escapes": ("\x1b", 4000, 4000),
+    "carriage returns": ("\r", 2000, 4000),
+    "letters apart": ("x ", 2001, 2001),
+}
+
+
+@pytest.mark.parametrize(("unit", "least", "most"), RUNS.values(), ids=RUNS)
+def test_a_text_of_blanks_or_odd_runs_takes_what_real_vocabularies_make_of_it(
+    unit: str, least: int, most: int
+) -> None:
+    assert least <= estimate_tokens((unit * 4000)[:4000]) <= 1.1 * most
+
+
+def test_the_line_ends_of_another_system_take_no_more_tokens() -> None:
+    assert estimate_tokens(LISTING.replace("\n", "\r\n")) == estimate_tokens(LISTING)
 
 
 def test_an_estimate_lies_where_real_vocabularies_do() -> None:
@@ -50,9 +73,9 @@ def test_a_long_text_is_sampled_and_comes_out_as_the_sum_of_its_parts(text: str)
 
 def test_what_stands_at_the_end_of_a_long_text_is_weighed_too() -> None:
     spaces = " " * 1024 * 1024
-    assert estimate_tokens(spaces) == 0
-    assert estimate_tokens(spaces + "A" * 8192) > 0
-    assert estimate_tokens("A" * 8192 + spaces) > 0
+    blank = estimate_tokens(spaces)
+    assert estimate_tokens(spaces + "A" * 8192) > 2 * blank
+    assert estimate_tokens("A" * 8192 + spaces) > 2 * blank
 
 
 def test_the_same_text_always_has_the_same_estimate() -> None:

@@ -232,6 +232,18 @@ def test_a_pinned_result_stays_in_view_until_it_is_not_pinned_any_more(tmp_path:
 # Two who go on with one session
 
 
+def test_what_is_not_finished_stays_until_it_is(tmp_path: Path) -> None:
+    output = {"type": "function_call_output", "call_id": "c", "output": text("a")}
+    off = Offloader(tmp_path)
+
+    pending = off.offload([{**output, "status": "in_progress"}])
+    done = off.offload([{**output, "status": "completed"}])
+
+    assert [d.reason for d in pending.decisions] == ["not finished yet"]
+    assert pending.messages[0]["output"] == text("a")
+    assert done.messages[0]["output"].startswith("[Offloaded:")
+
+
 def test_what_one_machine_swept_and_the_other_has_not_seen_stays_away_there_too(tmp_path: Path) -> None:
     here = Offloader(tmp_path, session="s", policy=swept_policy(trigger_tokens=10**6))
     there = Offloader(tmp_path, session="s", policy=swept_policy())

@@ -1,0 +1,205 @@
+"""Images and documents whose bytes stand in a block of a message, and the one-line text that stands for one.
+
+The text of such an item is its data URL, what a `restore` needs of the block beside it is its form. Blocks
+that name a URL or the id of a file hold nothing that could leave, and stay.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from offload.messages._access import Path, changed, edited, get
+from offload.messages._pixels import pixels_of
+from offload.record import REF_PATTERN
+
+_DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
+_STAND_IN = re.compile(
+    rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\."
+    r" It cannot be shown again[^\n]{0,120}\]"
+)
+# Callers put it on blocks of any kind, and take it off again.
+_MARK = "cache_control"
+_HEAD_CHARS = 64 * 1024
+_PIXELS_PER_TOKEN = 750
+_MOST_IMAGE_TOKENS = 1600
+_BYTES_PER_PAGE, _TOKENS_PER_PAGE = 64 * 1024, 2250
+
+
+class MediaFacts(NamedTuple):
+    """What the first bytes tell of an image or a document.
+
+    Attributes:
+        media_type: its type, as image/png.
+        bytes: how many bytes it has.
+        pixels: width and height of an image whose header tells them, else None.
+    """
+
+    media_type: str
+    bytes: int
+    pixels: tuple[int, int] | None
+
+    @property
+    def kind(self) -> str:
+        """The word for it: "image" or "document"."""
+        return "image" if self.media_type.startswith("image/") else "document"
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens a model takes it for.
+
+        Of an image width x height / 750, at most 1,600, as Anthropic counts
+        (https://docs.anthropic.com/en/docs/build-with-claude/vision); the most where its size is not told.
+        Of a document 2,250 for each 64 KiB: a page takes 1,500 to 3,000
+        (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support), and how many it has only a
+        parser would tell.
+        """
+        if self.kind == "document":
+            return -(-self.bytes // _BYTES_PER_PAGE) * _TOKENS_PER_PAGE
+        width, height = self.pixels or (_PIXELS_PER_TOKEN, _MOST_IMAGE_TOKENS)
+        return min(_MOST_IMAGE_TOKENS, -(-width * height // _PIXELS_PER_TOKEN))
+
+
+def media_facts(url: str) -> MediaFacts | None:
+    """Return what the data URL of an image or a document tells of it; None for any other text."""
+    match = _DATA_URL.match(url)
+    if match is None:
+        return None
+    data = url[match.end() : match.end() + _HEAD_CHARS]
+    try:
+        head = base64.b64decode(data[: len(data) // 4 * 4])
+    except ValueError:
+        head = b""
+    padding = url.count("=", max(match.end(), len(url) - 2))
+    return MediaFacts(match[1], (len(url) - match.end()) * 3 // 4 - padding, pixels_of(head))
+
+
+def stand_in_ref(text: str) -> str | None:
+    """Return the ref in a text that looks like what stands for an image or a document, else None."""
+    match = _STAND_IN.fullmatch(text)
+    return match[1] if match else None
+
+
+class Place(NamedTuple):
+    """Where a block holds bytes.
+
+    Attributes:
+        data: the path to them: bytes, base64, or a data URL.
+        media_type: the path to their type, where the data is no URL.
+        prefix: what is to be put before that type to make it whole.
+    """
+
+    data: Path
+    media_type: Path = ()
+    prefix: str = ""
+
+
+class Media:
+    """The shape of an image or a document: a block whose place a block of text takes.
+
+    Args:
+        places: where blocks of the format hold bytes.
+        text_block: what a block of text has beside its text.
+    """
+
+    def __init__(self, places: Sequence[Place], text_block: Mapping[str, str]) -> None:
+        self._places = places
+        self._text_block = text_block
+
+    def read(self, block: Any) -> tuple[str, str | None] | None:
+        """Return the data URL in a block and its form, or what stands for one; None if it is neither.
+
+        None too if the block would not come back equal: it may hold what has no JSON.
+        """
+        text = get(block, "text")
+        if isinstance(text, str):
+            return (text, None) if stand_in_ref(text) else None
+        for place in self._places:
+            value = _at(block, place.data)
+            url = _as_url(value, place, block)
+            if url is not None and _DATA_URL.match(url):
+                return self._proven(block, place, url)
+        return None
+
+    def replace(self, block: Any, text: str) -> Any:
+        """Return the block of text that stands for `block`; one that has a text keeps what is beside it."""
+        if isinstance(get(block, "text"), str):
+            return changed(block, "text", text)
+        fields = {**self._text_block, "text": text}
+        return _made(fields | _marks(block), block)
+
+    def restore(self, block: Any, text: str, form: str | None) -> Any:
+        """Return what was there before `block`, the inverse of `replace`."""
+        if form is None:
+            return changed(block, "text", text)
+        kept = json.loads(form)
+        fields = edited(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
+        return _made(fields | _marks(block), block)
+
+    def _proven(self, block: Any, place: Place, url: str) -> tuple[str, str] | None:
+        try:
+            rest = edited(_fields(block), place.data, _kind_of)
+            form = json.dumps({"at": place.data, "block": rest}, sort_keys=True, separators=(",", ":"))
+            is_proven = self.restore(self.replace(block, ""), url, form) == block
+        except Exception:  # noqa: BLE001 # an SDK's object may refuse in its own way: then it stays
+            return None
+        return (url, form) if is_proven else None
+
+
+# Where providers that name the type of a block hold bytes in one. A user's message may be of any of them: of
+# an image alone nothing tells.
+TYPED = Media(
+    [
+        Place(("source", "data"), ("source", "media_type")),
+        Place(("image_url", "url")),
+        Place(("file", "file_data")),
+    ],
+    {"type": "text"},
+)
+
+
+def _at(block: Any, path: Path) -> Any:
+    for name in path:
+        block = None if isinstance(block, str) else get(block, str(name))
+    return block
+
+
+def _fields(block: Any) -> dict[str, Any]:
+    fields = block if isinstance(block, dict) else block.model_dump(exclude_unset=True, warnings=False)
+    return {name: value for name, value in fields.items() if name != _MARK}
+
+
+def _marks(block: Any) -> dict[str, Any]:
+    """Return what a caller put on a block: it stays on whatever takes its place."""
+    return {_MARK: block[_MARK]} if isinstance(block, dict) and _MARK in block else {}
+
+
+def _made(fields: dict[str, Any], like: Any) -> Any:
+    return type(like).model_validate(fields) if hasattr(like, "model_dump") else fields
+
+
+def _kind_of(value: Any) -> str:
+    """Return how a block holds its bytes, as the word that stands for them in a form."""
+    if isinstance(value, bytes):
+        return "bytes"
+    return "url" if value.startswith("data:") else "base64"
+
+
+def _as_url(value: Any, place: Place, block: Any) -> str | None:
+    if not isinstance(value, str | bytes):
+        return None
+    if _kind_of(value) == "url":
+        return str(value)
+    media_type = f"{place.prefix}{_at(block, place.media_type)}"
+    data = base64.b64encode(value).decode() if isinstance(value, bytes) else value
+    return f"data:{media_type};base64,{data}" if place.media_type else None
+
+
+def _from_url(url: str, kind: str) -> str | bytes:
+    data = url.partition(";base64,")[2]
+    if kind == "bytes":
+        return base64.b64decode(data)
+    return url if kind == "url" else data

@@ -1,0 +1,21 @@
+"""The text that stands in a message instead of an item, and how the library knows its own.
+
+Byte-stable: it is made of facts of the item alone, with no time, counter or path, so a provider's
+prompt cache keeps its prefix on every run and machine.
+"""
+
+from offload.placeholder._default import DefaultRenderer
+from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder._media import WithMedia
+from offload.placeholder._template import TemplateRenderer
+from offload.placeholder._text import defuse, tool_label
+
+__all__ = [
+    "DefaultRenderer",
+    "PlaceholderFacts",
+    "PlaceholderRenderer",
+    "TemplateRenderer",
+    "WithMedia",
+    "defuse",
+    "tool_label",
+]

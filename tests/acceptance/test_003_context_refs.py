@@ -1,0 +1,731 @@
+"""The context files of DeepChat as their testing guide states them, with Python's names; each row is a test.
+
+| statement | test |
+|---|---|
+| Scenario 1 Shell output above 5 KB: its first 800 characters, its line, its exit code | test_01 |
+| Scenario 2 Shell output below 5 KB is shown whole, with its exit code | test_02 |
+| Scenario 3 Terminal output above 1 KB | test_03 |
+| Scenario 4 The result of a tool of a server above 1 KB | test_04 |
+| Scenario 5 File systems are let be, and nothing is logged | test_05 |
+| Scenario 6 So are browsers | test_06 |
+| Scenario 7 A model takes the id from the line and reads the last lines | test_07 |
+| Scenario 8 A model searches for a word | test_08 |
+| Scenario 9 A model reads the whole in pages of 8 KB | test_09 |
+| Format: an id has five or six characters of 0-9, A-Z, a-z | test_10 |
+| Format: sizes in KB and MB | test_11 |
+| Format: one form of line for all sorts of output | test_12 |
+| Function: the sort is told by the tool and its server | test_13 |
+| Function: exactly 5 KB and 1 KB stay, a byte more leaves | test_14 |
+| Function: shell output between 1 and 5 KB is not taken for a tool's | test_15 |
+| Function: answers of context tools stay | test_16 |
+| Files: `artifacts/<id>.txt` is the output, byte for byte | test_17 |
+| Files: `manifest.json` lists the files | test_18 |
+| Logs of what was done | test_19 |
+| Logs of what failed | test_20 |
+| Prompt: at most 15 lines, the sorts, an example of the work | test_21 |
+| Errors: `[Output truncated due to offload error]` for what is too long to stay | test_22 |
+| Errors: the same in a list of messages | test_23 |
+| Errors: nothing is lost that fits, and nothing is raised, whichever operation fails | test_24 |
+| Question 1 Two outputs draw one id: the second draws another, and both are read | test_25 |
+| Question 4 Longer ids are drawn again too, and one that is another's file is let be | test_26 |
+| Performance: the work of an output does not grow with the conversation | test_27 |
+| Later: output is written as it comes | test_28 |
+| Later: clean-up of the least recently used | test_29 |
+| Later: what the conversation cites, and what is pinned, is kept | test_30 |
+| Later: bytes go after a grace; a removed file's id says so, and its output can be stored again | test_31 |
+| Later: compressed files | test_32 |
+| Later: offload of chosen earlier messages | test_33 |
+
+Beyond the guide, from test_34 on: restoring, sameness on every run, several processes, damage, hostile names.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from offload import ExpiredError, NotFoundError, Offloader
+from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
+from offload.presets.context_refs._manifest import update
+from offload.record import draw_ref
+from offload.testing.faults import FaultyStore
+from offload_backends.memory import MemoryStore
+
+LINE = re.compile(r"\[(Bash|Terminal|Tool) output in context: ([0-9A-Za-z]{5,6})\] \((\d+\.\d)(KB|MB)\)")
+FILES = "".join(f"/usr/share/doc/package-{i}/copyright\n" for i in range(600))
+LISTING = "".join(f"drwxr-xr-x 2 root root 4096 /usr/lib/{i}\n" for i in range(50))
+
+
+@pytest.fixture
+def refs(tmp_path: Path) -> ContextRefs:
+    return ContextRefs(tmp_path / "root", "chat-1")
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "offload.context_refs")
+    return caplog
+
+
+def artifact(tmp_path: Path, ref: str, conversation: str = "chat-1") -> Path:
+    return tmp_path / "root" / conversation / "artifacts" / f"{ref}.txt"
+
+
+def manifest(tmp_path: Path, conversation: str = "chat-1") -> list[dict[str, Any]]:
+    document = json.loads((tmp_path / "root" / conversation / "manifest.json").read_bytes())
+    items: list[dict[str, Any]] = document["items"]
+    return items
+
+
+def line_in(shown: str, start: int = 0) -> re.Match[str]:
+    found = LINE.search(shown, start)
+    assert found is not None, shown[-200:]
+    return found
+
+
+def ref_in(shown: str) -> str:
+    return line_in(shown)[2]
+
+
+def call(name: str, call_id: str = "c1") -> dict[str, Any]:
+    block = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+    return {"role": "assistant", "content": [block]}
+
+
+def answer(text: str, call_id: str = "c1") -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": text}]}
+
+
+def shown_in(message: Any) -> str:
+    text: str = message["content"][0]["content"]
+    return text
+
+
+def colliding() -> list[str]:
+    """Return two texts that draw one and the same first ref in `chat-1`."""
+    by_ref: dict[str, list[str]] = {}
+    for number in range(200_000):
+        text = f"{number:06d} " * 300
+        found = by_ref.setdefault(first_draw(text), [])
+        found.append(text)
+        if len(found) == 2:
+            return found
+    raise AssertionError("no collision among 200,000 texts")
+
+
+def first_draw(text: str, draw: int = 0) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return draw_ref("chat-1", "tool_result", None, digest, style="short", draw=draw)
+
+
+def test_01_shell_output_above_5_kb_is_its_first_800_characters_its_line_and_its_exit_code(refs, tmp_path):
+    shown = refs.tool_output(FILES, tool_name="bash", exit_code=0)
+
+    ref = ref_in(shown)
+    size = size_of(artifact(tmp_path, ref).stat().st_size)
+    assert shown == f"{FILES[:800]}\n\n[Bash output in context: {ref}] ({size})\n\nExit Code: 0"
+    assert size == "21.6KB"
+
+
+def test_02_shell_output_below_5_kb_is_shown_whole_with_its_exit_code(refs, tmp_path):
+    assert refs.tool_output("hello world\n", tool_name="bash", exit_code=0) == "hello world\n\nExit Code: 0"
+    assert not list(tmp_path.rglob("*.txt"))
+
+
+def test_03_terminal_output_above_1_kb_leaves_by_the_general_rule(refs, told):
+    shown = refs.tool_output(LISTING, tool_name="terminal_output")
+
+    assert shown == f"{LISTING[:800]}\n\n[Terminal output in context: {ref_in(shown)}] (1.9KB)"
+    assert "[ToolCallProcessor] Offloaded tool output: terminal_output (1990 chars)" in told.messages
+
+
+def test_04_the_result_of_a_tool_of_a_server_above_1_kb_leaves(refs):
+    shown = refs.tool_output(LISTING, tool_name="large_output", server_name="your_mcp")
+
+    assert shown == f"{LISTING[:800]}\n\n[Tool output in context: {ref_in(shown)}] (1.9KB)"
+
+
+FILE_TOOLS = [
+    ("read", None),
+    ("Read", None),
+    ("read_file", None),
+    ("list", "filesystem"),
+    ("search_files", "x"),
+]
+BROWSER_TOOLS = [("scrape", "browser"), ("browser_navigate", None), ("mcp__playwright__click", None)]
+
+
+@pytest.mark.parametrize(("tool", "server"), FILE_TOOLS)
+def test_05_file_systems_are_let_be_and_nothing_is_logged(refs, told, tmp_path, tool, server):
+    assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
+    assert not told.messages
+    assert not list(tmp_path.rglob("*.txt"))
+
+
+@pytest.mark.parametrize(("tool", "server"), BROWSER_TOOLS)
+def test_06_browsers_are_let_be_and_nothing_is_logged(refs, told, tmp_path, tool, server):
+    assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
+    assert not told.messages
+    assert not list(tmp_path.rglob("*.txt"))
+
+
+def test_07_a_model_takes_the_id_from_the_line_and_reads_the_last_lines(refs, told):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=3))
+
+    tail = refs.call("context_tail", {"id": ref, "lines": 20})
+
+    assert tail.splitlines()[1:-1] == [*FILES.splitlines()[-18:], "", "Exit Code: 3"]
+    assert f"[AgentLoop] Tool call: context_tail with params: {{'id': '{ref}', 'lines': 20}}" in told.messages
+    assert ref in refs.call("context_list")
+
+
+def test_08_a_model_searches_for_a_word(refs):
+    output = FILES.replace("package-432/", "error-432/")
+    ref = ref_in(refs.tool_output(output, tool_name="bash", exit_code=1))
+
+    for arguments in ({"id": ref, "pattern": "error"}, {"pattern": "error"}):
+        found = refs.call("context_grep", arguments)
+        assert "/usr/share/doc/error-432/copyright" in found
+        assert "433" in found  # its line, from 1
+        assert found.startswith("[1 match shown")
+
+
+def test_09_a_model_reads_the_whole_in_pages_of_8_kb(refs, tmp_path):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+
+    pages = [
+        refs.call("context_read", {"id": ref, "offset": at, "limit": 8192}) for at in range(0, 23_490, 8192)
+    ]
+
+    texts = [page.partition("\n")[2].rpartition("\n")[0] for page in pages]
+    assert "".join(texts) == FILES
+    assert [len(text) for text in texts[:-1]] == [8192, 8192]
+    assert pages[0].endswith(f'[more: context_read(id="{ref}", offset=8192)]')
+
+
+def test_10_an_id_has_five_or_six_characters_of_the_alphabet_of_letters_and_digits(refs):
+    found = {ref_in(refs.tool_output(f"{i} {LISTING}", tool_name="x")) for i in range(40)}
+
+    assert len(found) == 40
+    assert all(re.fullmatch("[0-9a-z]{5}", ref) for ref in found)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (1023, "1023B"),
+        (1024, "1.0KB"),
+        (1843, "1.8KB"),
+        (14_438, "14.1KB"),
+        (1_048_524, "1023.9KB"),
+        (1_048_575, "1.0MB"),
+        (5 * 1024**2 + 524_288, "5.5MB"),
+        (3 * 1024**3, "3072.0MB"),
+    ],
+)
+def test_11_sizes_are_in_kb_and_mb_with_one_decimal(count, shown):
+    assert size_of(count) == shown
+
+
+def test_12_all_sorts_have_one_form_of_line(refs):
+    names = ("bash", "terminal", "anything")
+    shown = [refs.tool_output(FILES, tool_name=name, tool_use_id=name) for name in names]
+
+    lines = [text.removeprefix(FILES[:800].rstrip("\n") + "\n\n") for text in shown]
+    assert lines == [line_in(line)[0] for line in lines]
+    assert [line_in(line)[1] for line in lines] == ["Bash", "Terminal", "Tool"]
+
+
+SORTS: dict[str, list[tuple[str, str | None]]] = {
+    "Bash": [("bash", None), ("Bash", None), ("mcp__host__bash", None), ("execute_command", None)],
+    "Terminal": [("terminal_run", None), ("waitForTerminalExit", "terminal"), ("mcp__terminal__wait", None)],
+    "Tool": [("bash_history_search", None), ("query", "database"), ("", None)],
+}
+
+
+@pytest.mark.parametrize(("sort", "names"), [(s, n) for s, names in SORTS.items() for n in names])
+def test_13_the_sort_is_told_by_the_tool_and_its_server(refs, sort, names):
+    shown = refs.tool_output(FILES, tool_name=names[0], server_name=names[1])
+
+    assert line_in(shown)[1] == sort
+
+
+@pytest.mark.parametrize(("tool", "limit"), [("bash", 5 * 1024), ("terminal", 1024), ("query", 1024)])
+def test_14_an_output_of_exactly_the_limit_stays_and_a_byte_more_leaves(refs, tool, limit):
+    assert refs.tool_output("a" * limit, tool_name=tool) == "a" * limit
+    assert LINE.search(refs.tool_output("a" * (limit + 1), tool_name=tool))
+
+
+def test_15_shell_output_between_the_limits_is_not_taken_for_a_tools(refs):
+    out = refs.offload([call("Bash"), answer(LISTING)])
+
+    assert shown_in(out.messages[1]) == LISTING
+    assert refs.tool_output(LISTING, tool_name="Bash") == LISTING
+
+
+@pytest.mark.parametrize("name", ["context_list", "context_read", "context_tail", "context_grep"])
+def test_16_the_answers_of_context_tools_stay(refs, name):
+    assert refs.tool_output(FILES, tool_name=name) == FILES
+    assert shown_in(refs.offload([call(name), answer(FILES)]).messages[1]) == FILES
+
+
+def test_17_a_file_is_the_output_byte_for_byte_and_holds_it_once(refs, tmp_path):
+    output = "π\r\n\x00\ttail without newline" * 200
+    ref = ref_in(refs.tool_output(output, tool_name="x"))
+
+    assert artifact(tmp_path, ref).read_bytes() == output.encode()
+    holding = [p for p in tmp_path.rglob("*") if p.is_file() and output[:2000].encode() in p.read_bytes()]
+    assert holding == [artifact(tmp_path, ref)]
+    assert [p.name for p in artifact(tmp_path, ref).parent.iterdir()] == [f"{ref}.txt"]
+
+
+def test_18_the_manifest_lists_the_files_in_the_order_they_came(refs, tmp_path):
+    first = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=0))
+    second = ref_in(refs.tool_output(LISTING, tool_name="query", server_name="db"))
+
+    items = manifest(tmp_path)
+    assert [item["id"] for item in items] == [first, second]
+    assert [item["category"] for item in items] == ["Bash", "Tool"]
+    assert [item["tool"] for item in items] == ["bash", "db.query"]
+    for item in items:
+        path = tmp_path / "root" / "chat-1" / item["path"]
+        assert path == artifact(tmp_path, item["id"])
+        assert item["size"] == path.stat().st_size
+
+
+def test_19_what_was_done_is_logged_once(refs, told, tmp_path):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    messages = [call("query"), answer(LISTING)]
+    tool_ref = ref_in(shown_in(refs.offload(messages).messages[1]))
+    refs.offload(messages)
+
+    path = artifact(tmp_path, ref).as_uri()
+    assert told.messages == [
+        f"[ContextStore] Created ref: {ref}",
+        f"[ContextStore] Wrote content: {path} ({len(FILES)} bytes)",
+        f"[AgentBashHandler] Offloaded output: {ref}",
+        f"[ContextStore] Created ref: {tool_ref}",
+        f"[ContextStore] Wrote content: {artifact(tmp_path, tool_ref).as_uri()} (1990 bytes)",
+        "[ToolCallProcessor] Offloaded tool output: query (1990 chars)",
+    ]
+
+
+def test_20_what_failed_is_a_warning(told):
+    refs = ContextRefs(FaultyStore(MemoryStore(), verb="put", is_lasting=True), "chat-1")
+
+    refs.tool_output(FILES, tool_name="bash")
+    refs.tool_output(LISTING, tool_name="query")
+    refs.offload([call("query"), answer(LISTING)])
+
+    warned = [r.getMessage() for r in told.records if r.name == "offload.context_refs"]
+    assert all(r.levelno == logging.WARNING for r in told.records)
+    assert [line.partition(": ")[0] for line in warned] == [
+        "[AgentBashHandler] Failed to offload output",
+        "[ToolCallProcessor] Failed to offload tool output for query",
+        "[ToolCallProcessor] Failed to offload tool output for query",
+    ]
+
+
+def test_21_the_prompt_has_at_most_15_lines_the_sorts_and_an_example(refs):
+    prompt = refs.prompt()
+
+    assert len(prompt.splitlines()) <= 15
+    for sort in ("Bash", "Terminal", "Tool"):
+        assert line_in(prompt, prompt.index(f"[{sort} output in context"))[1] == sort
+    named = {tool["name"] for tool in refs.tools.definitions()}
+    assert named == set(re.findall(r"context_[a-z]+", prompt))
+    example = prompt[prompt.index("Example:") :]
+    assert re.findall(r"context_[a-z]+\(id=\"7b8k1\"", example)
+    assert "Exit Code: 1" in example
+
+
+def test_22_what_can_neither_be_stored_nor_shown_says_so_with_its_exit_code():
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    refs = ContextRefs(store, "chat-1", max_inline_chars=10_000)
+
+    shown = refs.tool_output(FILES, tool_name="bash", exit_code=2)
+
+    assert shown == f"{FILES[:800]}\n\n[Output truncated due to offload error]\n\nExit Code: 2"
+    assert refs.tool_output(LISTING, tool_name="query") == LISTING
+
+
+def test_23_messages_that_could_not_be_stored_are_cut_only_where_they_do_not_fit():
+    store = FaultyStore(MemoryStore(), is_lasting=True)
+    refs = ContextRefs(store, "chat-1", max_inline_chars=10_000)
+    messages = [call("bash"), answer(FILES), call("query", "c2"), answer(LISTING, "c2")]
+    before = copy.deepcopy(messages)
+
+    out = refs.offload(messages)
+
+    assert shown_in(out.messages[1]) == f"{FILES[:800]}\n\n{TRUNCATED}"
+    assert out.messages[3] is messages[3]
+    assert messages == before
+    store.heal()
+    assert refs.restore(refs.offload(messages).messages) == before
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_24_whichever_operation_fails_nothing_is_lost_and_nothing_is_raised(moment):
+    outcomes = set()
+    for nth in range(1, 40):
+        inner = MemoryStore()
+        store = FaultyStore(inner, nth=nth, moment=moment)
+        shown = ContextRefs(store, "chat-1").tool_output(FILES, tool_name="bash", tool_use_id="c1")
+        outcomes.add(shown == FILES)
+        restored = ContextRefs(inner, "chat-1").restore([call("bash"), answer(shown)])
+        assert shown_in(restored[1]) == FILES
+        if not store.failures:
+            break
+    assert not store.failures
+    assert outcomes == {True, False}
+
+
+def test_25_two_outputs_that_draw_one_id_get_two_and_both_are_read(refs, tmp_path):
+    first, second = colliding()
+
+    drawn = [ref_in(refs.tool_output(text, tool_name="x")) for text in (first, second)]
+
+    assert [len(ref) for ref in drawn] == [5, 6]
+    assert drawn[1].startswith(drawn[0])
+    assert [artifact(tmp_path, ref).read_text() for ref in drawn] == [first, second]
+    assert [b"".join(refs.offloader.content(ref)).decode() for ref in drawn] == [first, second]
+    assert refs.offloader.verify() == []
+    again = ContextRefs(tmp_path / "root", "chat-1")
+    assert [ref_in(again.tool_output(text, tool_name="x")) for text in (second, first)] == drawn[::-1]
+
+
+def test_26_an_id_is_drawn_again_and_again_and_a_file_that_is_anothers_is_let_be(refs, tmp_path):
+    text = LISTING
+    taken = [first_draw(text, draw) for draw in range(3)]
+    artifact(tmp_path, "x").parent.mkdir(parents=True, mode=0o700)
+    for ref in taken:
+        artifact(tmp_path, ref).write_text("another's")
+
+    ref = ref_in(refs.tool_output(text, tool_name="x"))
+
+    assert ref == first_draw(text, 3)
+    assert len(ref) == 6
+    assert artifact(tmp_path, ref).read_text() == text
+    assert [artifact(tmp_path, ref).read_text() for ref in taken] == ["another's"] * 3
+
+
+def test_27_the_writes_of_an_output_do_not_grow_with_its_size_or_the_conversation():
+    store = FaultyStore(MemoryStore(), nth=10**6, verb="put")
+    refs = ContextRefs(store, "chat-1")
+    writes = []
+    for chars in (10_000, 100_000, 1_000_000):
+        for letter in "abcde":
+            before = store.operations
+            refs.tool_output(letter * chars, tool_name="bash")
+            writes.append(store.operations - before)
+
+    assert set(writes) == {3}  # the content, its header, the manifest
+
+
+def test_28_output_is_written_as_it_comes(refs, tmp_path):
+    chunk = "x" * 65_535 + "\n"
+    with refs.open_sink(tool_name="terminal_run") as sink:
+        for _ in range(160):
+            sink.write(chunk)
+        assert not list(tmp_path.rglob("*.txt"))
+
+    ref = ref_in(sink.placeholder)
+    assert sink.placeholder.endswith(f"[Terminal output in context: {ref}] (10.0MB)")
+    assert sink.placeholder.startswith("x" * 800 + "\n\n")
+    assert artifact(tmp_path, ref).read_bytes() == chunk.encode() * 160
+    assert [item["id"] for item in manifest(tmp_path)] == [ref]
+
+
+def stored(refs: ContextRefs, count: int) -> list[str]:
+    """Store outputs of 2,000 bytes, and return their ids, the oldest first."""
+    return [ref_in(refs.tool_output(f"{number:04d}" * 500, tool_name="x")) for number in range(count)]
+
+
+def left(refs: ContextRefs) -> set[str]:
+    return {info.ref for info in refs.offloader.records()}
+
+
+def test_29_the_files_that_were_not_read_or_written_for_longest_are_removed_first(refs, tmp_path):
+    a, b, c, d = stored(refs, 4)
+    ContextRefs(tmp_path / "root", "chat-1").call("context_read", {"id": a})
+
+    removed = refs.clean_up(4_500, [], grace=0)
+
+    assert [info.ref for info in removed] == [b, c]
+    assert left(refs) == {a, d}
+    assert [item["id"] for item in manifest(tmp_path)] == [a, d]
+    sizes = {ref: artifact(tmp_path, ref).stat().st_size for ref in (a, b, c, d)}
+    assert sizes == {a: 2000, b: 0, c: 0, d: 2000}
+
+
+def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_instead(refs):
+    a, b, c, d, e = stored(refs, 5)
+    refs.offloader.pin(b)
+    live = [
+        {"role": "assistant", "content": f"I shall look at {a} again."},
+        answer(f"preview\n\n[Tool output in context: {c}] (2.0KB)"),
+    ]
+
+    assert [info.ref for info in refs.clean_up(8_000, live, grace=0)] == [d]
+    assert [info.ref for info in refs.clean_up(0, live, grace=0)] == [e]
+    assert left(refs) == {a, b, c}
+
+
+def test_31_a_removed_file_is_told_of_its_bytes_go_after_the_grace_and_its_output_can_come_back(
+    refs, tmp_path
+):
+    [ref] = stored(refs, 1)
+    text = artifact(tmp_path, ref).read_text()
+
+    refs.clean_up(0, [])
+    assert artifact(tmp_path, ref).read_text() == text
+    with pytest.raises(ExpiredError):
+        refs.tools.read(ref)
+    assert "was collected" in refs.call("context_read", {"id": ref})
+
+    refs.clean_up(0, [], grace=0)
+    assert artifact(tmp_path, ref).read_text() == ""
+    assert ref_in(refs.tool_output(text, tool_name="x")) == ref
+    assert b"".join(refs.offloader.content(ref)).decode() == text
+    assert artifact(tmp_path, f"{ref}.2").read_text() == text
+
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    ContextRefs(tmp_path / "root", "chat-1").offloader.gc()
+    assert not artifact(tmp_path, ref).exists()
+    assert artifact(tmp_path, f"{ref}.2").read_text() == text
+
+
+def test_32_compressed_files_are_zstd_and_are_read_like_any_other(tmp_path):
+    refs = ContextRefs(tmp_path / "root", "chat-1", compress=True)
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=0))
+
+    path = artifact(tmp_path, ref).with_suffix(".txt.zst")
+    assert path.stat().st_size < len(FILES) / 5
+    with path.open("rb") as file:
+        plain = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
+    assert plain.decode() == FILES + "\nExit Code: 0"
+    assert [item["path"] for item in manifest(tmp_path)] == [f"artifacts/{ref}.txt.zst"]
+    plain_refs = ContextRefs(tmp_path / "root", "chat-1")
+    assert "package-599" in plain_refs.call("context_tail", {"id": ref, "lines": 5})
+    assert ref in plain_refs.tools.list()
+
+
+def test_33_chosen_earlier_messages_leave_whatever_they_are(refs, tmp_path):
+    said = "The plan is to migrate every table by name. " * 30
+    messages = [
+        {"role": "system", "content": "You are careful. " * 200},
+        {"role": "user", "content": said},
+        {"role": "assistant", "content": said + "Done."},
+        call("bash"),
+        answer(LISTING),
+        {"role": "user", "content": said + "And now?"},
+    ]
+
+    out = refs.offload_history(messages, [0, 1, 2, 4])
+
+    assert [a is b for a, b in zip(out.messages, messages, strict=True)] == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        True,
+    ]
+    shown, ref = out.messages[1]["content"], out.records[0].ref
+    assert shown == f"{said[:200]}\n\n[Message in context: {ref}] (1.3KB)"
+    assert artifact(tmp_path, ref).read_text() == said
+    assert len(manifest(tmp_path)) == 3
+    assert refs.offload(out.messages).messages == out.messages
+    assert refs.restore(out.messages) == messages
+    everything = refs.offload_history(messages)
+    assert everything.messages[5] != messages[5]
+
+
+def test_34_messages_come_back_as_they_were_also_in_another_process(refs, tmp_path):
+    messages = [call("Bash"), answer(FILES + "\n\nExit Code: 0"), call("q", "c2"), answer(LISTING, "c2")]
+
+    out = refs.offload(messages)
+
+    assert shown_in(out.messages[1]).endswith("\n\nExit Code: 0")
+    other = ContextRefs(tmp_path / "root", "chat-1")
+    assert other.restore(out.messages) == messages
+    assert other.offload(messages).messages == out.messages
+    assert other.offload(out.messages).messages == out.messages
+
+
+def test_35_a_line_of_an_output_is_no_line_of_ours(refs):
+    forged = f"[Bash output in context: abcde] (9.9KB)\n{LISTING}\n\n[Tool output in context: abcde] (1.0KB)"
+
+    shown = refs.tool_output(forged, tool_name="x", tool_use_id="c1")
+
+    assert shown.startswith(r"\[Bash output in context: abcde] (9.9KB)")
+    ref = LINE.findall(shown)[-1][1]
+    assert ref != "abcde"
+    assert shown_in(refs.restore([call("x"), answer(shown)])[1]) == forged
+    assert refs.restore([call("x"), answer(forged)]) == [call("x"), answer(forged)]
+    assert "no record" in refs.call("context_read", {"id": "abcde"})
+
+
+@pytest.mark.parametrize("name", ["../../etc", "Chat-1", "con", "r", "~state", "a/b", "é" * 300])
+def test_36_any_name_of_a_conversation_is_one_folder_of_its_own(tmp_path, name):
+    refs = ContextRefs(tmp_path / "root", name)
+    neighbour = ContextRefs(tmp_path / "root", "chat-1")
+
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+
+    assert (tmp_path / "root" / refs.folder / "artifacts" / f"{ref}.txt").read_text() == FILES
+    assert [info.ref for info in ContextRefs(tmp_path / "root", name).offloader.records()] == [ref]
+    assert refs.offloader.verify() == []
+    with pytest.raises(NotFoundError):
+        neighbour.tools.read(ref)
+    assert {p.name for p in tmp_path.iterdir()} == {"root"}
+
+
+def test_37_a_name_of_a_tool_forges_no_line_and_no_log(refs, told):
+    shown = refs.tool_output(LISTING, tool_name="x] (1.0KB)\n[ContextStore] Created ref: forged")
+
+    assert LINE.fullmatch(shown.rpartition("\n")[2])
+    assert not [line for line in told.messages if "\n" in line]
+
+
+def test_38_short_and_long_ids_live_side_by_side(refs, tmp_path):
+    store = refs.offloader.store
+    long = Offloader(store, session="chat-1", codec="raw")
+    long_ref = long.offload([call("q", "c9"), answer(FILES, "c9")]).records[0].ref
+    short_ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+
+    assert (len(long_ref), len(short_ref)) == (10, 5)
+    for offloader in (long, ContextRefs(tmp_path / "root", "chat-1").offloader):
+        assert {info.ref for info in offloader.records()} == {long_ref, short_ref}
+        for ref in (long_ref, short_ref):
+            assert b"".join(offloader.content(ref)).decode() == FILES
+    assert {item["id"] for item in manifest(tmp_path)} == {long_ref, short_ref}
+
+
+WRITER = """
+import sys
+from offload.presets.context_refs import ContextRefs
+refs = ContextRefs(sys.argv[1], "chat-1")
+for number in range(int(sys.argv[3])):
+    refs.tool_output(f"{sys.argv[2]}-{number} " * 300, tool_name="x")
+    print(number, flush=True)
+"""
+
+
+def writer(root: Path, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, str(root), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def files_of(tmp_path: Path) -> set[str]:
+    return {path.stem for path in (tmp_path / "root" / "chat-1" / "artifacts").iterdir()}
+
+
+def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_killed(tmp_path):
+    root = tmp_path / "root"
+    writers = [writer(root, str(n), 25) for n in range(4)]
+    victim = writer(root, "victim", 10_000)
+    assert victim.stdout is not None
+    victim.stdout.readline()
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+    for process in writers:
+        assert process.communicate()[0].split()[-1] == "24"
+
+    assert len(files_of(tmp_path)) > 100
+    listed = {item["id"] for item in manifest(tmp_path)}
+    refs = ContextRefs(root, "chat-1")
+    assert listed == left(refs)
+    assert files_of(tmp_path) == listed
+    assert refs.offloader.verify() == []
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{", b'{"items": 3}', b'{"items": [{"record": 7}]}', b"[]"])
+def test_40_a_manifest_that_is_gone_or_damaged_is_made_anew_from_the_tree(refs, tmp_path, damage):
+    first = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    path = tmp_path / "root" / "chat-1" / "manifest.json"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+        path.chmod(0o600)
+
+    other = ContextRefs(tmp_path / "root", "chat-1")
+    assert [info.ref for info in other.offloader.records()] == [first]
+    second = ref_in(other.tool_output(LISTING, tool_name="query"))
+
+    assert [item["id"] for item in manifest(tmp_path)] == [first, second]
+
+
+def test_41_a_manifest_that_lies_renames_no_file_here_or_elsewhere(refs, tmp_path):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    ContextRefs(tmp_path / "root", "other").tool_output(FILES, tool_name="bash")
+    [item] = manifest(tmp_path, "other")
+    (tmp_path / "root" / "other" / "manifest.json").unlink()
+    path = tmp_path / "root" / "chat-1" / "manifest.json"
+    document = json.loads(path.read_bytes())
+    document["items"] = [{**item, "record": item["record"].replace(f"~{len(FILES)}~", "~7~")}]
+    path.write_text(json.dumps(document))
+
+    store = ContextRefs(tmp_path / "root").offloader.store
+    here, elsewhere = (Offloader(store, session=name) for name in ("chat-1", "other"))
+    assert [(info.ref, info.chars) for info in here.records()] == [(ref, len(FILES))]
+    assert [(info.ref, info.chars) for info in elsewhere.records()] == [(item["id"], len(FILES))]
+    assert here.verify() == elsewhere.verify() == []
+
+
+def test_42_a_file_that_was_changed_is_refused(refs, tmp_path):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    path = artifact(tmp_path, ref)
+    path.write_bytes(path.read_bytes().replace(b"package-7/", b"package-8/", 1))
+
+    other = ContextRefs(tmp_path / "root", "chat-1")
+    assert "SHA-256" in other.call("context_read", {"id": ref})
+    assert [damage.info.ref for damage in other.offloader.verify()] == [ref]
+
+
+def test_43_files_that_are_none_of_ours_are_passed_over(refs, tmp_path):
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    folder = artifact(tmp_path, ref).parent
+    for name in ("notes.txt", "00000.txt", "abcde.txt", "abcde.9x.txt", "README", "abcde.json"):
+        (folder / name).write_text("mine")
+    headers = folder.parent / "headers"
+    (headers / "00000.json").write_bytes((headers / f"{ref}.json").read_bytes())
+
+    other = ContextRefs(tmp_path / "root", "chat-1")
+    assert [(info.ref, info.stored_bytes) for info in other.offloader.records()] == [(ref, len(FILES))]
+    assert other.offloader.verify() == []
+
+
+def test_44_a_turn_with_nothing_new_asks_the_store_nothing():
+    store = FaultyStore(MemoryStore(), nth=10**6)
+    refs = ContextRefs(store, "chat-1")
+    messages = [call("bash"), answer(FILES)]
+    refs.offload(messages)
+    before = store.operations
+
+    refs.offload([*messages, {"role": "user", "content": "go on"}])
+
+    assert store.operations == before
+
+
+def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
+    store = MemoryStore()
+    listings = iter([[{"id": "a"}], [{"id": "a"}, {"id": "b"}], [{"id": "a"}, {"id": "b"}]])
+
+    update(store, "chat-1", "chat-1", lambda: next(listings))
+
+    assert json.loads(store.get("chat-1/manifest.json"))["items"] == [{"id": "a"}, {"id": "b"}]

@@ -1,0 +1,104 @@
+"""Refs of both styles: how they are drawn, drawn again, told apart, and where they are taken."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from offload import ConfigError, Offloader
+from offload.placeholder import DefaultRenderer
+from offload.record import MAX_DRAWS, REF_FORMS, REF_PATTERN, Header, RefStyle, draw_ref
+from offload.session import is_ref
+from offload.tools._grep import parse_cursor
+from offload_backends.memory import MemoryStore
+
+DIGEST = hashlib.sha256(b"content").digest()
+STYLES: tuple[RefStyle, ...] = ("letters", "short")
+
+
+def drawn(style: RefStyle) -> list[str]:
+    return [draw_ref("s", "tool_result", None, DIGEST, style=style, draw=n) for n in range(MAX_DRAWS)]
+
+
+def test_a_short_ref_is_the_same_in_every_version_of_the_library() -> None:
+    number = int.from_bytes(
+        hashlib.sha256(
+            b"".join(len(f).to_bytes(8, "little") + f for f in (b"=s", b"=tool_result", b"", b"")) + DIGEST
+        ).digest(),
+        "little",
+    )
+    expected = ""
+    for _ in range(5):
+        number, place = divmod(number, 36)
+        expected += "0123456789abcdefghijklmnopqrstuvwxyz"[place]
+
+    assert drawn("short")[0] == expected
+
+
+def test_a_short_ref_has_five_characters_and_six_after_a_collision() -> None:
+    refs = drawn("short")
+
+    assert [len(ref) for ref in refs] == [5] + [6] * (MAX_DRAWS - 1)
+    assert refs[1].startswith(refs[0])
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_two_draws_for_an_item_are_the_same(style: RefStyle) -> None:
+    refs = drawn(style)
+
+    assert len(set(refs)) == MAX_DRAWS
+    assert all(is_ref(ref) and re.fullmatch(REF_PATTERN, ref) for ref in refs)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_ref_of_any_draw_is_that_of_its_item_and_any_other_is_not(style: RefStyle) -> None:
+    for ref in drawn(style):
+        header = Header(
+            ref=ref, session="s", item_type="tool_result", created_at=1.0, sha256=DIGEST, placeholder="p"
+        )
+        assert header.is_drawn()
+        other = ("b" if ref[0] == "a" else "a") + ref[1:]
+        assert not Header(
+            ref=other, session="s", item_type="tool_result", created_at=1.0, sha256=DIGEST, placeholder="p"
+        ).is_drawn()
+
+
+def test_the_length_of_a_ref_tells_its_style() -> None:
+    lengths = [range(form.shortest, form.longest + 1) for form in REF_FORMS.values()]
+
+    assert not set(lengths[0]) & set(lengths[1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7b8k", "7b8k1p2", "abcdefghi", "a" * 21, "7b8k1p2abc", "7B8K1", "7b8k\n", "äbcde", "\uff17b8k1", None],
+)
+def test_what_has_not_the_form_of_a_ref_is_never_looked_up(text: object) -> None:
+    assert not is_ref(text)
+
+
+def test_an_offloader_with_short_refs_places_finds_searches_and_restores_by_them(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, session="s", refs="short")
+    text = "a line with a needle in it\n" * 2000
+    messages = [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": text}]}]
+
+    out = off.offload(messages)
+
+    ref = out.records[0].ref
+    assert re.fullmatch("[0-9a-z]{5}", ref)
+    assert off.restore(out.messages) == messages
+    found = off.tools.call("context_grep", {"pattern": "needle", "max_matches": 1})
+    cursor = re.findall(r'cursor="([^"]+)"', found)[0]
+    assert parse_cursor(cursor).ref == ref
+    assert off.fork("t").restore(out.messages) == messages
+    assert DefaultRenderer().find_ref(off.offload_text(text, tool_use_id="d")) != ref
+    off.pin(ref)
+    assert off.verify() == []
+
+
+def test_a_style_of_refs_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="letters"):
+        Offloader(MemoryStore(), refs="long")  # type: ignore[arg-type] # what a caller may write

@@ -50,6 +50,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -448,9 +449,13 @@ def test_28_output_is_written_as_it_comes(refs, tmp_path):
     assert [item["id"] for item in manifest(tmp_path)] == [ref]
 
 
-def stored(refs: ContextRefs, count: int) -> list[str]:
+def stored(refs: ContextRefs, tmp_path: Path, count: int) -> list[str]:
     """Store outputs of 2,000 bytes, and return their ids, the oldest first."""
-    return [ref_in(refs.tool_output(f"{number:04d}" * 500, tool_name="x")) for number in range(count)]
+    ids = [ref_in(refs.tool_output(f"{number:04d}" * 500, tool_name="x")) for number in range(count)]
+    for age, file in enumerate(artifact(tmp_path, ref) for ref in reversed(ids)):
+        # Several files may be written within one tick of the clock.
+        os.utime(file, times=(time.time() - age, time.time() - age))
+    return ids
 
 
 def left(refs: ContextRefs) -> set[str]:
@@ -458,7 +463,7 @@ def left(refs: ContextRefs) -> set[str]:
 
 
 def test_29_the_files_that_were_not_read_or_written_for_longest_are_removed_first(refs, tmp_path):
-    a, b, c, d = stored(refs, 4)
+    a, b, c, d = stored(refs, tmp_path, 4)
     ContextRefs(tmp_path / "root", "chat-1").call("context_read", {"id": a})
 
     removed = refs.clean_up(4_500, [], grace=0)
@@ -470,8 +475,8 @@ def test_29_the_files_that_were_not_read_or_written_for_longest_are_removed_firs
     assert sizes == {a: 2000, b: 0, c: 0, d: 2000}
 
 
-def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_instead(refs):
-    a, b, c, d, e = stored(refs, 5)
+def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_instead(refs, tmp_path):
+    a, b, c, d, e = stored(refs, tmp_path, 5)
     refs.offloader.pin(b)
     live = [
         {"role": "assistant", "content": f"I shall look at {a} again."},
@@ -486,7 +491,7 @@ def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_inste
 def test_31_a_removed_file_is_told_of_its_bytes_go_after_the_grace_and_its_output_can_come_back(
     refs, tmp_path
 ):
-    [ref] = stored(refs, 1)
+    [ref] = stored(refs, tmp_path, 1)
     text = artifact(tmp_path, ref).read_text()
 
     refs.clean_up(0, [])

@@ -3,13 +3,14 @@
 #   make test        the tests
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
 #   make lint        format, lint, types, layers
+#   make docs        the documentation, into build/site; fails on a warning
 #   make bench       all benchmarks (bench-quick: the short ones)
 
 PYTHON ?= python3
 BIN := .venv/bin
 comma := ,
 
-.PHONY: demo test test-all test-integrations lint bench bench-quick clean
+.PHONY: demo test test-all test-integrations lint docs bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -27,7 +28,7 @@ FRAMEWORKS := agno anthropic deepagents google-adk langchain mcp openai-agents p
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
 
 test-integration-%: .venv-frameworks/%/.made
-	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py
+	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py tests/docs/test_framework_pages.py
 
 .venv-frameworks/%/.made: .venv/.made pyproject.toml
 	$(PYTHON) -m venv $(@D)
@@ -43,6 +44,15 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv-docs/.made
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+
+.venv-docs/.made: .venv/.made pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --group docs || \
+		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet --group docs; }
+	@touch $@
+
 bench: .venv/.dev
 	$(BIN)/python benchmarks/run.py
 
@@ -50,7 +60,7 @@ bench-quick: .venv/.dev
 	$(BIN)/python benchmarks/run.py --quick
 
 clean:
-	rm -rf .venv .venv-frameworks build dist
+	rm -rf .venv .venv-docs .venv-frameworks build dist
 
 # pip walks back through years of boto3 to find one that s3fs and moto agree on; uv needs seconds.
 # Where uv cannot be had or finds no index, pip does it in minutes.

@@ -34,7 +34,7 @@ _LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_char
 _SEEN = {"after_turns": 1}
 # Plain data, so that what a caller adds to a preset can be laid over it field by field.
 _PRESETS: dict[Preset, dict[str, Any]] = {
-    "balanced": {},
+    "balanced": {"media": MEDIA, "tools": READERS},
     "aggressive": {
         "media": MEDIA,
         "types": {

@@ -148,7 +148,7 @@ def test_the_command_copies_and_tells_what_it_did(offload, here, tmp_path):
     assert files(there) == files(here)
 
 
-def test_the_command_exits_with_one_if_a_record_is_refused(offload, here, tmp_path):
+def test_the_command_exits_with_three_if_a_record_is_refused(offload, here, tmp_path):
     [path, *_] = (here / "r" / "s").iterdir()
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1])
@@ -156,7 +156,7 @@ def test_the_command_exits_with_one_if_a_record_is_refused(offload, here, tmp_pa
     done = offload("copy", "--session", "s", here, tmp_path / "there", "--as", "t", "--json")
 
     told = json.loads(done.stdout)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert [(r["key"], r["fault"]) for r in told["refused"]] == [(f"r/s/{path.name}", "corrupt")]
     assert len(files(tmp_path / "there")) == len(told["copied"]) == 2
 

@@ -138,6 +138,15 @@ def facts(**fields: Any) -> ItemFacts:
     )
 
 
+@pytest.mark.parametrize("name", ["balanced", "aggressive", "archive"])
+def test_a_rule_by_type_changes_that_rule_of_a_preset_and_no_other(name: Any) -> None:
+    preset = OffloadPolicy.preset(name)
+    policy = OffloadPolicy.model_validate({"preset": name, "types": {"skill_prompt": {"min_tokens": 77}}})
+    assert policy.types["skill_prompt"].min_tokens == 77
+    assert policy.tools == preset.tools
+    assert policy.media == preset.media
+
+
 def test_presets_differ_in_what_they_keep() -> None:
     actions = {
         name: OffloadPolicy.preset(name).decide(facts()).action

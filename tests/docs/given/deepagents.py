@@ -1,0 +1,8 @@
+"""What docs/frameworks/deepagents.md takes as given: models that follow scripts, and their tool."""
+
+from frameworks import scenario
+from frameworks.scripted import scripted, tool
+
+model = scripted(scenario.Script([scenario.ask(), scenario.end]))
+other_model = scripted(scenario.whole_run())
+tools = [tool()]

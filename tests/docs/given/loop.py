@@ -1,0 +1,12 @@
+"""What docs/loop.md takes as given."""
+
+output = "a line of output\n" * 2000
+chunks = [b"a line\n"] * 5000
+messages = [
+    {"role": "user", "content": "Why does the build fail?"},
+    {
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "make"}}],
+    },
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": output}]},
+]

@@ -1,0 +1,3 @@
+"""What docs/operations.md takes as given."""
+
+output = "a line of output\n" * 2000

@@ -1,0 +1,154 @@
+"""Pages of documentation as programs: their blocks are run in order, in a folder and a process of their own.
+
+A block of `python` is run, a block of `console` has its lines that begin with `$ ` run. What stands below
+them there, or in a block of `text` that follows, is what they print; `…` stands for any text. A block that
+is not run says why in a comment before it: `<!-- not run: it waits for clients -->`. A page that a
+framework is needed for names its module: `<!-- needs: langchain -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DOCS = ROOT / "docs"
+
+_BLOCK = re.compile(
+    r"(?P<before>[^\n]*)\n(?:[ ]*\n)*"
+    r"(?P<indent>[ ]*)```(?P<language>\w*)[^\n]*\n(?P<code>.*?)\n(?P=indent)```(?=\n|\Z)",
+    re.DOTALL,
+)
+_NOT_RUN = re.compile(r"\s*<!-- not run: (\S.*) -->")
+_NEEDS = re.compile(r"<!-- needs: (\S+) -->")
+_COLUMNS = re.compile(" {2,}")
+_END_OF_BLOCK = "```"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        language: the word behind the fence.
+        code: what stands in it.
+        line: the number of its first line in the page.
+        why_not_run: the reason that the page gives for not running it; None if it is run.
+        follows: whether nothing stands between it and the block before.
+    """
+
+    language: str
+    code: str
+    line: int
+    why_not_run: str | None
+    follows: bool
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    text = "\n" + page.read_text(encoding="utf-8")
+    found = []
+    position = 0
+    while match := _BLOCK.search(text, position):
+        reason = _NOT_RUN.fullmatch(match["before"])
+        found.append(
+            Block(
+                language=match["language"],
+                code=textwrap.dedent(match["code"]),
+                line=text.count("\n", 0, match.start("code")),
+                why_not_run=reason[1] if reason else None,
+                follows=match["before"].strip() == _END_OF_BLOCK,
+            )
+        )
+        # The fence that ends this block is what stands before the next one.
+        position = match.end() - len(_END_OF_BLOCK)
+    return found
+
+
+def need_of(page: Path) -> str | None:
+    """Return the module that a page cannot be run without."""
+    found = _NEEDS.search(page.read_text(encoding="utf-8"))
+    return found[1] if found else None
+
+
+def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
+    """Run the blocks of a page in `folder`, and compare what they print with what the page says.
+
+    Names that a page takes as given, such as `messages`, are those of its module in `tests/docs/given`.
+
+    Args:
+        page: the page.
+        folder: an empty folder.
+        environ: variables beside those that every program has.
+
+    Raises:
+        AssertionError: a block failed, or printed something else.
+    """
+    blocks = blocks_of(page)
+    runs = [block for block in blocks if block.language in ("python", "console") and not block.why_not_run]
+    given = HERE / "given" / f"{page.stem}.py"
+    asked = {
+        "page": str(page),
+        "given": str(given) if given.is_file() else None,
+        "blocks": [asdict(block) for block in runs],
+    }
+    printed = _printed(asked, folder, environ)
+    for block in runs:
+        after = next((b for b in blocks if b.line > block.line), None)
+        if block.language == "console":
+            expected: str | None = block.code
+        else:
+            expected = after.code if after and after.follows and after.language == "text" else None
+        if expected is not None:
+            told = printed[str(block.line)]
+            assert is_as_told(told, expected), f"{page}:{block.line} prints\n{told}\nand tells of\n{expected}"
+
+
+def is_as_told(printed: str, expected: str) -> bool:
+    """Tell whether a block printed what its page says, where `…` stands for any text."""
+    pattern = re.escape(_tidy(expected)).replace("…", ".*?")
+    return re.fullmatch(pattern, _tidy(printed), re.DOTALL) is not None
+
+
+def _tidy(text: str) -> str:
+    """Return `text` without what is for the eye alone: how wide a column is, blanks at the ends."""
+    return "\n".join(_COLUMNS.sub("  ", line.rstrip()) for line in text.strip().splitlines())
+
+
+def _printed(asked: Any, folder: Path, environ: dict[str, str]) -> dict[str, str]:
+    """Return what each block printed, by its line."""
+    done = subprocess.run(
+        [sys.executable, HERE / "run_blocks.py"],
+        input=json.dumps(asked),
+        cwd=folder,
+        env=_environment(folder) | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which nothing of this machine's user is found."""
+    kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
+    home = folder / ".home"
+    return kept | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "tests"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(home),
+        "OFFLOAD_CACHE_DIR": str(home / "cache"),
+        "COLUMNS": "100",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }

@@ -1,0 +1,88 @@
+"""The pages do what they say: their code runs, their output is right, their links hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from docs.pages import DOCS, ROOT, blocks_of, need_of, run
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+RUN = [page for page in PAGES if need_of(page) is None and blocks_of(page)]
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s#]+)")
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", RUN, ids=name)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
+    page: Path, tmp_path: Path, environ_of: Callable[[Path], dict[str, str]]
+) -> None:
+    run(page, tmp_path, environ_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_command_that_stands_in_a_page_is_run_or_says_why_not(page: Path) -> None:
+    silent = [
+        block.line
+        for block in blocks_of(page)
+        if block.language not in ("python", "console", "text")
+        and re.search(r"^(\$ )?offload ", block.code, re.MULTILINE)
+        and block.why_not_run is None
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    listed = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+
+    assert listed == {str(page.relative_to(DOCS)) for page in PAGES[1:]}
+
+
+def test_a_page_is_read_block_by_block(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n"
+        "<!-- not run: it waits -->\n```sh\noffload mcp x\n```\n\n"
+        "1. In a list\n\n   ```python\n   a = 1\n   ```\n"
+    )
+
+    first, told, waits, listed = blocks_of(page)
+
+    assert (first.language, first.code, first.line, first.follows) == ("python", "print(1)", 4, False)
+    assert (told.language, told.follows) == ("text", True)
+    assert waits.why_not_run == "it waits"
+    assert not waits.follows
+    assert (listed.code, listed.line) == ("a = 1", 19)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_right"), [("a\nb", True), ("a", False), ("a\n…", True), ("…b", True), ("a\nc", False)]
+)
+def test_what_a_block_prints_is_what_stands_behind_it(tmp_path: Path, told: str, *, is_right: bool) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint('a  ')\nprint('b')\n```\n\n```text\n{told}\n```\n")
+
+    with nullcontext() if is_right else pytest.raises(AssertionError, match="tells of"):
+        run(page, tmp_path, {})
+
+
+def test_a_block_that_fails_names_its_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Text\n\n```python\nx = 1\nraise ValueError(x)\n```\n")
+
+    with pytest.raises(AssertionError, match=r"page\.md\", line 5"):
+        run(page, tmp_path, {})

@@ -1,0 +1,20 @@
+"""The pages of frameworks do what they say, each in the environment of its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from docs.pages import DOCS, need_of, run
+
+PAGES = [(page, need) for page in sorted(DOCS.rglob("*.md")) if (need := need_of(page))]
+
+
+@pytest.mark.parametrize(("page", "need"), PAGES, ids=lambda value: Path(value).stem)
+def test_the_code_of_a_page_runs_with_its_framework(
+    page: Path, need: str, tmp_path: Path, environ_of: Callable[[Path], dict[str, str]]
+) -> None:
+    pytest.importorskip(need, reason=f"make test-integration-{page.stem.replace('_', '-')} runs it")
+
+    run(page, tmp_path, environ_of(page))

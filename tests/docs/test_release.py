@@ -1,0 +1,93 @@
+"""What a release holds: the wheel has all of the two packages and nothing else, and says what is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from docs.pages import DOCS, ROOT
+
+import offload
+
+PACKAGES = {"offload": ROOT / "offload", "offload_backends": ROOT / "backends" / "offload_backends"}
+
+
+def built(target: str, into: Path) -> Path:
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", into],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [made] = into.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    return zipfile.ZipFile(built("wheel", tmp_path_factory.mktemp("wheel")))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: zipfile.ZipFile) -> Message:
+    [name] = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def test_the_wheel_holds_every_file_of_the_packages_and_no_other(wheel: zipfile.ZipFile) -> None:
+    ours = {
+        f"{name}/{path.relative_to(folder).as_posix()}"
+        for name, folder in PACKAGES.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+    assert {name for name in wheel.namelist() if ".dist-info/" not in name} == ours
+    assert {"offload/py.typed", "offload/FORMAT.md", "offload_backends/py.typed"} <= ours
+
+
+def test_the_wheel_holds_the_licence_the_command_and_the_backends(wheel: zipfile.ZipFile) -> None:
+    [folder] = {name.split("/")[0] for name in wheel.namelist() if ".dist-info/" in name}
+    entry_points = wheel.read(f"{folder}/entry_points.txt").decode()
+
+    assert wheel.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert "offload = offload.__main__:main" in entry_points
+    assert "s3 = offload_backends.s3:S3Store" in entry_points
+
+
+def test_the_version_of_the_wheel_is_that_of_the_package(metadata: Message) -> None:
+    assert metadata["Version"] == offload.__version__
+
+
+def test_every_extra_that_a_text_tells_to_install_is_there(metadata: Message) -> None:
+    texts = [
+        ROOT / "README.md",
+        *DOCS.rglob("*.md"),
+        *(p for f in PACKAGES.values() for p in f.rglob("*.py")),
+    ]
+    told = {
+        extra
+        for path in texts
+        for extras in re.findall(r"pip install '?offload\[([\w,-]+)\]", path.read_text(encoding="utf-8"))
+        for extra in extras.split(",")
+    }
+
+    assert told
+    assert told <= set(metadata.get_all("Provides-Extra", []))
+
+
+def test_the_source_distribution_can_be_tested_and_documented(tmp_path: Path) -> None:
+    with tarfile.open(built("sdist", tmp_path)) as sdist:
+        names = {name.split("/", 1)[1] for name in sdist.getnames()}
+
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "mkdocs.yml"} <= names
+    assert {"docs/index.md", "tests/docs/test_docs.py", "offload/__init__.py", "backends/README.md"} <= names

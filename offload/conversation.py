@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from offload.errors import MessageError, OffloadError, StoreError
 from offload.history import Entry, History, Slot
 from offload.hooks import Hooks
 from offload.messages import Item, Scan, adapter_for, role_of
+from offload.observe import Observer, failure, observed
 from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, saving, swept
 from offload.preview import head_tail
 from offload.record import Counts, decode_text, encode_text
@@ -26,14 +26,12 @@ _SAID_CHARS = 4_000
 
 OnError = Literal["keep", "raise", "truncate"]
 
-_log = logging.getLogger("offload")
-
 
 class Conversation:
     """The messages of one session as they grow, and what was made of them.
 
     Args:
-        session: name of the session, for the log.
+        observer: told what is done and what fails.
         policy: what is offloaded.
         writer: stores items.
         count_tokens: counts tokens of a text.
@@ -43,7 +41,7 @@ class Conversation:
 
     def __init__(
         self,
-        session: str,
+        observer: Observer,
         policy: OffloadPolicy,
         writer: ItemWriter,
         count_tokens: TokenCounter,
@@ -51,7 +49,7 @@ class Conversation:
         on_error: OnError,
         hooks: Hooks,
     ) -> None:
-        self._name = session
+        self._observer = observer
         self._policy = policy
         self._writer = writer
         self._count_tokens = count_tokens
@@ -60,6 +58,7 @@ class Conversation:
         self._history = History()
         self._pinned: frozenset[str] = frozenset()
 
+    @observed("offload", OffloadResult.figures)
     def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         errors: list[OffloadError] = []
@@ -73,6 +72,7 @@ class Conversation:
             self._report(_unexpected(error), errors)
             return OffloadResult(list(messages), [], [], 0, 0, 0, errors)
 
+    @observed("offload_text")
     def offload_item(self, item: Item) -> Taken:
         """Offload one item if the policy wants it."""
         try:
@@ -84,6 +84,7 @@ class Conversation:
             self._report(wrapped, [])
             return Taken(item.text, error=wrapped)
 
+    @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> Taken:
         """Offload an item whose text is `content`, too long for a message, whatever the policy says of it."""
         decision = self._policy.decide(_long_facts(item, content.counts))
@@ -248,7 +249,7 @@ class Conversation:
                 if self._hooks.lets_go(slot.decision.item):
                     continue
             except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
-                self._report(OffloadError(f"should_offload: {type(error).__name__}: {error}"), errors)
+                self._report(failure("should_offload:", error), errors)
             kept.add(slot.number)
             history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
         history.open_slots = [(i, slot) for i, slot in history.open_slots if slot.number not in kept]
@@ -279,7 +280,7 @@ class Conversation:
         if isinstance(error, StoreError) and any(isinstance(e, StoreError) for e in errors):
             return
         errors.append(error)
-        _log.warning("session %s: left in the message: %s", self._name, error)
+        self._observer.failed(error)
         if self._on_error == "raise":
             raise error
 
@@ -359,12 +360,10 @@ def _truncated(text: str, preview_chars: int) -> str:
 def _malformed(error: Exception, index: int) -> MessageError:
     if isinstance(error, MessageError):
         return error
-    return MessageError(f"messages[{index}]: {type(error).__name__}: {error}")
+    malformed = MessageError(f"messages[{index}]: {type(error).__name__}: {error}")
+    malformed.__cause__ = error
+    return malformed
 
 
 def _unexpected(error: Exception) -> OffloadError:
-    if isinstance(error, OffloadError):
-        return error
-    wrapped = OffloadError(f"unexpected {type(error).__name__}: {error}")
-    wrapped.__cause__ = error
-    return wrapped
+    return error if isinstance(error, OffloadError) else failure("unexpected", error)

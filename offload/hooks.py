@@ -63,7 +63,7 @@ class Hooks:
         try:
             said = _text("summarizer", settled(self.summarizer(text)))
         except Exception as error:  # noqa: BLE001 # the item is no worse off without a summary
-            _log.warning("a summary failed, its item goes without: %s: %s", type(error).__name__, error)
+            _log.warning("a summary failed, its item goes without: %s", type(error).__name__)
             return None
         return encodable(said).strip()[:MAX_SUMMARY_CHARS] or None
 

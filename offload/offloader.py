@@ -12,8 +12,10 @@ from typing import Any, Self, get_args
 from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
 from offload.errors import ConfigError, MessageError
+from offload.events import EventBus
 from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer, in_thread
 from offload.messages import Item
+from offload.observe import Observer, observed
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy
 from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
@@ -57,13 +59,16 @@ class Offloader:
         max_answer_chars: the most characters of a tool's answer, at least 2,000.
         on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
             message and reports, "raise" raises, "truncate" leaves its preview alone.
+        events: told what is stored, read back and fails, see `offload.observe`; without one, a bus of its
+            own.
 
     Attributes:
         policy: what is offloaded.
         store: where it goes.
         session: name of the session.
-        setup: its other arguments by name, as they were given, for opening one that is set up alike.
+        setup: its other arguments by name, for opening one that is set up alike.
         tools: what the model calls to read back.
+        events: who is told what happens.
 
     Raises:
         ConfigError: an argument that cannot work: an unknown scheme, codec or option, a package that is
@@ -87,6 +92,7 @@ class Offloader:
         tools: Sequence[str] = TOOL_NAMES,
         max_answer_chars: int = MAX_ANSWER_CHARS,
         on_error: OnError = "keep",
+        events: EventBus | None = None,
     ) -> None:
         if refs not in REF_FORMS:
             raise ConfigError(f"refs is one of {tuple(REF_FORMS)}, not {refs!r}")
@@ -99,6 +105,8 @@ class Offloader:
         self.policy = OffloadPolicy() if policy is None else policy
         self.store = open_store(store, storage_options=storage_options)
         self.session = new_name() if session is None else check_name(session)
+        self._observer = Observer(self.session, events)
+        self.events = self._observer.events
         renderer = DefaultRenderer() if placeholder is None else placeholder
         counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
         self.setup: Mapping[str, Any] = {
@@ -113,17 +121,22 @@ class Offloader:
             "tools": tools,
             "max_answer_chars": max_answer_chars,
             "on_error": on_error,
+            "events": self.events,
         }
         self._session = Session(self.store, self.session, get_codec(codec), refs)
         self._restorer = Restorer(self._session, renderer)
         self._count_tokens = counter
         hooks = Hooks(should_offload, redact, summarizer)
-        writer = ItemWriter(self._session, renderer, counter, self.policy.min_saving, hooks)
+        writer = ItemWriter(
+            self._session, renderer, counter, self.policy.min_saving, hooks=hooks, observer=self._observer
+        )
         self._conversation = Conversation(
-            self.session, self.policy, writer, counter, on_error=on_error, hooks=hooks
+            self._observer, self.policy, writer, counter, on_error=on_error, hooks=hooks
         )
         self._lock = threading.Lock()
-        self.tools = Tools(self._session, names=tools, max_answer_chars=max_answer_chars)
+        self.tools = Tools(
+            self._session, names=tools, max_answer_chars=max_answer_chars, observer=self._observer
+        )
 
     @classmethod
     def from_config(cls, *, folder: str | os.PathLike[str] | None = None, **arguments: Any) -> Self:
@@ -223,6 +236,7 @@ class Offloader:
 
         return Sink(take_text, take_long, self._count_tokens)
 
+    @observed("restore")
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
 
@@ -263,7 +277,7 @@ class Offloader:
         return self._session.read(ref).stream()
 
     def stats(self) -> Stats:
-        """Return what the session holds, from a fresh listing of the store."""
+        """Return what the session holds, from a fresh listing of the store, and what was read back."""
         infos = self.records()
         return Stats(
             session=self.session,
@@ -273,8 +287,11 @@ class Offloader:
             stored_bytes=sum(i.stored_bytes for i in infos),
             by_type=dict(Counter(i.item_type for i in infos)),
             by_tool=dict(Counter(i.tool_name for i in infos if i.tool_name is not None)),
+            reads=self._observer.reads,
+            chars_read=self._observer.chars_read,
         )
 
+    @observed("verify")
     def verify(self) -> list[Damage]:
         """Read every record of the session whole, every checksum compared; return those that are damaged.
 
@@ -283,6 +300,7 @@ class Offloader:
         """
         return list(self._session.verify())
 
+    @observed("gc")
     def gc(self, *, dry_run: bool = False) -> Collection:
         """Collect what is over its time to live or a quota of the session, by `policy.retention`.
 
@@ -295,7 +313,8 @@ class Offloader:
             ConfigError: the store tells no times of its objects.
             StoreError: the store failed; the next collection goes on.
         """
-        return collect(self.store, self.policy.retention, session=self.session, dry_run=dry_run)
+        retention = self.policy.retention
+        return collect(self.store, retention, session=self.session, dry_run=dry_run, events=self.events)
 
     def pin(self, ref: str | None = None) -> None:
         """Keep a record, or without `ref` the whole session, from every collection.

@@ -62,6 +62,17 @@ class OffloadResult:
     errors: list[OffloadError]
     cache: CacheReport | None = None
 
+    def figures(self) -> dict[str, int]:
+        """Return how much of everything there is, without what it says."""
+        return {
+            "messages": len(self.messages),
+            "records": len(self.records),
+            "tokens_before": self.tokens_before,
+            "tokens_after": self.tokens_after,
+            "chars_freed": self.chars_freed,
+            "errors": len(self.errors),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -75,6 +86,10 @@ class Stats:
         stored_bytes: bytes in the store.
         by_type: number of records per item type.
         by_tool: number of records per tool.
+        reads: by ref, how many answers of this offloader's tools showed a part of a record. Nothing of it is
+            stored: a new process begins with none.
+        chars_read: characters of those answers. What is read back is paid for again, so compare it with
+            `chars`.
     """
 
     session: str
@@ -84,3 +99,5 @@ class Stats:
     stored_bytes: int
     by_type: dict[str, int]
     by_tool: dict[str, int]
+    reads: dict[str, int]
+    chars_read: int

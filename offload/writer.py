@@ -21,6 +21,7 @@ from offload.errors import (
 )
 from offload.hooks import Hooks
 from offload.messages import Item
+from offload.observe import Observer, failure
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import REF_LETTERS, decode_text, encode_text
@@ -84,13 +85,16 @@ class ItemWriter:
         renderer: PlaceholderRenderer,
         counter: TokenCounter,
         min_saving: int,
+        *,
         hooks: Hooks,
+        observer: Observer,
     ) -> None:
         self._session = session
         self._renderer = WithMedia(renderer)
         self._counter = counter
         self._min_saving = min_saving
         self._hooks = hooks
+        self._observer = observer
         self._placed: dict[_Identity, tuple[Placed, float]] = {}
         self._placeholders: set[str] = set()
         self._refused: set[int] = set()
@@ -186,6 +190,7 @@ class ItemWriter:
             return ConfigError(f"the placeholder's renderer does not find the ref of {outcome.info.ref}")
         self._placed[identity] = outcome, time.monotonic()
         self._placeholders.add(outcome.placeholder)
+        self._observer.stored(outcome.info, outcome.placeholder)
         return outcome
 
     def _placed_lately(self, identity: _Identity) -> Placed | None:
@@ -205,7 +210,7 @@ class ItemWriter:
             text = self._to_store(item)
             has_secrets = item.form is not None and self._has_secrets(item.form)
         except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
-            return OffloadError(f"redact: {type(error).__name__}: {error}")
+            return failure("redact:", error)
         if item.form is not None and (text != item.text or has_secrets):
             return Spared("it would have to be redacted, and stands in several parts")
         content = Content.of(text, want.tokens)
@@ -219,7 +224,7 @@ class ItemWriter:
         try:
             placeholder = self._rendered(draft)
         except Exception as error:  # noqa: BLE001 # the same
-            return OffloadError(f"placeholder: {type(error).__name__}: {error}")
+            return failure("placeholder:", error)
         saving = counts.tokens - self._counter(placeholder)
         if saving < self._min_saving or len(placeholder) >= counts.chars:
             return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")

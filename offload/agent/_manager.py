@@ -17,6 +17,7 @@ from offload.compaction import Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.hooks import Hooks, in_thread
+from offload.observe import failure, said
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
@@ -53,9 +54,9 @@ class ContextManager:
         offloader: the session that things leave to; its `on_error="raise"` raises here too.
         config: the settings; the default is `AgentConfig()`.
         summarizer: asks a model for a summary; without one messages leave with a notice alone.
-        events: told what happens; beside what `ContextIR` and `SelectiveCompaction` tell, `items_offloaded`
-            (data: `messages`, `tokens`: how many became smaller, and by how much) and `context_failed`
-            (data: `kind`).
+        events: told what happens, by default the offloader's; beside what `ContextIR` and
+            `SelectiveCompaction` tell, `items_offloaded` (data: `messages`, `tokens`: how many became
+            smaller, and by how much) and `context_failed` (data: `kind`).
 
     Attributes:
         config: the settings.
@@ -72,7 +73,7 @@ class ContextManager:
         events: EventBus | None = None,
     ) -> None:
         self.config = config = AgentConfig() if config is None else config
-        self.events = EventBus() if events is None else events
+        self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = offloader.policy if config.policy is None else config.policy
         self._offloader = with_policy(offloader, policy)
@@ -232,13 +233,13 @@ class ContextManager:
         except OffloadError as error:
             self._report([error], errors)
         except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
-            self._report([OffloadError(f"not written down: {type(error).__name__}: {error}")], errors)
+            self._report([failure("not written down:", error)], errors)
 
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Tell of what failed, and take it into `errors`; the caller may want it raised."""
         for error in failed:
             errors.append(error)
-            detail = f"nothing is lost: {error}"
+            detail = f"nothing is lost: {said(error)}"
             _log.warning("session %s: %s", self._offloader.session, detail)
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
             if self._offloader.setup["on_error"] == "raise":
@@ -254,7 +255,7 @@ def _careful(counter: TokenCounter | None) -> TokenCounter:
         try:
             return counter(text)
         except Exception as error:  # noqa: BLE001 # a function of the caller's own may raise anything
-            _log.warning("the token counter failed, an estimate serves: %s", error)
+            _log.warning("the token counter failed, an estimate serves: %s", type(error).__name__)
             return estimate_tokens(text)
 
     return count

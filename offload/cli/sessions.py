@@ -23,8 +23,8 @@ from offload.cli.terminal import (
     print_json,
     print_table,
     progress,
-    visible,
 )
+from offload.controls import visible
 from offload.index import sessions
 
 
@@ -122,6 +122,8 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
 def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Count what a session holds, by type and by tool."""
     counted = to_builtins(opened_session(store, session).stats())
+    # What was read back is known where it was read.
+    del counted["reads"], counted["chars_read"]
     if as_json:
         print_json(counted)
     else:

@@ -73,7 +73,7 @@ class Archive:
 
     def __init__(self, offloader: Offloader) -> None:
         self._store, self._session = offloader.store, offloader.session
-        self._setup = {name: offloader.setup[name] for name in ("codec", "token_counter")}
+        self._setup = {name: offloader.setup[name] for name in ("codec", "events", "token_counter")}
         self._hooks = Hooks(redact=offloader.setup["redact"])
 
     def notice(self, messages: Sequence[Any], leaving: Sequence[int], summary: str = "") -> Notice:

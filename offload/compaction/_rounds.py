@@ -13,6 +13,7 @@ from offload.compaction._summary import Summarizer, ask, rounds_request
 from offload.context import ContextEvent, EventBus, EventType, MessageCounter, role_or_none, split_rounds
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.hooks import in_thread, settled
+from offload.observe import said
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 
@@ -190,7 +191,7 @@ class RoundCompactor:
         except (ConfigError, ContextFullError):
             raise
         except OffloadError as error:
-            _log.warning("nothing was compacted: %s", error)
+            _log.warning("nothing was compacted: %s", said(error))
             return _unchanged(view, error)
 
     async def acompact(

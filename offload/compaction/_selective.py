@@ -16,6 +16,7 @@ from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.hooks import in_thread
+from offload.observe import failure, said
 from offload.offloader import Offloader
 
 # A summary may take half of the threshold, were each character a token, within these bounds.
@@ -257,8 +258,8 @@ class SelectiveCompaction:
     def _failed(self, context: ContextIR, tokens: int, error: Exception) -> SelectiveResult:
         """Report what failed; the context is as it was."""
         if not isinstance(error, OffloadError):
-            error = OffloadError(f"unexpected {type(error).__name__}: {error}")
-        _log.warning("nothing was compacted: %s", error)
+            error = failure("unexpected", error)
+        _log.warning("nothing was compacted: %s", said(error))
         self._emit(
             context,
             EventType.COMPACTION_FAILED,

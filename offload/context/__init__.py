@@ -1,6 +1,5 @@
 """The context of an agent: its messages in segments, their tokens, which of them belong together."""
 
-from offload.context._events import ContextEvent, EventBus, EventType, Listener
 from offload.context._ir import (
     PRIORITIES,
     ContextCompactor,
@@ -20,6 +19,7 @@ from offload.context._pairs import (
     waiting_from,
 )
 from offload.context._tokens import MESSAGE_TOKENS, MessageCounter
+from offload.events import ContextEvent, EventBus, EventType, Listener
 
 __all__ = [
     "MESSAGE_TOKENS",

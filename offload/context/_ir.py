@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from offload.context._events import ContextEvent, EventBus, EventType
 from offload.context._pairs import is_answer, partners, role_or_none, scan_of
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError
+from offload.events import ContextEvent, EventBus, EventType
 from offload.hooks import in_thread
 from offload.messages._access import get
 from offload.tokens import TokenCounter

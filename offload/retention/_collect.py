@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from offload.events import EventBus
 from offload.index import Reason, tombstone_key, used_key
 from offload.keys import encode_part
+from offload.observe import Observer
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import _acts as acts
@@ -27,6 +29,7 @@ def collect(
     *,
     session: str | None = None,
     dry_run: bool = False,
+    events: EventBus | None = None,
 ) -> Collection:
     """Collect what is over its time to live or a quota, and finish what was begun before.
 
@@ -38,6 +41,7 @@ def collect(
         retention: the quotas and the grace; the default has no quota.
         session: collect this session alone; without it all of them, and the quotas of the store.
         dry_run: write nothing; "now" is then this machine's clock.
+        events: told what was done.
 
     Raises:
         ConfigError: the store tells no times of its objects.
@@ -50,6 +54,7 @@ def collect(
         run.collect_session(hold(store, part))
     else:
         run.collect_store([run.collect_session(held) for held in hold_each(store)])
+    Observer(session, events).collected(run.report.figures())
     return run.report
 
 

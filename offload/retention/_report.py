@@ -41,6 +41,17 @@ class Collection:
         """Stored bytes of the records that were emptied."""
         return size_of(self.emptied)
 
+    def figures(self) -> dict[str, int]:
+        """Return how many records there are of each kind, and the bytes freed."""
+        return {
+            "is_dry_run": self.is_dry_run,
+            "marked": sum(map(len, self.marked.values())),
+            "emptied": len(self.emptied),
+            "revived": len(self.revived),
+            "purged": len(self.purged),
+            "bytes_freed": self.bytes_freed,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

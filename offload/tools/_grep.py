@@ -59,6 +59,9 @@ class Grep:
         context_lines: lines to show before and after each match.
         max_matches: matches to show.
         room: characters that the matches may take in the answer.
+
+    Attributes:
+        shown: what is shown of each record, by ref.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Grep:
         self._room = room
         self._budget = Budget()
         self._found: list[str] = []
+        self.shown: dict[str, str] = {}
         self._matches = 0
 
     def run(
@@ -116,6 +120,7 @@ class Grep:
         try:
             for shown, end in self._search(info.ref, open_content(info), start):
                 self._found.append(shown)
+                self.shown[info.ref] = self.shown.get(info.ref, "") + shown
                 self._matches += 1
                 place = end
         except (CorruptError, NotFoundError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadError
+from offload.observe import Observer, observed
 from offload.placeholder import tool_label
 from offload.record import RecordInfo, encodable
 from offload.search import Mode
@@ -44,6 +45,7 @@ class Tools:
         names: the tools that the model is offered; the others are neither named nor answered. context_read
             is always among them, since every placeholder names it.
         max_answer_chars: the most characters of an answer, at least 2,000.
+        observer: told what is read back; without one, nobody is.
 
     Raises:
         ConfigError: names that are no tools, or answers that are too small.
@@ -55,10 +57,12 @@ class Tools:
         *,
         names: Sequence[str] = TOOL_NAMES,
         max_answer_chars: int = MAX_ANSWER_CHARS,
+        observer: Observer | None = None,
     ) -> None:
         if max_answer_chars < MIN_ANSWER_CHARS:
             raise ConfigError(f"max_answer_chars is at least {MIN_ANSWER_CHARS}, not {max_answer_chars}")
         self._session = session
+        self._observer = Observer(session.name) if observer is None else observer
         self._names = check_names(names)
         self._max_chars = max_answer_chars
         self._values: dict[tuple[str, str], Value] = {}
@@ -98,6 +102,7 @@ class Tools:
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         return "; context_list shows what there is" if is_unknown and "context_list" in self._names else ""
 
+    @observed("context_list")
     def list(
         self,
         *,
@@ -124,6 +129,7 @@ class Tools:
         last = f'[more: cursor="{found.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
 
+    @observed("context_read")
     def read(
         self,
         id: str,  # noqa: A002 # the name that the model uses
@@ -154,7 +160,8 @@ class Tools:
         record = self._session.read(id)
         content = record.content
         if pointer is not None:
-            return self._read_value(record, content, pointer, offset, limit)
+            value = self._read_value(record, content, pointer, offset, limit)
+            return self._observer.read_back(record.ref, value)
         if start_line is None and end_line is None:
             start = offset or 0
             end = start + (self._max_chars if limit is None else limit)
@@ -166,7 +173,8 @@ class Tools:
                 f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {record.counts.lines} lines"
             )
-        return page(record, content, start, end, max_chars=self._max_chars)
+        answer = page(record, content, start, end, max_chars=self._max_chars)
+        return self._observer.read_back(record.ref, answer)
 
     def _read_value(
         self,
@@ -200,6 +208,7 @@ class Tools:
             self._values.pop(next(iter(self._values)), None)
         return value
 
+    @observed("context_tail")
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
         """Return the last `lines` lines of a record; of lines that are too long for an answer, their end.
 
@@ -213,15 +222,11 @@ class Tools:
         record = self._session.read(id)
         content = record.content
         first = max(1, record.counts.lines - lines + 1)
-        return page(
-            record,
-            content,
-            content.line_start(first),
-            content.chars,
-            max_chars=self._max_chars,
-            is_tail=True,
-        )
+        start, end = content.line_start(first), content.chars
+        answer = page(record, content, start, end, max_chars=self._max_chars, is_tail=True)
+        return self._observer.read_back(record.ref, answer)
 
+    @observed("context_grep")
     def grep(
         self,
         pattern: str,
@@ -262,7 +267,10 @@ class Tools:
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS,
         )
-        return grep.run(infos, lambda info: self._session.read(info.ref).content, start)
+        answer = grep.run(infos, lambda info: self._session.read(info.ref).content, start)
+        for ref, shown in grep.shown.items():
+            self._observer.read_back(ref, shown)
+        return answer
 
 
 def _check_range(

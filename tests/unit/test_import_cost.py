@@ -13,6 +13,7 @@ HEAVY = [
     "cryptography",
     "botocore",
     "aiohttp",
+    "opentelemetry",
     "rich",
     "typer",
     "platformdirs",

@@ -202,7 +202,7 @@ class Proxy:
                 case "resources/templates/list":
                     return extended(result, {"resourceTemplates": [TEMPLATE]})
         except (OffloadError, KeyError, TypeError, ValueError, AttributeError) as error:
-            _log.warning("an answer to %s passes as it is: %s", request.method, error)
+            _log.warning("an answer to %s passes as it is: %s", request.method, type(error).__name__)
         return result
 
     def _greeting(self, result: Json) -> Json:

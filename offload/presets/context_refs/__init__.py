@@ -19,6 +19,7 @@ from typing import Any
 from offload.errors import OffloadError, StoreError
 from offload.keys import encode_part
 from offload.messages import adapter_for
+from offload.observe import said
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule
@@ -306,10 +307,10 @@ class ContextRefs:
 
     def _warn(self, tool_name: str | None, error: OffloadError) -> None:
         if self._line.category("tool_result", tool_name) == "Bash":
-            _log.warning("[AgentBashHandler] Failed to offload output: %s", error)
+            _log.warning("[AgentBashHandler] Failed to offload output: %s", said(error))
         else:
             label = tool_label(tool_name or "a tool")
-            _log.warning("[ToolCallProcessor] Failed to offload tool output for %s: %s", label, error)
+            _log.warning("[ToolCallProcessor] Failed to offload tool output for %s: %s", label, said(error))
 
     def _update_manifest(self) -> None:
         """Bring the manifest up to date if a file came or went; a failure is made up for by the next call."""

@@ -1,4 +1,12 @@
-"""What happens to a context, for whoever wants to know."""
+"""What happens to a context, for whoever wants to know.
+
+One bus serves an offloader, the context in front of it and the agent loop around both:
+
+    off = Offloader("s3://bucket/prefix", session="research-42")
+    off.events.subscribe(lambda event: print(event.event_type, event.detail))
+
+What an offloader tells, and the figures of each event, stands at `offload.observe`.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +29,10 @@ class EventType(StrEnum):
     COMPACTION_FAILED = "compaction_failed"
     ITEMS_OFFLOADED = "items_offloaded"
     CONTEXT_FAILED = "context_failed"
+    ITEM_STORED = "item_stored"
+    OFFLOAD_FAILED = "offload_failed"
+    CALL_ENDED = "call_ended"
+    RECORDS_COLLECTED = "records_collected"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,19 @@ Listener = Callable[[ContextEvent], object]
 
 
 class EventBus:
-    """Tells listeners what happens, in the order in which they subscribed."""
+    """Tells listeners what happens, in the order in which they subscribed.
+
+    A listener is called inside the call that it is told of. It should be quick, and must not call the
+    offloader that tells it.
+    """
 
     def __init__(self) -> None:
         self._listeners: list[tuple[EventType | None, Listener]] = []
+
+    @property
+    def has_listeners(self) -> bool:
+        """Whether anybody is told."""
+        return bool(self._listeners)
 
     def subscribe(self, listener: Listener, event_type: EventType | None = None) -> Callable[[], None]:
         """Have `listener` called with each event; return the function that ends it.

@@ -1,0 +1,92 @@
+"""A model of the OpenAI Agents SDK that follows a script. Only for tests in an environment with the SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import agents
+import pytest
+from agents import Agent, Runner
+from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
+from frameworks.scenario import QUERY, QUESTION, Call, Script, report
+
+# Traces go to a host of OpenAI.
+agents.set_tracing_disabled(True)
+
+
+def scripted(script: Script) -> ScriptedModel:
+    """Return a model with as many answers as `script`; its `calls` say what it was sent."""
+    step = ModelStep.respond(lambda call: _answer(script.reply(texts(call.input))))
+    return ScriptedModel([step] * len(script.turns))
+
+
+def tool(name: str = QUERY, *, returns: Any = report) -> agents.FunctionTool:
+    """Return a tool that takes nothing and returns what `returns` returns."""
+
+    async def invoke(_context: Any, _arguments: str) -> Any:
+        return returns()
+
+    return agents.FunctionTool(name, "Sales.", {"type": "object", "properties": {}}, invoke)
+
+
+def agent(script, offloading, *tools, **options):
+    return Agent(
+        name="analyst", model=scripted(script), tools=[*(tools or [tool()]), *offloading.tools], **options
+    )
+
+
+def sync(agent, asked=QUESTION, **options):
+    """Run in an event loop of its own: the SDK leaves the one that it makes open."""
+    with closing(asyncio.new_event_loop()) as loop:
+        asyncio.set_event_loop(loop)
+        try:
+            return Runner.run_sync(agent, asked, **options)
+        finally:
+            asyncio.set_event_loop(None)
+
+
+def awaited(agent, **options):
+    return asyncio.run(Runner.run(agent, QUESTION, **options))
+
+
+def streamed(agent, **options):
+    async def run():
+        result = Runner.run_streamed(agent, QUESTION, **options)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    return asyncio.run(run())
+
+
+def kept(session):
+    return asyncio.run(session.get_items())
+
+
+def outputs(items):
+    return [item["output"] for item in items if item.get("type") == "function_call_output"]
+
+
+WAYS = pytest.mark.parametrize("run", [sync, awaited, streamed])
+
+
+def texts(items: str | Sequence[Any]) -> list[str]:
+    """Return what each input item shows a model."""
+    return [items] if isinstance(items, str) else [_text(item) for item in items]
+
+
+def _text(item: Any) -> str:
+    content = next(item[key] for key in ("output", "arguments", "content") if key in item)
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.get("text", "") for block in content)
+
+
+def _answer(said: Call | list[Call] | str) -> list[Any]:
+    if isinstance(said, str):
+        return [assistant_message(said)]
+    calls = said if isinstance(said, list) else [said]
+    return [function_call(call.name, call.arguments, call_id=call.id) for call in calls]

@@ -1,0 +1,292 @@
+"""`OffloadRuns` in runs of the OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, Call, Script, needle, report
+
+pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
+
+from agents import Agent, RunConfig, Runner, SQLiteSession
+from agents.run_config import ModelInputData
+from frameworks.scripted_openai import WAYS, agent, outputs, scripted, sync, texts, tool
+
+from offload import OffloadPolicy, StoreUnavailableError
+from offload.integrations.openai_agents import OffloadRuns
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+
+@WAYS
+def test_a_model_searches_and_reads_back_what_left(store, run):
+    script = scenario.whole_run()
+    offloading = OffloadRuns(store)
+
+    result = run(agent(script, offloading), run_config=offloading.conversation("alice").run_config())
+
+    scenario.check_whole_run(script)
+    assert result.final_output == ANSWER
+
+
+@WAYS
+def test_the_caller_reads_the_original(store, run):
+    offloading = OffloadRuns(store)
+    made = agent(Script([scenario.ask()]), offloading, tool_use_behavior="stop_on_first_tool")
+
+    result = run(made, run_config=offloading.conversation("alice").run_config())
+
+    assert result.final_output == report()
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    scripts = [Script([scenario.ask(), scenario.end]) for _ in range(3)]
+    for script, into, remembers in zip(
+        scripts, (store, store, MemoryStore()), (False, True, True), strict=True
+    ):
+        offloading = OffloadRuns(into)
+        alice = offloading.conversation("alice")
+        with closing(SQLiteSession("alice")) as session:
+            memory = alice.memory(session) if remembers else None
+            asked = "Where is the needle?"
+            sync(agent(script, offloading), asked, session=memory, run_config=alice.run_config())
+
+    first, *others = (script.seen[1] for script in scripts)
+    assert scenario.refs(first)
+    assert needle("alice") in first[-1]
+    assert others == [first, first]
+
+
+def test_two_conversations_with_one_call_id_read_their_own(store):
+    offloading = OffloadRuns(store)
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = tool(returns=lambda owner=owner: report(owner))
+        sync(agent(scripts[owner], offloading, mine), run_config=offloading.conversation(owner).run_config())
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        records = offloading.conversation(owner).offloader.records()
+        assert [record.tool_use_id for record in records] == ["call_0"]
+
+
+def test_two_conversations_at_once_through_one_agent_read_their_own(store):
+    offloading = OffloadRuns(store)
+
+    async def run():
+        runs = []
+        scripts = {owner: scenario.whole_run() for owner in ("alice", "bob")}
+        shared = agent(Script([]), offloading)
+        for owner, script in scripts.items():
+            mine = tool(returns=lambda owner=owner: report(owner))
+            made = shared.clone(model=scripted(script), tools=[mine, *offloading.tools])
+            runs.append(Runner.run(made, QUESTION, run_config=offloading.conversation(owner).run_config()))
+        await asyncio.gather(*runs)
+        return scripts
+
+    for owner, script in asyncio.run(run()).items():
+        scenario.check_whole_run(script, owner)
+
+
+def test_a_conversation_cannot_read_what_another_stored(store):
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    sync(agent(scenario.whole_run(), offloading), run_config=alice.run_config())
+    [record] = alice.offloader.records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        sync(agent(script, offloading), run_config=offloading.conversation("mallory").run_config())
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.ask("lookup", "call_1"), scenario.end])
+    offloading = OffloadRuns(faulty)
+    made = agent(script, offloading, tool(), tool("lookup", returns=lambda: "42"))
+
+    sync(made, run_config=offloading.conversation("alice").run_config())
+
+    assert faulty.failures == 1
+    assert script.seen[1][2] == report()
+    assert scenario.refs(script.seen[2])
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    offloading = OffloadRuns(faulty, on_error="raise")
+
+    with pytest.raises(StoreUnavailableError):
+        sync(
+            agent(scenario.whole_run(), offloading), run_config=offloading.conversation("alice").run_config()
+        )
+
+
+def test_a_caller_who_hands_on_the_items_of_a_result_has_the_same_placeholder_sent(store):
+    first, second = Script([scenario.ask(), scenario.end]), Script([scenario.end])
+    offloading = OffloadRuns(store)
+    config = offloading.conversation("alice").run_config()
+
+    result = sync(agent(first, offloading), run_config=config)
+    asked = [*result.to_input_list(), {"role": "user", "content": "And then?"}]
+    sync(agent(second, OffloadRuns(store)), asked, run_config=config)
+
+    assert outputs(result.to_input_list()) == [report()]
+    assert second.seen[0] == [*first.seen[1], ANSWER, "And then?"]
+
+
+def test_a_conversation_knows_in_full_what_came_last(store):
+    script = scenario.whole_run()
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    sync(agent(script, offloading), run_config=alice.run_config())
+
+    assert outputs(alice.items)[0] == report()
+    assert texts(alice.items)[3:] == script.seen[3][3:]
+
+
+def test_a_result_in_blocks_leaves_and_its_image_stays(store):
+    image = {"type": "input_image", "image_url": "https://example.com/chart.png"}
+    blocks = [{"type": "text", "text": report()}, {"type": "image", "image_url": image["image_url"]}]
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadRuns(store)
+    made = agent(script, offloading, tool(returns=lambda: blocks))
+
+    sync(made, run_config=offloading.conversation("alice").run_config())
+
+    [sent] = outputs(made.model.last_call.input)
+    assert scenario.refs([sent[0]["text"]])
+    assert sent[1]["image_url"] == image["image_url"]
+
+
+@WAYS
+def test_where_openai_keeps_the_conversation_results_leave_and_answers_of_the_tools_stay(store, run):
+    whole = lambda sent: Call("context_read", {"id": scenario.refs(sent)[-1]}, "call_read")  # noqa: E731 # one turn
+    script = Script([scenario.ask(), whole, scenario.end])
+    offloading = OffloadRuns(store, policy=OffloadPolicy.preset("aggressive"))
+    alice = offloading.conversation("alice")
+
+    run(agent(script, offloading), conversation_id="conv_1", run_config=alice.run_config())
+
+    [placeholder] = script.seen[1]
+    assert scenario.refs([placeholder])
+    [answer] = script.seen[2]
+    assert "entry 00001" in answer
+    assert len(alice.offloader.records()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"id": 7}, {"id": "abcdefghij", "self": 1}, {"id": "../etc/passwd"}]
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+    offloading = OffloadRuns(store)
+
+    result = sync(agent(script, offloading), run_config=offloading.conversation("alice").run_config())
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert result.final_output == ANSWER
+
+
+def test_a_tool_of_a_run_that_has_no_conversation_says_what_is_missing(store):
+    script = Script([lambda _: Call("context_list", {}, "c"), scenario.end])
+
+    sync(agent(script, OffloadRuns(store)))
+
+    assert "run_config()" in script.seen[1][-1]
+
+
+@pytest.mark.parametrize("instructions", [None, "Be brief.", lambda _context, _agent: "Be brief."])
+def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_words(store, instructions):
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    made = agent(Script([scenario.end]), offloading, instructions=instructions)
+
+    sync(made, run_config=alice.run_config())
+
+    sent = made.model.last_call
+    tools = {tool.name: tool.params_json_schema.get("required", []) for tool in sent.tools}
+    read_back = {
+        "context_list": [],
+        "context_read": ["id"],
+        "context_tail": ["id"],
+        "context_grep": ["pattern"],
+    }
+    assert tools == {QUERY: [], **read_back}
+    prompt = alice.offloader.prompt()
+    assert sent.system_instructions == (f"Be brief.\n\n{prompt}" if instructions else prompt)
+
+
+def test_the_callers_own_configuration_and_filter_stay_in_force(store):
+    async def shorten(data):
+        cut = [*data.model_data.input[:-1], {"role": "user", "content": "Shortened."}]
+        return ModelInputData(cut, "Of the filter.")
+
+    script = Script([scenario.end])
+    offloading = OffloadRuns(store)
+    made = agent(script, offloading)
+    base = RunConfig(workflow_name="sales", call_model_input_filter=shorten)
+    config = offloading.conversation("alice").run_config(base)
+
+    sync(made, run_config=config)
+
+    assert script.seen == [["Shortened."]]
+    assert made.model.last_call.system_instructions.startswith("Of the filter.\n\n")
+    assert config.workflow_name == "sales"
+    assert base.call_model_input_filter is shorten
+
+
+def test_an_agent_without_the_tools_is_sent_all_in_full(store, caplog):
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    made = Agent(name="poor", model=scripted(script), tools=[tool()], instructions="Be brief.")
+
+    sync(made, run_config=alice.run_config())
+
+    assert script.seen[2][-1] == report()
+    assert made.model.last_call.system_instructions == "Be brief."
+    assert alice.offloader.records() == []
+    assert caplog.text.count("'poor'") == 1
+
+
+def test_an_agent_that_is_a_tool_of_another_shares_its_conversation(store):
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    inner_script = Script([scenario.ask(), lambda sent: scenario.refs(sent)[-1]])
+    inner = agent(inner_script, offloading)
+    outer_script = Script(
+        [
+            lambda _: Call("delegate", {"input": "Look."}, "call_d"),
+            lambda sent: Call("context_grep", {"pattern": "needle of", "id": sent[-1]}, "call_g"),
+            scenario.end,
+        ]
+    )
+    outer = agent(outer_script, offloading, inner.as_tool("delegate", "Delegates."))
+
+    sync(outer, run_config=alice.run_config())
+
+    assert needle("alice") in outer_script.seen[2][-1]
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["agents"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.openai_agents
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[openai-agents]'" in scenario.in_new_process(program, None)

@@ -1,0 +1,213 @@
+"""Sessions of the OpenAI Agents SDK as `RunConversation.memory` has them kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, READER, Call, Script, needle, report
+
+pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
+
+from agents import OpenAIConversationsSession, SQLiteSession
+from frameworks.scripted_openai import WAYS, agent, kept, outputs, sync, texts, tool
+
+from offload import ConfigError, OffloadPolicy
+from offload.integrations.openai_agents import OffloadRuns
+from offload.testing import FaultyStore
+
+RESUMED = """
+import json, sys
+from agents import Agent, Runner, SQLiteSession
+from frameworks import scenario
+from frameworks.scripted_openai import scripted, tool
+from offload.integrations.openai_agents import OffloadRuns
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+offloading = OffloadRuns(given["url"], storage_options=given["options"])
+agent = Agent(name="analyst", model=scripted(script), tools=[tool(), *offloading.tools])
+alice = offloading.conversation("alice")
+memory = alice.memory(SQLiteSession("alice", given["sessions"]))
+Runner.run_sync(agent, "And then?", session=memory, run_config=alice.run_config())
+print(json.dumps(script.seen))
+"""
+
+
+@pytest.fixture
+def session():
+    with closing(SQLiteSession("alice")) as opened:
+        yield opened
+
+
+@WAYS
+def test_the_session_holds_the_placeholder_that_the_model_saw_and_never_the_original(store, session, run):
+    script = scenario.whole_run()
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    run(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
+
+    items = kept(session)
+    assert [texts([item])[0] for item in items] == [*script.seen[3], ANSWER]
+    assert "entry 01500" in report()
+    assert "entry 01500" not in json.dumps(items)
+    restored = alice.offloader.restore(items)
+    assert outputs(restored) == [report(), *outputs(items)[1:]]
+
+
+@WAYS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, session, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    offloading = OffloadRuns(faulty)
+    alice = offloading.conversation("alice")
+
+    result = run(
+        agent(script, offloading, tool(returns=lambda: report(next(owners)))),
+        session=alice.memory(session),
+        run_config=alice.run_config(),
+    )
+
+    first, second = outputs(kept(session))
+    assert first.startswith("[Offloaded:")
+    assert second == script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert result.final_output == ANSWER
+
+
+def test_a_new_process_goes_on_from_the_store_and_the_session(s3_bucket, tmp_path):
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadRuns(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    alice = offloading.conversation("alice")
+    with closing(SQLiteSession("alice", tmp_path / "sessions.db")) as session:
+        sync(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
+    given = {
+        "url": s3_bucket.url,
+        "options": s3_bucket.storage_options,
+        "sessions": str(tmp_path / "sessions.db"),
+    }
+
+    assert needle("alice").encode() not in (tmp_path / "sessions.db").read_bytes()
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert seen[0] == [*script.seen[1], ANSWER, "And then?"]
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@WAYS
+def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, session, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    run(
+        agent(script, offloading, tool(READER, returns=lambda: report(next(owners)))),
+        session=alice.memory(session),
+        run_config=alice.run_config(),
+    )
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs([script.seen[2][2]])
+    assert script.seen[2][-1] == report("bob")
+    assert outputs(kept(session)) == [report("alice"), report("bob")]
+
+
+def test_a_long_text_of_the_user_leaves_the_session_too(store, session):
+    script = Script([scenario.end])
+    offloading = OffloadRuns(
+        store, policy=OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    )
+    alice = offloading.conversation("alice")
+
+    sync(agent(script, offloading), report(), session=alice.memory(session), run_config=alice.run_config())
+
+    assert scenario.refs(script.seen[0])
+    assert texts(kept(session)) == [*script.seen[0], ANSWER]
+
+
+def test_results_of_calls_made_at_once_all_leave(store, session):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    script = Script([lambda _: calls, scenario.end])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    sync(agent(script, offloading), session=alice.memory(session), run_config=alice.run_config())
+
+    items = kept(session)
+    assert len({ref for output in outputs(items) for ref in scenario.refs([output])}) == 8
+    assert outputs(alice.offloader.restore(items)) == [report()] * 8
+
+
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_a_reader_that_had_to_be_approved_is_seen_once_in_full_too(store, session, is_new_process):
+    script = Script([scenario.ask(READER), scenario.ask("lookup", "call_1"), scenario.end])
+    reader = replace(tool(READER), needs_approval=True)
+    offloading = OffloadRuns(store)
+    made = agent(script, offloading, reader, tool("lookup", returns=lambda: "42"))
+    alice = offloading.conversation("alice")
+
+    state = sync(made, session=alice.memory(session), run_config=alice.run_config()).to_state()
+    [asked] = state.get_interruptions()
+    state.approve(asked)
+    if is_new_process:
+        alice = OffloadRuns(store).conversation("alice")
+    sync(made, state, session=alice.memory(session), run_config=alice.run_config())
+
+    assert script.seen[1][-1] == report()
+    assert scenario.refs([script.seen[2][2]])
+
+
+class Aware(SQLiteSession):
+    """A session that wants the context of the run."""
+
+    async def get_items(self, limit=None, wrapper=None):
+        self.wrapper = wrapper
+        return await super().get_items(limit)
+
+    async def add_items(self, items, wrapper=None):
+        self.wrapper = wrapper
+        await super().add_items(items)
+
+    async def pop_item(self, wrapper=None):
+        self.wrapper = wrapper
+        return await super().pop_item()
+
+    async def clear_session(self, wrapper=None):
+        self.wrapper = wrapper
+        await super().clear_session()
+
+
+def test_a_session_that_wants_the_context_of_the_run_gets_it(store):
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    with closing(Aware("alice")) as session:
+        made = agent(Script([scenario.end]), offloading)
+        sync(made, session=alice.memory(session), run_config=alice.run_config(), context="of the caller")
+
+    assert session.wrapper.context == "of the caller"
+
+
+def test_memory_is_the_callers_session_in_all_else(store, session):
+    memory = OffloadRuns(store).conversation("alice").memory(session)
+
+    asyncio.run(memory.add_items([{"role": "user", "content": "Hi."}]))
+
+    assert (memory.session_id, kept(session)) == ("alice", [{"role": "user", "content": "Hi."}])
+    assert asyncio.run(memory.pop_item()) == {"role": "user", "content": "Hi."}
+    assert kept(session) == []
+
+
+def test_a_session_that_openai_keeps_is_refused(store):
+    session = OpenAIConversationsSession(conversation_id="conv_1", openai_client=object())
+
+    with pytest.raises(ConfigError, match="SQLiteSession"):
+        OffloadRuns(store).conversation("alice").memory(session)

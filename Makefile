@@ -15,8 +15,9 @@ comma := ,
 demo: .venv/.demo
 	@$(BIN)/offload demo
 
+# Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n auto -q
+	$(BIN)/python -m pytest -n auto -q --ignore tests/frameworks
 
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
@@ -53,7 +54,7 @@ docs: .venv-docs/.made
 		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet --group docs; }
 	@touch $@
 
-bench: .venv/.dev
+bench: .venv/.bench
 	$(BIN)/python benchmarks/run.py
 
 bench-quick: .venv/.dev
@@ -80,3 +81,7 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(BIN)/py
 .venv/.dev: .venv/.made pyproject.toml
 	$(call INSTALL,-e ".[s3$(comma)cli$(comma)testing]" --group dev)
 	@touch $@ .venv/.demo
+
+.venv/.bench: .venv/.dev
+	$(call INSTALL,-e ".[s3$(comma)cli]" --group bench)
+	@touch $@

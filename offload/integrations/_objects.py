@@ -89,6 +89,10 @@ class NamedObjects:
         """Store `content` under `name`, in the place of what is there. Raises `StoreError`."""
         self._store.put(self._key(name), _framed(name, content), overwrite=True)
 
+    def create(self, name: str, content: bytes) -> None:
+        """Store `content` under `name`. Raises `ExistsError` if something is there, and `StoreError`."""
+        self._store.put(self._key(name), _framed(name, content))
+
     def delete(self, name: str) -> None:
         """Remove what is under `name`; nothing there is success. Raises `StoreError`."""
         self._store.delete(self._key(name))

@@ -1,0 +1,130 @@
+"""agno: offloading as a tool hook of an agent or team, with the tools that read back as a toolkit.
+
+    offloading = OffloadTools("s3://bucket/prefix")
+    agent = Agent(model=model, tools=[run_sql, offloading], tool_hooks=[offloading.hook])
+
+A large tool result leaves as it is returned: the run, and so its database, holds its placeholder. agno has
+no hook that knows the session before a model call, so what a policy wants seen once first, such as the
+results of file readers, stays in view.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from inspect import isawaitable
+from typing import Any
+
+from offload.errors import MissingExtraError
+from offload.hooks import in_thread
+from offload.offloader import Offloader
+from offload.registry import open_store
+
+try:
+    from agno.run import RunContext
+    from agno.tools import Toolkit
+    from agno.tools.function import Function, ToolResult
+except ImportError as error:
+    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[agno]'") from error
+
+# Sessions that stay open; one that comes back later is looked up in the store.
+_OPEN_SESSIONS = 256
+
+__all__ = ["OffloadTools"]
+
+
+class OffloadTools(Toolkit):
+    """Offloads what the tools of an agent return, each session's in a session of its own.
+
+    The caller's policy decides as anywhere. A text leaves, also the text beside media; any other value, a
+    stream among them, stays as the tool returned it. The toolkit brings the lines that explain placeholders.
+
+    Args:
+        store: as for `Offloader`.
+        session: the session of every run; without one the name of agno's session is that of ours.
+        storage_options: as for `Offloader`.
+        options: what else an `Offloader` takes: `policy`, `redact` and so on. With `on_error="raise"` agno
+            gives the model the error as the result, and the run goes on without what the tool returned.
+
+    Raises:
+        ConfigError: as for `Offloader`.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        session: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        opened = open_store(store, storage_options=storage_options)
+        self._named = session
+        self._sessions = lru_cache(_OPEN_SESSIONS)(lambda name: Offloader(opened, session=name, **options))
+        self._own = Offloader(opened, session=session, **options)
+        super().__init__(name="offload", instructions=self._own.prompt(), add_instructions=True)
+        for told in self._own.tools.definitions():
+            self.functions[told["name"]] = _function(told, partial(self._answer, told["name"]))
+            self.async_functions[told["name"]] = _function(told, partial(self._aanswer, told["name"]))
+
+    def offloader(self, session_id: str) -> Offloader:
+        """Return the `Offloader` of an agno session.
+
+        Raises:
+            ConfigError: no session can have that name.
+        """
+        return self._own if self._named is not None else self._sessions(session_id)
+
+    def hook(
+        self, name: str, func: Callable[..., Any], arguments: dict[str, Any], run_context: RunContext
+    ) -> Any:
+        """Run a tool; offload the text that it returned. For `tool_hooks` of sync and async runs."""
+        returned = func(**arguments)
+        call = _call_id(run_context, name, arguments)
+        offload = partial(
+            self.offloader(run_context.session_id).offload_text, tool_name=name, tool_use_id=call
+        )
+        return _later(returned, offload) if isawaitable(returned) else _offloaded(returned, offload)
+
+    # What a model calls `run_context` agno drops: the session is the host's to name.
+    def _answer(self, name: str, /, run_context: RunContext, **arguments: Any) -> str:
+        return self.offloader(run_context.session_id).tools.call(name, arguments)
+
+    async def _aanswer(self, name: str, /, run_context: RunContext, **arguments: Any) -> str:
+        return await in_thread(self.offloader(run_context.session_id).tools.call, name, arguments)
+
+
+def _function(told: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:
+    """Return a tool that reads back. Whatever a model makes its arguments gets an answer."""
+    return Function(
+        name=told["name"],
+        description=told["description"],
+        parameters=told["input_schema"],
+        entrypoint=entrypoint,
+        skip_entrypoint_processing=True,
+    )
+
+
+def _offloaded(returned: Any, offload: Callable[[str], str]) -> Any:
+    if isinstance(returned, ToolResult):
+        return returned.model_copy(update={"content": offload(returned.content)})
+    return offload(returned) if isinstance(returned, str) else returned
+
+
+async def _later(returned: Awaitable[Any], offload: Callable[[str], str]) -> Any:
+    return await in_thread(_offloaded, await returned, offload)
+
+
+def _call_id(run_context: RunContext, name: str, arguments: Mapping[str, Any]) -> str | None:
+    """Return the id of the call that runs, which agno does not tell a hook; None if it could be several."""
+    calls = next((m.tool_calls for m in reversed(run_context.messages or ()) if m.role == "assistant"), None)
+    found = [call for call in calls or () if _is_of(call.get("function") or {}, name, arguments)]
+    return found[0].get("id") if len(found) == 1 else None
+
+
+def _is_of(function: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> bool:
+    try:
+        return function.get("name") == name and json.loads(function.get("arguments") or "{}") == arguments
+    except ValueError:
+        return False

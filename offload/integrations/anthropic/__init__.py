@@ -1,0 +1,32 @@
+"""Anthropic SDK: offloading for its tool runner, a memory backend, server-side clearing without loss.
+
+    off = Offloader("s3://bucket/prefix", session="research-42")
+    runner = client.beta.messages.tool_runner(
+        model=model, max_tokens=4096, system=off.prompt(), messages=messages, tools=[run_sql, *tools(off)]
+    )
+    for message in offloaded(runner, off):
+        ...
+
+Server-side clearing: `ClearedResults`. The memory tool: `OffloadMemory(store, session=user)`.
+"""
+
+from __future__ import annotations
+
+from offload.errors import MissingExtraError
+
+try:
+    from offload.integrations.anthropic._clearing import ClearedResults
+    from offload.integrations.anthropic._memory import AsyncOffloadMemory, OffloadMemory
+    from offload.integrations.anthropic._runner import aoffloaded, async_tools, offloaded, tools
+except ImportError as error:
+    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[anthropic]'") from error
+
+__all__ = [
+    "AsyncOffloadMemory",
+    "ClearedResults",
+    "OffloadMemory",
+    "aoffloaded",
+    "async_tools",
+    "offloaded",
+    "tools",
+]

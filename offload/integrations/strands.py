@@ -1,0 +1,190 @@
+"""Strands: offloading as a plugin of an agent, and a `Storage` for what Strands itself stores.
+
+    agent = Agent(model=model, tools=tools, plugins=[OffloadPlugin("s3://bucket/prefix")])
+
+A large tool result leaves when it is appended: the agent's messages, and so its session manager, hold its
+placeholder. What leaves later, by age or in a sweep, leaves what the model is sent. The model gets the
+tools that read back, and the lines of the system prompt that explain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
+from offload.hooks import in_thread
+from offload.integrations._objects import VALUES, NamedObjects
+from offload.offloader import Offloader
+from offload.registry import open_store
+from offload.session import check_name, new_name
+
+try:
+    from strands import Agent
+    from strands.hooks import AfterToolsEvent
+    from strands.middleware import InvokeModelStage
+    from strands.middleware.stages import InvokeModelContext
+    from strands.plugins import Plugin
+    from strands.storage import Storage
+    from strands.tools import PythonAgentTool
+    from strands.types.exceptions import StorageError
+except ImportError as error:
+    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[strands]'") from error
+
+__all__ = ["OffloadPlugin", "OffloadStorage"]
+
+
+class OffloadPlugin(Plugin):
+    """Offloads the messages of an agent, each agent's in a session of its own.
+
+    The caller's policy decides as anywhere. A tool result that leaves is replaced in the agent's messages;
+    of all that leaves later they keep the original, and the model alone sees the placeholder.
+    `offloader(agent).restore(agent.messages)` gives the originals back.
+
+    Args:
+        store: as for `Offloader`.
+        session: the session of every agent that has this plugin; without one it is that of the agent's
+            session manager, and an agent without a session manager has a session with a name of its own.
+        storage_options: as for `Offloader`.
+        options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
+
+    Raises:
+        ConfigError: as for `Offloader`.
+    """
+
+    name = "offload"
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        session: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        opened = open_store(store, storage_options=storage_options)
+        self._open = partial(Offloader, opened, **options)
+        self._open(session=session)  # what cannot work is told here, not when an agent is made
+        self._session = session
+        self._offloaders: WeakKeyDictionary[Agent, Offloader] = WeakKeyDictionary()
+
+    def offloader(self, agent: Agent) -> Offloader:
+        """Return the `Offloader` of an agent that has this plugin.
+
+        Raises:
+            ConfigError: the agent has it not.
+        """
+        if agent not in self._offloaders:
+            raise ConfigError(f"agent {agent.name!r} was made without this plugin: give it in plugins=[…]")
+        return self._offloaders[agent]
+
+    def init_agent(self, agent: Agent) -> None:
+        """Give an agent its session, the tools that read back, and the hooks that offload.
+
+        Raises:
+            ConfigError: no session can have the name of the session manager's.
+        """
+        manager = agent._session_manager  # noqa: SLF001 # agent.session_id does not say whether it lasts
+        name = self._session or getattr(manager, "session_id", None)
+        offloader = self._offloaders[agent] = self._open(session=name)
+        agent.tool_registry.process_tools([_tool(offloader, told) for told in offloader.tools.definitions()])
+        agent.add_hook(partial(_offload_results, offloader), AfterToolsEvent)
+        agent.add_middleware(InvokeModelStage.Input, partial(_prepared, offloader))
+
+
+async def _offload_results(offloader: Offloader, event: AfterToolsEvent) -> None:
+    """Offload what the tools of a turn returned, in the message that is about to be appended."""
+    content = event.message["content"]
+    given = {**event.message, "content": list(content)}
+    out = await offloader.aoffload([*event.agent.messages, given])
+    content[:] = out.messages[-1]["content"]
+
+
+async def _prepared(offloader: Offloader, context: InvokeModelContext) -> InvokeModelContext:
+    """Return what the model is sent, as it is after offloading."""
+    out = await offloader.aoffload(context.messages)
+    system = _instructed(context.system_prompt, offloader.prompt())
+    return context.replace(messages=out.messages, system_prompt=system)
+
+
+def _instructed(system: Any, prompt: str) -> Any:
+    if not system:
+        return prompt
+    return f"{system}\n\n{prompt}" if isinstance(system, str) else [*system, {"text": prompt}]
+
+
+def _tool(offloader: Offloader, told: Mapping[str, Any]) -> PythonAgentTool:
+    """Return a tool that reads back. Whatever a model makes its arguments gets an answer."""
+
+    async def answer(tool_use: Any, /, **_state: Any) -> Any:
+        text = await in_thread(offloader.tools.call, told["name"], tool_use["input"])
+        return {"toolUseId": tool_use["toolUseId"], "status": "success", "content": [{"text": text}]}
+
+    spec = {
+        "name": told["name"],
+        "description": told["description"],
+        "inputSchema": {"json": told["input_schema"]},
+    }
+    return PythonAgentTool(told["name"], spec, answer)
+
+
+class OffloadStorage(Storage):
+    """A place for what Strands stores, such as its own `ContextOffloader`, on any store.
+
+    What is stored here may be overwritten and deleted, as Strands has it: its `ContextOffloader` deletes
+    after 20 cycles, unless it is told `evict_after_cycles=None`. Keys are data: any text is one.
+
+    Args:
+        store: a path, a URL or a store, as for `offload.Offloader`.
+        session: whose keys they are; other sessions do not see them. Strands puts no name of an agent into
+            its keys, so agents that share a session may overwrite each other's. Without one it is a
+            session with a name of its own.
+        storage_options: as for `offload.Offloader`.
+
+    Raises:
+        ConfigError: an argument that cannot work. Nothing is read or written before the first call.
+    """
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        session: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        opened = open_store(store, storage_options=storage_options)
+        self._values = NamedObjects(opened, VALUES, new_name() if session is None else check_name(session))
+
+    async def write(self, key: str, data: bytes) -> None:
+        """Store `data` under `key`, in the place of what is there. Raises Strands' `StorageError`."""
+        await _told(self._values.put, key, data)
+
+    async def read(self, key: str) -> bytes | None:
+        """Return what is under `key`, None if nothing is. Raises `StorageError`, also for damaged data."""
+        try:
+            found: bytes = await _told(self._values.get, key)
+        except StorageError as error:
+            if isinstance(error.__cause__, NotFoundError):
+                return None
+            raise
+        return found
+
+    async def delete(self, key: str) -> None:
+        """Remove what is under `key`; nothing there is success. Raises `StorageError`."""
+        await _told(self._values.delete, key)
+
+    async def list(self, query: str = "") -> list[str]:
+        """Return the keys that begin with `query`, sorted. Raises `StorageError`."""
+        found = await _told(lambda: list(self._values.list()))
+        return sorted(each.name for each in found if each.name.startswith(query))
+
+
+async def _told(function: Any, *arguments: Any) -> Any:
+    """Return what `function` returns in a thread; what fails in a store fails as Strands has it."""
+    try:
+        return await in_thread(function, *arguments)
+    except OffloadError as error:
+        raise StorageError(str(error)) from error

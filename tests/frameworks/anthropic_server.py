@@ -1,0 +1,148 @@
+"""The Messages API on the loopback interface, answering as a script says."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from frameworks.scenario import Call, Script
+
+CLEARED = "[cleared]"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as `script` says.
+
+    `requests` holds the bodies that it was sent, each with all messages of its thread.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script = script
+        self.requests: list[Any] = []
+        self.threads: dict[str, list[Any]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, request: Any) -> Any:
+        self.requests.append(request)
+        if (request.get("thread") or {}).get("type") == "continue":
+            request["messages"][:0] = self.threads[request["thread"]["previous_message_id"]]
+        held = [*request["messages"]]
+        count = _clear(request)
+        said = self.script.reply(texts_of(request["messages"]))
+        name = f"msg_{len(self.requests)}"
+        self.threads[name] = [*held, {"role": "assistant", "content": _blocks(said)}]
+        edit = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": count, "cleared_input_tokens": 1}
+        return {
+            "id": name,
+            "type": "message",
+            "role": "assistant",
+            "model": "scripted",
+            "content": _blocks(said),
+            "stop_reason": "end_turn" if isinstance(said, str) else "tool_use",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+            **({"context_management": {"applied_edits": [edit]}} if count else {}),
+        }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = self.server.answer(request)
+        is_stream = request.get("stream")
+        body = _events(message) if is_stream else json.dumps(message)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream" if is_stream else "application/json")
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def serving(script: Script) -> Iterator[Server]:
+    """Run a server for as long as the block takes."""
+    with Server(script) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+def texts_of(messages: Any) -> list[str]:
+    """Return the texts that a model is sent, in order; a tool call as its name."""
+    return [_text(block) for message in messages for block in _content(message)]
+
+
+def _content(message: Any) -> Any:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _text(block: Any) -> str:
+    if block["type"] == "tool_use":
+        return str(block["name"])
+    if block["type"] == "tool_result":
+        return "".join(_text(part) for part in _content(block))
+    return str(block.get("text", ""))
+
+
+def _blocks(said: Call | list[Call] | str) -> list[Any]:
+    if isinstance(said, str):
+        return [{"type": "text", "text": said}]
+    calls = said if isinstance(said, list) else [said]
+    return [{"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments} for call in calls]
+
+
+def _clear(request: Any) -> int:
+    """Clear old tool results as the API does, if the request has such an edit; return how many."""
+    edits = request.get("context_management", {}).get("edits", [])
+    for edit in edits:
+        blocks = [block for message in request["messages"] for block in _content(message)]
+        uses = {b["id"]: b["name"] for b in blocks if b["type"] == "tool_use"}
+        results = [b for b in blocks if b["type"] == "tool_result"]
+        if len(results) <= edit["trigger"]["value"]:
+            continue
+        kept = edit["keep"]["value"]
+        old = results[: max(0, len(results) - kept)]
+        cleared = [b for b in old if uses[b["tool_use_id"]] not in edit.get("exclude_tools", ())]
+        for block in cleared:
+            block["content"] = CLEARED
+        return len(cleared)
+    return 0
+
+
+def _events(message: Any) -> str:
+    """Return a message as the events of a stream."""
+    events: list[Any] = [
+        {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
+    ]
+    for index, block in enumerate(message["content"]):
+        if block["type"] == "text":
+            start, delta = {**block, "text": ""}, {"type": "text_delta", "text": block["text"]}
+        else:
+            start = {**block, "input": {}}
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": start},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+    ended = {"stop_reason": message["stop_reason"], "stop_sequence": None}
+    events.append({"type": "message_delta", "delta": ended, "usage": {"output_tokens": 1}})
+    events.append({"type": "message_stop"})
+    return "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)

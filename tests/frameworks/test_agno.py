@@ -1,0 +1,322 @@
+"""`OffloadTools` in an agent of agno, with its database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("agno", reason="in the environment of the group integration-agno")
+
+from agno.agent import Agent
+from agno.db.in_memory import InMemoryDb
+from agno.db.json import JsonDb
+from agno.tools.function import ToolResult
+from frameworks.agno_model import ScriptedModel, tool
+
+from offload import ConfigError
+from offload.integrations.agno import OffloadTools
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+RESUMED = """
+import json, sys
+from agno.db.json import JsonDb
+from frameworks import scenario, test_agno as ours
+from offload.integrations.agno import OffloadTools
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+offloading = OffloadTools(given["url"], storage_options=given["options"])
+made = ours.agent(script, offloading, db=JsonDb(given["folder"]), add_history_to_context=True)
+made.run("And then?", session_id="alice")
+print(json.dumps(script.seen))
+"""
+
+
+def agent(script, offloading, *tools, db=None, **options):
+    return Agent(
+        model=ScriptedModel(script),
+        tools=[*(tools or [tool()]), offloading],
+        tool_hooks=[offloading.hook],
+        db=db or InMemoryDb(),
+        telemetry=False,
+        **options,
+    )
+
+
+def run(agent, session="alice"):
+    return agent.run(QUESTION, session_id=session)
+
+
+def arun(agent, session="alice"):
+    return asyncio.run(agent.arun(QUESTION, session_id=session))
+
+
+def stream_run(agent, session="alice"):
+    [*_, last] = agent.run(QUESTION, session_id=session, stream=True, yield_run_output=True)
+    return last
+
+
+RUNS = pytest.mark.parametrize("run", [run, arun, stream_run])
+
+
+def results(output):
+    return [message.content for message in output.messages if message.role == "tool"]
+
+
+def as_dicts(output):
+    return [message.to_dict() for message in output.messages]
+
+
+@pytest.mark.parametrize(
+    ("run", "is_async"), [(run, False), (arun, False), (stream_run, False), (arun, True)]
+)
+def test_a_model_searches_and_reads_back_what_left(store, run, is_async):
+    script = scenario.whole_run()
+
+    output = run(agent(script, OffloadTools(store), tool(is_async=is_async)))
+
+    scenario.check_whole_run(script)
+    assert output.content == ANSWER
+
+
+def test_the_database_keeps_the_placeholder_and_never_the_original(store, tmp_path):
+    offloading = OffloadTools(store)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading, db=JsonDb(str(tmp_path)))
+
+    output = run(made)
+
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert "[Offloaded:" in kept
+    assert "entry 01500" in report()
+    assert "entry 01500" not in kept
+    restored = offloading.offloader("alice").restore(as_dicts(output))
+    assert [message["content"] for message in restored if message["role"] == "tool"] == [report()]
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        shown += results(run(agent(Script([scenario.ask(), scenario.end]), OffloadTools(into))))
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
+    offloading = OffloadTools(store)
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = tool(returns=lambda owner=owner: report(owner))
+        run(agent(scripts[owner], offloading, mine), owner)
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        assert [record.tool_use_id for record in offloading.offloader(owner).records()] == ["call_0"]
+
+
+def test_a_session_cannot_read_what_another_stored(store):
+    offloading = OffloadTools(store)
+    run(agent(scenario.whole_run(), offloading))
+    [record] = offloading.offloader("alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        run(agent(script, offloading), "mallory")
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+def test_a_model_cannot_name_the_session_that_it_reads(store):
+    offloading = OffloadTools(store)
+    run(agent(scenario.whole_run(), offloading))
+    [record] = offloading.offloader("alice").records()
+    arguments = {"id": record.ref, "run_context": {"session_id": "alice"}}
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    run(agent(script, offloading), "mallory")
+
+    assert script.seen[1][-1].startswith("Error: no record")
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    output = run(agent(script, OffloadTools(faulty), tool(returns=lambda: report(next(owners)))))
+
+    first, second = results(output)
+    assert first.startswith("[Offloaded:")
+    assert second == script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert output.content == ANSWER
+
+
+def test_the_caller_may_have_a_failure_told_in_the_place_of_the_result(store):
+    """agno makes what a hook raises the result of its tool: the run goes on, and the model is told."""
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadTools(faulty, on_error="raise")))
+
+    assert "was told to fail" in script.seen[1][-1]
+    assert needle("alice") not in script.shown(2)
+
+
+def test_a_new_process_goes_on_from_the_database_and_the_store(s3_bucket, tmp_path):
+    offloading = OffloadTools(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading, db=JsonDb(str(tmp_path)))
+    output = run(made)
+    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "folder": str(tmp_path)}
+
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert results(output)[0] in seen[0]
+    assert needle("alice") not in json.dumps(seen[0])
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+def test_what_a_policy_wants_seen_first_stays(store):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+
+    run(agent(script, OffloadTools(store), tool(READER)))
+
+    assert script.seen[2].count(report()) == 2
+
+
+@RUNS
+def test_results_of_calls_made_at_once_all_leave(store, run):
+    calls = [Call(QUERY, {"n": n}, f"call_{n}") for n in range(8)]
+
+    def numbered(n):
+        return f"{n}\n{report()}"
+
+    offloading = OffloadTools(store)
+    output = run(agent(Script([lambda _: calls, scenario.end]), offloading, _named(numbered)))
+
+    assert len({ref for text in results(output) for ref in scenario.refs([text])}) == 8
+    restored = offloading.offloader("alice").restore(as_dicts(output))
+    texts = [message["content"] for message in restored if message["role"] == "tool"]
+    assert texts == [numbered(n) for n in range(8)]
+
+
+def test_of_two_calls_alike_neither_result_is_taken_for_that_of_the_other(store):
+    owners = iter(["alice", "bob"])
+    calls = [Call(QUERY, {}, "call_0"), Call(QUERY, {}, "call_1")]
+    offloading = OffloadTools(store)
+    made = agent(
+        Script([lambda _: calls, scenario.end]), offloading, tool(returns=lambda: report(next(owners)))
+    )
+
+    shown = results(run(made))
+
+    off = offloading.offloader("alice")
+    contents = [b"".join(off.content(ref)).decode() for ref in scenario.refs(shown)]
+    assert contents == [report("alice"), report("bob")]
+    assert [record.tool_use_id for record in off.records()] == [None, None]
+
+
+def _named(function):
+    function.__name__ = QUERY
+    return function
+
+
+def test_the_text_beside_media_leaves_alone(store):
+    given = ToolResult(content=report(), metadata={"k": "v"})
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadTools(store), tool(returns=lambda: given)))
+
+    assert scenario.refs(script.seen[1])
+    assert given.content == report()
+
+
+@pytest.mark.parametrize("value", [7, ["a", "b"], {"k": "v" * 20_000}, None])
+def test_what_is_no_text_stays_as_the_tool_returned_it(store, value):
+    offloading = OffloadTools(store)
+    seen = []
+
+    def look(func, arguments):
+        seen.append(func(**arguments))
+        return "seen"
+
+    made = agent(Script([scenario.ask(), scenario.end]), offloading, tool(returns=lambda: value))
+    made.tool_hooks.insert(0, look)
+
+    run(made)
+
+    assert seen == [value]
+    assert offloading.offloader("alice").records() == []
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"id": 7},
+        {"id": "abcdefghij", "self": 1, "name": 2, "agent": 3},
+        {"id": "../../etc/passwd"},
+    ],
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    offloading = OffloadTools(store)
+    output = run(agent(script, offloading))
+
+    said = offloading.offloader("alice").tools.call("context_read", arguments)
+    assert said.startswith("Error: ")
+    assert script.seen[1][-1] == said
+    assert output.content == ANSWER
+
+
+def test_the_model_is_offered_the_tools_and_told_of_them_beside_the_callers_own_instructions(store):
+    offloading = OffloadTools(store)
+    made = agent(Script([scenario.end]), offloading, instructions="Be brief.")
+
+    run(made)
+
+    assert made.model.offered == {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    [system] = made.model.system
+    assert "Be brief." in system
+    assert offloading.offloader("alice").prompt() in system
+
+
+def test_a_session_that_is_named_is_that_of_every_run(store):
+    offloading = OffloadTools(store, session="team")
+    run(agent(Script([scenario.ask(), scenario.end]), offloading))
+    script = Script([lambda _: Call("context_grep", {"pattern": "needle of"}, "c"), scenario.end])
+
+    run(agent(script, offloading), "bob")
+
+    assert needle("alice") in script.seen[1][-1]
+    assert offloading.offloader("alice").session == "team"
+
+
+def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadTools(store, on_error="shrug")
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["agno.tools"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.agno
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[agno]'" in scenario.in_new_process(program, None)

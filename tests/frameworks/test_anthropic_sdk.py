@@ -1,0 +1,694 @@
+"""Offloading in the tool runner of the Anthropic SDK, against a Messages API on the loopback interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("anthropic.lib.tools", reason="in the environment of the group integration-anthropic")
+
+from anthropic import Anthropic, AsyncAnthropic, beta_async_tool, beta_tool
+from anthropic.lib.tools import ToolError
+from frameworks.anthropic_server import CLEARED, serving
+
+from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.integrations.anthropic import (
+    AsyncOffloadMemory,
+    ClearedResults,
+    OffloadMemory,
+    aoffloaded,
+    async_tools,
+    offloaded,
+    tools,
+)
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
+# Its reader returns a text that a preview would show in part only.
+EDIT: dict[str, Any] = {
+    "type": "clear_tool_uses_20250919",
+    "trigger": {"type": "tool_uses", "value": 1},
+    "keep": {"type": "tool_uses", "value": 1},
+}
+
+RESUMED = """
+import json, sys
+from frameworks import scenario, test_anthropic_sdk as ours
+from offload import Offloader
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+off = Offloader(given["url"], session="alice", storage_options=given["options"])
+ours.run(script, off, messages=[*given["messages"], {"role": "user", "content": "And then?"}])
+print(json.dumps(script.seen))
+"""
+
+
+def made(kind, name, returns):
+    schema = {"type": "object", "properties": {}}
+    return kind(returns, name=name, description="Sales.", input_schema=schema)
+
+
+def run(script, off, *, name=QUERY, returns=report, messages=None, stream=False):
+    """Run a tool runner to its end; return the requests, and the last message."""
+
+    def call():
+        return returns()
+
+    with serving(script) as server, Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+        runner = client.beta.messages.tool_runner(
+            model="scripted",
+            max_tokens=99,
+            system=off.prompt(),
+            messages=ASKED if messages is None else messages,
+            tools=[made(beta_tool, name, call), *tools(off)],
+            stream=stream,
+        )
+        items = list(offloaded(runner, off))
+        last = items[-1].get_final_message() if stream else items[-1]
+        return server.requests, last
+
+
+def stream_run(script, off, **options):
+    return run(script, off, stream=True, **options)
+
+
+def arun(script, off, *, name=QUERY, returns=report, messages=None, stream=False):
+    async def call():
+        return returns()
+
+    async def talk():
+        async with AsyncAnthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+            runner = client.beta.messages.tool_runner(
+                model="scripted",
+                max_tokens=99,
+                system=off.prompt(),
+                messages=ASKED if messages is None else messages,
+                tools=[made(beta_async_tool, name, call), *async_tools(off)],
+                stream=stream,
+            )
+            items = [item async for item in aoffloaded(runner, off)]
+            return await items[-1].get_final_message() if stream else items[-1]
+
+    with serving(script) as server:
+        return server.requests, asyncio.run(talk())
+
+
+def astream_run(script, off, **options):
+    return arun(script, off, stream=True, **options)
+
+
+RUNS = pytest.mark.parametrize("run", [run, stream_run, arun, astream_run])
+
+
+@RUNS
+def test_a_model_searches_and_reads_back_what_left(store, run):
+    script = scenario.whole_run()
+
+    _, last = run(script, Offloader(store, session="alice"))
+
+    scenario.check_whole_run(script)
+    assert last.content[0].text == ANSWER
+
+
+@RUNS
+def test_a_tool_runs_once_for_each_call(store, run):
+    texts = iter([report()])
+
+    run(scenario.whole_run(), Offloader(store), returns=lambda: next(texts))
+
+    assert list(texts) == []
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        script = Script([scenario.ask(), scenario.end])
+        run(script, Offloader(into, session="alice"))
+        shown.append(script.seen[1][-1])
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_sessions_with_one_call_id_read_their_own(store):
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        off = Offloader(store, session=owner)
+        run(scripts[owner], off, returns=lambda owner=owner: report(owner))
+        assert len(off.records()) == 1
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+
+
+def test_what_was_sent_is_restored_from_the_store(store):
+    requests, _ = run(Script([scenario.ask(), scenario.end]), Offloader(store, session="alice"))
+
+    sent = requests[-1]["messages"]
+    assert "[Offloaded:" in json.dumps(sent)
+    restored: list[Any] = Offloader(store, session="alice").restore(sent)
+    assert restored[2]["content"][0]["content"] == report()
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    _, last = run(script, Offloader(faulty), returns=lambda: report(next(owners)))
+
+    assert scenario.refs(script.seen[2][2:3])
+    assert script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert last.content[0].text == ANSWER
+
+
+@RUNS
+def test_the_caller_may_have_a_failure_end_the_run(store, run):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(StoreUnavailableError):
+        run(scenario.whole_run(), Offloader(faulty, on_error="raise"))
+
+
+def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+    off = Offloader(s3_bucket.url, session="alice", storage_options=s3_bucket.storage_options)
+    requests, _ = run(Script([scenario.ask(), scenario.end]), off)
+    messages = [*requests[-1]["messages"], {"role": "assistant", "content": ANSWER}]
+    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "messages": messages}
+
+    assert needle("alice") not in json.dumps(given)
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert scenario.refs(seen[0]) == [off.records()[0].ref]
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@RUNS
+def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    run(script, Offloader(store), name=READER, returns=lambda: report(next(owners)))
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") not in script.shown(3)
+    assert script.seen[2][-1] == report("bob")
+
+
+def test_a_long_text_of_the_user_leaves_before_the_first_request(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    script = Script([scenario.end])
+
+    run(script, Offloader(store, policy=policy), messages=[{"role": "user", "content": report()}])
+
+    assert scenario.refs(script.seen[0])
+
+
+@RUNS
+def test_a_result_that_tells_of_a_failure_stays(store, run):
+    def fail():
+        raise ToolError(report())
+
+    script = Script([scenario.ask(), scenario.end])
+
+    run(script, Offloader(store), returns=fail)
+
+    assert script.seen[1][-1] == report()
+
+
+@RUNS
+def test_results_of_calls_made_at_once_all_leave(store, run):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    script = Script([lambda _: calls, scenario.end])
+
+    run(script, Offloader(store))
+
+    assert len(set(scenario.refs(script.seen[1]))) == 8
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "input": {}}, {"id": "../../etc/passwd"}]
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    _, last = run(script, Offloader(store))
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert last.content[0].text == ANSWER
+
+
+def test_the_model_is_offered_the_tools_that_read_back(store):
+    off = Offloader(store)
+
+    [request], _ = run(Script([scenario.end]), off)
+
+    assert request["tools"][1:] == off.tools.definitions()
+
+
+def test_calls_of_a_message_that_was_cut_off_are_not_run(store, monkeypatch):
+    ran = []
+    script = Script([scenario.ask()])
+
+    with serving(script) as server:
+        answer = server.answer
+        monkeypatch.setattr(server, "answer", lambda r: {**answer(r), "stop_reason": "max_tokens"})
+        with Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+            runner = client.beta.messages.tool_runner(
+                model="scripted",
+                max_tokens=9,
+                messages=ASKED,
+                tools=[made(beta_tool, QUERY, lambda: ran.append(1))],
+            )
+            list(offloaded(runner, Offloader(store)))
+
+    assert ran == []
+
+
+# What the server clears
+
+
+def conversation(*results, name=QUERY):
+    """Return a conversation that asked for `results`, one call each."""
+    messages = list(ASKED)
+    for number, result in enumerate(results):
+        use = {"type": "tool_use", "id": f"call_{number}", "name": name, "input": {"year": 2000 + number}}
+        answer = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": result}
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+    return messages
+
+
+def converse(script, cleared, messages, off):
+    """Answer the calls of the read-back tools until the model is done."""
+    with serving(script) as server, Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+        while True:
+            response = client.beta.messages.create(
+                **cleared.request(messages),
+                model="scripted",
+                max_tokens=99,
+                betas=["context-management-2025-06-27"],
+            )
+            cleared.note(response)
+            messages.append({"role": "assistant", "content": response.to_dict()["content"]})
+            if response.stop_reason != "tool_use":
+                return server.requests
+            content = [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": block.id,
+                    "content": off.tools.call(block.name, block.input),
+                }
+                for block in response.content
+            ]
+            messages.append({"role": "user", "content": content})
+
+
+def noted(texts):
+    """Return the ref that the note at the end of a request names for the call of the year 2000."""
+    [row] = [row for row in texts[-1].splitlines() if '{"year": 2000}' in row]
+    return row.split('context_read(id="')[1].rstrip('")')
+
+
+def test_a_model_reads_back_what_the_server_cleared(store):
+    off = Offloader(store, session="alice")
+    script = Script(
+        [
+            lambda _: Call("context_list", {}, "c"),
+            lambda texts: Call("context_grep", {"pattern": "needle of", "id": noted(texts)}, "d"),
+            scenario.end,
+        ]
+    )
+    messages = conversation(report("alice"), report("bob"))
+
+    converse(script, ClearedResults(off, {"edits": [EDIT]}), messages, off)
+
+    assert script.seen[0][2] == CLEARED
+    assert script.seen[0][4] == report("bob")
+    assert needle("alice") in script.shown(3)
+    assert messages[2]["content"][0]["content"] == report("alice")
+
+
+def stored(off):
+    return sorted(b"".join(off.content(record.ref)).decode() for record in off.records())
+
+
+def requested(cleared, messages, count=0):
+    """Return the second request, after the server told that it cleared `count` results."""
+    cleared.request(messages)
+    cleared._cleared = count
+    return cleared.request(messages)
+
+
+def test_the_results_that_may_be_cleared_are_stored_before_the_request_and_no_others(store):
+    off = Offloader(store, session="alice")
+
+    ClearedResults(off, {"edits": [EDIT]}).request(conversation(*map(report, "abcd")))
+
+    assert stored(off) == [*map(report, "abc")]
+
+
+def test_without_a_number_to_keep_it_is_that_of_the_api(store):
+    off = Offloader(store, session="alice")
+
+    ClearedResults(off, {"edits": [{"type": EDIT["type"]}]}).request(conversation(*map(report, "abcd")))
+
+    assert stored(off) == [report("a")]
+
+
+def test_results_of_excluded_tools_are_not_stored(store):
+    off = Offloader(store, session="alice")
+    edit = {**EDIT, "exclude_tools": [QUERY]}
+
+    ClearedResults(off, {"edits": [edit]}).request(conversation(report(), report()))
+
+    assert off.records() == []
+
+
+@pytest.mark.parametrize(
+    ("clears", "types"), [(False, {"tool_result"}), (True, {"tool_result", "tool_call"})]
+)
+def test_inputs_are_stored_where_they_are_cleared_too(store, clears, types):
+    off = Offloader(store, session="alice")
+    messages = conversation(report(), report())
+    messages[1]["content"][0]["input"] = {"query": "select " * 500}
+
+    ClearedResults(off, {"edits": [{**EDIT, "clear_tool_inputs": clears}]}).request(messages)
+
+    assert {record.item_type for record in off.records()} == types
+
+
+def test_what_the_messages_hold_is_sent_as_it_is_until_something_was_cleared(store):
+    messages = conversation(report(), report())
+
+    sent = requested(ClearedResults(Offloader(store), {"edits": [EDIT]}), messages)
+
+    assert sent == {"messages": messages, "context_management": {"edits": [EDIT]}}
+
+
+def test_the_note_stands_at_the_end_and_changes_nothing_before_it(store):
+    messages = conversation(report("a"), report("b"), report("c"))
+    before = json.dumps(messages)
+
+    sent = requested(ClearedResults(Offloader(store), {"edits": [EDIT]}), messages, 2)["messages"]
+
+    assert sent[:-1] == messages[:-1]
+    assert sent[-1]["content"][:-1] == messages[-1]["content"]
+    note = sent[-1]["content"][-1]["text"]
+    assert note.count("context_read(id=") == 2
+    assert json.dumps(messages) == before
+
+
+def test_a_result_that_is_shorter_than_a_placeholder_stands_in_the_note(store):
+    off = Offloader(store)
+
+    sent = requested(ClearedResults(off, {"edits": [EDIT]}), conversation("42 rows", report()), 1)
+
+    assert sent["messages"][-1]["content"][-1]["text"].endswith('({"year": 2000}): 42 rows')
+    assert off.records() == []
+
+
+def test_a_result_that_had_left_before_is_named_by_its_record(store):
+    off = Offloader(store, session="alice")
+    messages = off.offload(conversation(report("a"), report("b"))).messages
+    [first, _] = scenario.refs([message["content"][0]["content"] for message in messages[2::2]])
+
+    sent = requested(ClearedResults(off, {"edits": [EDIT]}), messages, 1)
+
+    assert f'context_read(id="{first}")' in sent["messages"][-1]["content"][-1]["text"]
+    assert len(off.records()) == 2
+
+
+def test_many_cleared_results_make_a_short_note(store):
+    texts = [f"{n} " + "many words " * 100 for n in range(120)]
+
+    sent = requested(ClearedResults(Offloader(store), {"edits": [EDIT]}), conversation(*texts), 119)
+
+    note = sent["messages"][-1]["content"][-1]["text"]
+    assert len(note) < 6000
+    assert '{"year": 2118}' in note
+    assert "context_list" in note
+
+
+def test_where_a_result_cannot_be_stored_nothing_is_cleared(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    thinking = {"type": "clear_thinking_20251015"}
+    cleared = ClearedResults(Offloader(faulty), {"edits": [thinking, EDIT]})
+
+    failed = cleared.request(conversation(report(), report()))
+    faulty.heal()
+    later = cleared.request(conversation(report(), report()))
+
+    assert failed["context_management"] == {"edits": [thinking]}
+    assert later["context_management"] == {"edits": [thinking, EDIT]}
+
+
+def test_a_request_without_the_edit_is_refused(store):
+    with pytest.raises(ConfigError, match="clear_tool_uses"):
+        ClearedResults(Offloader(store), {"edits": []})
+
+
+# The memory tool
+
+
+def memory(store, session="alice"):
+    return OffloadMemory(store, session=session)
+
+
+def told(memory, command, **arguments):
+    return memory.call({"command": command, **arguments})
+
+
+def wrote(memory, path, text="one\ntwo\nthree"):
+    return told(memory, "create", path=path, file_text=text)
+
+
+def shown(memory, path="/memories", **arguments):
+    return told(memory, "view", path=path, **arguments)
+
+
+def remember(server, url, options):
+    with Anthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+        files = OffloadMemory(url, session="alice", storage_options=options)
+        client.beta.messages.tool_runner(model="m", max_tokens=9, messages=ASKED, tools=[files]).until_done()
+
+
+def aremember(server, url, options):
+    async def talk():
+        async with AsyncAnthropic(base_url=server.url, api_key="x", max_retries=0) as client:
+            files = AsyncOffloadMemory(url, session="alice", storage_options=options)
+            runner = client.beta.messages.tool_runner(model="m", max_tokens=9, messages=ASKED, tools=[files])
+            await runner.until_done()
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("remember", [remember, aremember])
+def test_a_model_keeps_a_note_and_another_run_reads_it(s3_bucket, remember):
+    note = {"command": "create", "path": "/memories/notes.md", "file_text": "likes coffee"}
+    look = {"command": "view", "path": "/memories/notes.md"}
+    for arguments in (note, look):
+        call = Call("memory", arguments, "c")
+        script = Script([lambda _, call=call: call, scenario.end])  # type: ignore[misc] # bound here and now
+        with serving(script) as server:
+            remember(server, s3_bucket.url, s3_bucket.storage_options)
+
+    assert server.requests[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
+    assert "likes coffee" in script.seen[1][-1]
+
+
+def test_a_file_is_shown_with_its_lines_numbered_and_by_range(store):
+    files = memory(store)
+    wrote(files, "/memories/a")
+
+    assert shown(files, "/memories/a").splitlines()[1:] == ["     1\tone", "     2\ttwo", "     3\tthree"]
+    assert shown(files, "/memories/a", view_range=[2, 2]).splitlines()[1:] == ["     2\ttwo"]
+    assert shown(files, "/memories/a", view_range=[2, -1]).splitlines()[1:] == [
+        "     2\ttwo",
+        "     3\tthree",
+    ]
+
+
+def test_a_folder_is_shown_two_levels_deep(store):
+    files = memory(store)
+    for path in ("/memories/a", "/memories/b/c", "/memories/b/d/e", "/memories/bb"):
+        wrote(files, path, "12345")
+
+    rows = shown(files).splitlines()[1:]
+
+    assert rows == [
+        "20\t/memories",
+        "5\t/memories/a",
+        "10\t/memories/b/",
+        "5\t/memories/b/c",
+        "5\t/memories/b/d/",
+        "5\t/memories/bb",
+    ]
+    assert shown(memory(store, "new")).splitlines()[1:] == ["0\t/memories"]
+
+
+def test_a_text_is_replaced_where_it_stands_once(store):
+    files = memory(store)
+    wrote(files, "/memories/a")
+
+    told(files, "str_replace", path="/memories/a", old_str="two", new_str="2")
+
+    assert shown(files, "/memories/a").splitlines()[2] == "     2\t2"
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "lines"),
+    [
+        (0, "new", ["new", "one", "two"]),
+        (1, "new\n", ["one", "new", "two"]),
+        (2, "new", ["one", "two", "new", ""]),
+    ],
+)
+def test_lines_are_inserted_after_a_line(store, line, text, lines):
+    files = memory(store)
+    wrote(files, "/memories/a", "one\ntwo")
+
+    told(files, "insert", path="/memories/a", insert_line=line, insert_text=text)
+
+    assert [row[7:] for row in shown(files, "/memories/a").splitlines()[1:]] == lines
+
+
+def test_a_file_and_a_folder_are_renamed_and_deleted(store):
+    files = memory(store)
+    for path in ("/memories/a", "/memories/b/c", "/memories/b/d"):
+        wrote(files, path, path)
+
+    told(files, "rename", old_path="/memories/b", new_path="/memories/x/y")
+    told(files, "delete", path="/memories/a")
+
+    assert [row.split("\t")[1] for row in shown(files, "/memories/x").splitlines()[2:]] == [
+        "/memories/x/y/",
+        "/memories/x/y/c",
+        "/memories/x/y/d",
+    ]
+    assert "/memories/b/c" in shown(files, "/memories/x/y/c")
+    told(files, "delete", path="/memories/x")
+    assert shown(files).splitlines()[1:] == ["0\t/memories"]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("create", {"path": "/memories/a", "file_text": "other"}),
+        ("create", {"path": "/memories/f", "file_text": "a folder is there"}),
+        ("view", {"path": "/memories/none"}),
+        ("str_replace", {"path": "/memories/a", "old_str": "four", "new_str": "4"}),
+        ("str_replace", {"path": "/memories/a", "old_str": "e", "new_str": "E"}),
+        ("str_replace", {"path": "/memories/a", "old_str": "", "new_str": "E"}),
+        ("str_replace", {"path": "/memories/none", "old_str": "a", "new_str": "b"}),
+        ("insert", {"path": "/memories/a", "insert_line": 9, "insert_text": "x"}),
+        ("insert", {"path": "/memories/a", "insert_line": -1, "insert_text": "x"}),
+        ("delete", {"path": "/memories"}),
+        ("delete", {"path": "/memories/none"}),
+        ("rename", {"old_path": "/memories/a", "new_path": "/memories/f/b"}),
+        ("rename", {"old_path": "/memories/a", "new_path": "/memories/f"}),
+        ("rename", {"old_path": "/memories/f", "new_path": "/memories/f/g"}),
+        ("rename", {"old_path": "/memories/none", "new_path": "/memories/x"}),
+    ],
+)
+def test_a_command_that_cannot_be_done_is_told_and_changes_nothing(store, command, arguments):
+    files = memory(store)
+    wrote(files, "/memories/a")
+    wrote(files, "/memories/f/b")
+    before = {found.key: store.get(found.key) for found in store.keys()}
+
+    with pytest.raises(ToolError):
+        told(files, command, **arguments)
+
+    assert {found.key: store.get(found.key) for found in store.keys()} == before
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/etc/passwd",
+        "memories/a",
+        "/memoriesx/a",
+        "/memories/../a",
+        "/memories/a/../../b",
+        "/memories/.",
+    ],
+)
+@pytest.mark.parametrize("command", ["view", "create", "str_replace", "insert", "delete", "rename"])
+def test_a_path_that_leads_out_is_refused_by_every_command(store, command, path):
+    files = memory(store)
+    wrote(files, "/memories/a")
+    others = {"old_path": path, "new_path": "/memories/z", "file_text": "", "old_str": "a", "new_str": "b"}
+
+    with pytest.raises(ToolError, match="begins with /memories"):
+        told(files, command, path=path, insert_line=0, insert_text="", **others)
+
+    with pytest.raises(ToolError, match="begins with /memories"):
+        told(files, "rename", old_path="/memories/a", new_path=path)
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "A", "a%2e", "x" * 300, "..a", "a\\..\\b", "\x00"])
+def test_any_other_name_is_a_file_of_its_own(store, name):
+    files = memory(store)
+
+    wrote(files, f"/memories/{name}", "content")
+
+    assert "content" in shown(files, f"/memories/{name}")
+    assert f"/memories/{name}" in shown(files)
+
+
+def test_one_does_not_see_anothers_memory(store):
+    wrote(memory(store, "alice"), "/memories/a")
+
+    assert shown(memory(store, "bob")).splitlines()[1:] == ["0\t/memories"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "use"),
+    [
+        ("put", lambda files: wrote(files, "/memories/a")),
+        ("get", lambda files: shown(files, "/memories/a")),
+        ("keys", shown),
+    ],
+)
+def test_a_store_that_fails_is_told_to_the_model(store, verb, use):
+    files = memory(FaultyStore(store, verb=verb, is_lasting=True))
+
+    with pytest.raises(ToolError, match="could not be used"):
+        use(files)
+
+
+def test_all_is_cleared_on_demand(store):
+    files = memory(store)
+    wrote(files, "/memories/a")
+
+    files.clear_all_memory()
+
+    assert list(store.keys()) == []
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["anthropic.lib.tools"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.anthropic
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[anthropic]'" in scenario.in_new_process(program, None)

@@ -1,0 +1,586 @@
+"""`OffloadPlugin` in an app of Google ADK, and `OffloadArtifactService`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("google.adk", reason="in the environment of the group integration-google-adk")
+
+from frameworks.adk_model import scripted, tool
+from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.errors.input_validation_error import InputValidationError
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.genai import types
+
+from offload import ConfigError, OffloadPolicy, StoreUnavailableError
+from offload.integrations.google_adk import OffloadArtifactService, OffloadPlugin, _File
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+RESUMED = """
+import asyncio, json, sys
+from frameworks import scenario, test_google_adk as ours
+from frameworks.adk_model import tool
+from google.adk.events.event import Event
+from offload.integrations.google_adk import OffloadPlugin
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+plugin = OffloadPlugin(given["url"], storage_options=given["options"])
+app = ours.Running(script, plugin, events=[Event.model_validate_json(each) for each in given["events"]])
+app.arun("And then?")
+print(json.dumps(script.seen))
+"""
+
+
+class Running:
+    """An app with one agent, and one session of a user's."""
+
+    def __init__(self, script, plugin, *tools, user="alice", instruction="", events=(), artifacts=None):
+        self.model = scripted(script)
+        agent = LlmAgent(
+            name="seller", model=self.model, instruction=instruction, tools=list(tools) or [tool()]
+        )
+        self.sessions = InMemorySessionService()
+        self.runner = Runner(
+            app=App(name="app", root_agent=agent, plugins=[plugin]),
+            session_service=self.sessions,
+            artifact_service=artifacts,
+        )
+        self.user = user
+        asyncio.run(self._fill(events))
+
+    async def _fill(self, events):
+        session = await self.sessions.create_session(app_name="app", user_id=self.user, session_id="s")
+        for event in events:
+            await self.sessions.append_event(session, event)
+
+    def run(self, text=QUESTION):
+        return list(self.runner.run(**self._asked(text)))
+
+    def arun(self, text=QUESTION):
+        async def all_events():
+            return [event async for event in self.runner.run_async(**self._asked(text))]
+
+        return asyncio.run(all_events())
+
+    def session(self):
+        return asyncio.run(self.sessions.get_session(app_name="app", user_id=self.user, session_id="s"))
+
+    def contents(self):
+        return [event.content for event in self.session().events]
+
+    def _asked(self, text):
+        message = types.Content(role="user", parts=[types.Part(text=text)])
+        return {"user_id": self.user, "session_id": "s", "new_message": message}
+
+
+RUNS = pytest.mark.parametrize("run", [Running.run, Running.arun])
+
+
+def responses(contents):
+    return [
+        part.function_response
+        for content in contents
+        for part in content.parts
+        if part.function_response is not None
+    ]
+
+
+def results(contents):
+    return [response.response["result"] for response in responses(contents)]
+
+
+@RUNS
+def test_a_model_searches_and_reads_back_what_left(store, run):
+    script = scenario.whole_run()
+
+    events = run(Running(script, OffloadPlugin(store)))
+
+    scenario.check_whole_run(script)
+    assert events[-1].content.parts[0].text == ANSWER
+
+
+def test_the_session_keeps_the_placeholder_and_never_the_original(store):
+    plugin = OffloadPlugin(store)
+    app = Running(Script([scenario.ask(), scenario.end]), plugin)
+
+    app.run()
+
+    kept = app.session().model_dump_json()
+    assert "[Offloaded:" in kept
+    assert "entry 01500" in report()
+    assert "entry 01500" not in kept
+    assert results(plugin.offloader(app.session()).restore(app.contents())) == [report()]
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        app = Running(Script([scenario.ask(), scenario.end]), OffloadPlugin(into))
+        app.run()
+        shown += results(app.contents())
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_users_with_one_session_id_and_one_call_id_read_their_own(store):
+    plugin = OffloadPlugin(store)
+    scripts, apps = {}, {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = tool(returns=lambda owner=owner: report(owner))
+        apps[owner] = Running(scripts[owner], plugin, mine, user=owner)
+        apps[owner].run()
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        records = plugin.offloader(apps[owner].session()).records()
+        assert [record.tool_use_id for record in records] == ["call_0"]
+
+
+def test_names_that_would_join_to_one_text_are_two_sessions(store):
+    plugin = OffloadPlugin(store)
+    apps = [Running(Script([scenario.end]), plugin, user=user) for user in ("a/s", "a=2fs", "A/s")]
+
+    assert len({plugin.offloader(app.session()).session for app in apps}) == 3
+
+
+def test_a_session_cannot_read_what_another_stored(store):
+    plugin = OffloadPlugin(store)
+    first = Running(scenario.whole_run(), plugin)
+    first.run()
+    [record] = plugin.offloader(first.session()).records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        Running(script, plugin, user="mallory").run()
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    app = Running(script, OffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
+
+    events = run(app)
+
+    first, second = results(app.contents())
+    assert first.startswith("[Offloaded:")
+    assert second == script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert events[-1].content.parts[0].text == ANSWER
+
+
+def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.end])
+    app = Running(script, OffloadPlugin(faulty))
+
+    app.run()
+
+    assert faulty.failures == 1
+    assert scenario.refs(script.seen[1])
+    assert results(app.contents()) == [report()]
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(RuntimeError) as raised:
+        Running(scenario.whole_run(), OffloadPlugin(faulty, on_error="raise")).arun()
+
+    assert isinstance(raised.value.__cause__, StoreUnavailableError)
+
+
+def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+    plugin = OffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    app = Running(Script([scenario.ask(), scenario.end]), plugin)
+    app.run()
+    given = {
+        "url": s3_bucket.url,
+        "options": s3_bucket.storage_options,
+        "events": [event.model_dump_json() for event in app.session().events],
+    }
+
+    assert needle("alice") not in json.dumps(given)
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert seen[0][2] == results(app.contents())[0]
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@RUNS
+def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_session(store, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    app = Running(script, OffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
+
+    run(app)
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") not in script.shown(3)
+    assert script.seen[2][-1] == report("bob")
+    assert results(app.contents()) == [report("alice"), report("bob")]
+
+
+def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_session(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    script = Script([scenario.end])
+    app = Running(script, OffloadPlugin(store, policy=policy))
+
+    app.run(report())
+
+    assert scenario.refs(script.seen[0])
+    assert app.contents()[0].parts[0].text == report()
+
+
+def test_a_result_of_many_fields_leaves_as_its_json_and_comes_back_equal(store):
+    given = {"status": "ok", "rows": [{"n": n, "name": f"row {n}"} for n in range(5000)]}
+    plugin = OffloadPlugin(store)
+    script = Script([scenario.ask(), scenario.end])
+    app = Running(script, plugin, tool(returns=lambda: given))
+
+    app.run()
+
+    assert scenario.refs(script.seen[1])
+    [restored] = responses(plugin.offloader(app.session()).restore(app.contents()))
+    assert (restored.id, restored.name, restored.response) == ("call_0", QUERY, given)
+
+
+def test_a_result_that_tells_of_a_failure_stays(store):
+    script = Script([scenario.ask(), scenario.end])
+
+    Running(script, OffloadPlugin(store), tool(returns=lambda: {"error": report()})).run()
+
+    assert script.seen[1][-1] == report()
+
+
+@RUNS
+def test_results_of_calls_made_at_once_all_leave(store, run):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    plugin = OffloadPlugin(store)
+    app = Running(Script([lambda _: calls, scenario.end]), plugin)
+
+    run(app)
+
+    assert len({ref for text in results(app.contents()) for ref in scenario.refs([text])}) == 8
+    assert results(plugin.offloader(app.session()).restore(app.contents())) == [report()] * 8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "tool_context": {}}, {"id": "../../etc/passwd"}],
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    events = Running(script, OffloadPlugin(store)).run()
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert events[-1].content.parts[0].text == ANSWER
+
+
+def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_instruction(store):
+    app = Running(Script([scenario.end]), plugin := OffloadPlugin(store), instruction="Be brief.")
+
+    app.run()
+
+    assert sorted(app.model.offered) == [
+        "context_grep",
+        "context_list",
+        "context_read",
+        "context_tail",
+        QUERY,
+    ]
+    [system] = app.model.system
+    assert system.startswith("Be brief.")
+    assert system.endswith("\n\n" + plugin.offloader(app.session()).prompt())
+
+
+def test_an_argument_that_cannot_work_is_told_before_an_app_is_made(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadPlugin(store, on_error="shrug")
+
+
+# The artifact service
+
+ALICE: dict[str, Any] = {"app_name": "app", "user_id": "alice", "session_id": "s"}
+
+
+def called(coroutine):
+    return asyncio.run(coroutine)
+
+
+def blob(data, mime_type="image/png"):
+    return types.Part(inline_data=types.Blob(data=data, mime_type=mime_type))
+
+
+def told(service, filename, version=None):
+    return called(service.get_artifact_version(version=version, filename=filename, **ALICE))
+
+
+def saved(service, filename, part, **where):
+    return called(service.save_artifact(**{**ALICE, **where}, filename=filename, artifact=part))
+
+
+def loaded(service, filename, version=None, **where):
+    return called(service.load_artifact(**{**ALICE, **where}, filename=filename, version=version))
+
+
+def listed(service, **where):
+    return called(service.list_artifact_keys(**{**ALICE, **where}))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        blob(bytes(range(256)) * 100),
+        blob(b""),
+        types.Part(text="text ä \n"),
+        types.Part(
+            inline_data=types.Blob(data=b"x", mime_type="a/b", display_name="n"), thought_signature=b"\xff"
+        ),
+        types.Part(file_data=types.FileData(file_uri="gs://bucket/file", mime_type="text/csv")),
+    ],
+)
+def test_an_artifact_loads_as_it_was_saved_from_any_process(tmp_path, part):
+    assert saved(OffloadArtifactService(tmp_path), "f", part) == 0
+
+    assert loaded(OffloadArtifactService(tmp_path), "f") == part
+
+
+def test_the_bytes_of_an_artifact_are_stored_as_they_are(store):
+    data = bytes(range(256)) * 100
+
+    saved(OffloadArtifactService(store), "f", blob(data))
+
+    [found] = store.keys()
+    assert store.get(found.key).endswith(data)
+    assert found.size < len(data) + 600
+
+
+def test_every_save_is_a_version_and_the_latest_is_loaded(store):
+    service = OffloadArtifactService(store)
+
+    assert [saved(service, "f", blob(b"%d" % n)) for n in range(12)] == list(range(12))
+
+    assert called(service.list_versions(**ALICE, filename="f")) == list(range(12))
+    assert loaded(service, "f").inline_data.data == b"11"
+    assert loaded(service, "f", version=2).inline_data.data == b"2"
+    assert loaded(service, "f", version=12) is None
+    assert loaded(service, "g") is None
+
+
+class Overtaken(MemoryStore):
+    """Lets a rival write just before the first put, after its caller looked what there is."""
+
+    rival: Callable[[], object] | None = None
+
+    def put(self, key, data, *, overwrite=False):
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
+        super().put(key, data, overwrite=overwrite)
+
+
+def test_of_two_who_save_at_once_neither_is_overwritten():
+    store = Overtaken()
+    service = OffloadArtifactService(store)
+    store.rival = lambda: service._save(_File("app", "alice", "f", "s"), blob(b"first"), {})
+
+    assert saved(service, "f", blob(b"second")) == 1
+
+    assert [loaded(service, "f", v).inline_data.data for v in (0, 1)] == [b"first", b"second"]
+
+
+NAMES = [
+    "f",
+    "f/1",
+    "f/0/1",
+    "../../etc/passwd",
+    "/abs",
+    "F",
+    "ä",
+    "",
+    "x" * 500,
+    "x" * 499 + "y",
+    "a\\b",
+    "0",
+]
+
+
+def test_any_text_is_a_name_of_its_own_and_stays_inside(store):
+    service = OffloadArtifactService(store)
+
+    for name in NAMES:
+        assert saved(service, name, types.Part(text=name)) == 0
+
+    assert listed(service) == sorted(NAMES)
+    assert [loaded(service, name).text for name in NAMES] == NAMES
+    assert all(found.key.startswith("f/app=2falice=2fs/") for found in store.keys())
+
+
+@pytest.mark.parametrize("other", [{"user_id": "bob"}, {"session_id": "t"}, {"app_name": "other"}])
+def test_others_do_not_see_the_files_of_a_session(store, other):
+    service = OffloadArtifactService(store)
+    saved(service, "f", blob(b"x"))
+
+    assert loaded(service, "f", **other) is None
+    assert listed(service, **other) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"user_id": "a/b", "session_id": "c"}, {"user_id": "a", "session_id": "b/c"}),
+        ({"app_name": "app/x", "user_id": "y"}, {"app_name": "app", "user_id": "x/y"}),
+    ],
+)
+def test_names_that_would_join_to_one_path_do_not_meet(store, first, second):
+    service = OffloadArtifactService(store)
+    saved(service, "f", blob(b"x"), **first)
+
+    assert loaded(service, "f", **second) is None
+
+
+def test_a_file_of_the_user_is_seen_in_every_session_of_hers(store):
+    service = OffloadArtifactService(store)
+    saved(service, "user:f", blob(b"x"))
+    saved(service, "g", blob(b"y"))
+
+    assert loaded(service, "user:f", session_id="t").inline_data.data == b"x"
+    assert loaded(service, "user:f", session_id=None).inline_data.data == b"x"
+    assert listed(service) == ["g", "user:f"]
+    assert listed(service, session_id="t") == listed(service, session_id=None) == ["user:f"]
+    assert loaded(service, "user:f", user_id="bob") is None
+
+
+def test_a_file_without_a_session_is_refused(store):
+    with pytest.raises(InputValidationError, match="user:"):
+        saved(OffloadArtifactService(store), "f", blob(b"x"), session_id=None)
+
+
+def test_what_is_no_artifact_is_refused(store):
+    with pytest.raises(InputValidationError):
+        saved(OffloadArtifactService(store), "f", types.Part())
+
+
+def test_a_deleted_file_is_gone_with_all_versions_and_no_other_file(store):
+    service = OffloadArtifactService(store)
+    for name in ("f", "f", "f/1", "g"):
+        saved(service, name, blob(b"x"))
+
+    for _ in range(2):
+        called(service.delete_artifact(**ALICE, filename="f"))
+
+    assert listed(service) == ["f/1", "g"]
+    assert loaded(service, "f") is None
+
+
+def test_what_is_known_of_a_version_is_told(store):
+    service = OffloadArtifactService(store)
+    metadata = {"source": "upload"}
+    called(service.save_artifact(**ALICE, filename="f", artifact=blob(b"x"), custom_metadata=metadata))
+    saved(service, "f", {"text": "as a dict"})
+
+    first, second = called(service.list_artifact_versions(**ALICE, filename="f"))
+
+    assert (first.version, first.mime_type, first.custom_metadata) == (0, "image/png", metadata)
+    assert (second.version, second.mime_type, second.custom_metadata) == (1, "text/plain", {})
+    assert first.canonical_uri.endswith("/sessions/s/artifacts/f/versions/0")
+    assert told(service, "f") == second
+    assert told(service, "f", version=0) == first
+    assert told(service, "g") is None
+
+
+def reference(uri):
+    return types.Part(file_data=types.FileData(file_uri=uri, mime_type="x/y"))
+
+
+def test_a_reference_loads_what_it_names(store):
+    service = OffloadArtifactService(store)
+    saved(service, "f", blob(b"x"))
+    saved(service, "link", reference(told(service, "f").canonical_uri))
+
+    assert loaded(service, "link").inline_data.data == b"x"
+
+
+@pytest.mark.parametrize("user", ["bob", "alice/../bob"])
+def test_a_reference_to_another_users_file_is_refused(store, user):
+    uri = f"artifact://apps/app/users/{user}/artifacts/user:f/versions/0"
+
+    with pytest.raises(InputValidationError):
+        saved(OffloadArtifactService(store), "link", reference(uri))
+
+
+def test_a_reference_to_itself_ends(store):
+    service = OffloadArtifactService(store)
+    saved(service, "f", reference("artifact://apps/app/users/alice/sessions/s/artifacts/f/versions/0"))
+
+    with pytest.raises(InputValidationError, match="recursion"):
+        loaded(service, "f")
+
+
+def test_a_file_that_a_rewind_took_away_loads_as_absent(store):
+    service = OffloadArtifactService(store)
+    saved(service, "f", blob(b"x"))
+    saved(service, "f", blob(b"", "application/octet-stream"))
+
+    assert loaded(service, "f") is None
+    assert loaded(service, "f", version=0).inline_data.data == b"x"
+
+
+def test_a_store_that_fails_is_told_and_never_taken_for_an_absent_file(store):
+    saved(OffloadArtifactService(store), "f", blob(b"x"))
+    service = OffloadArtifactService(FaultyStore(store, verb="get", is_lasting=True))
+
+    with pytest.raises(StoreUnavailableError):
+        loaded(service, "f")
+
+
+def test_a_tool_saves_and_loads_through_the_runner(s3_bucket):
+    service = OffloadArtifactService(s3_bucket.url, storage_options=s3_bucket.storage_options)
+
+    async def keep(tool_context):
+        """Keep a picture."""
+        await tool_context.save_artifact("picture", blob(b"x" * 100_000))
+        return str(await tool_context.list_artifacts())
+
+    script = Script([lambda _: Call("keep", {}, "c"), scenario.end])
+
+    Running(script, OffloadPlugin(MemoryStore()), keep, artifacts=service).run()
+
+    assert script.seen[1][-1] == "['picture']"
+    again = OffloadArtifactService(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    assert loaded(again, "picture") == blob(b"x" * 100_000)
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["google.adk.artifacts"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.google_adk
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[google-adk]'" in scenario.in_new_process(program, None)

@@ -1,0 +1,457 @@
+"""`OffloadPlugin` in an agent of Strands, and `OffloadStorage` under the offloader of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import weakref
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("strands", reason="in the environment of the group integration-strands")
+
+from frameworks.strands_model import ScriptedModel, tool
+from strands import Agent
+from strands.session.file_session_manager import FileSessionManager
+from strands.types.exceptions import EventLoopException, StorageError
+from strands.vended_plugins.context_offloader import ContextOffloader
+
+from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.integrations.strands import OffloadPlugin, OffloadStorage
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+RESUMED = """
+import json, sys
+from frameworks import scenario
+from frameworks.strands_model import ScriptedModel, tool
+from strands import Agent
+from strands.session.file_session_manager import FileSessionManager
+from offload.integrations.strands import OffloadPlugin
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+Agent(
+    model=ScriptedModel(script),
+    tools=[tool()],
+    plugins=[OffloadPlugin(given["url"], storage_options=given["options"])],
+    session_manager=FileSessionManager("alice", storage_dir=given["folder"]),
+    callback_handler=None,
+)("And then?")
+print(json.dumps(script.seen))
+"""
+
+
+def agent(script, plugin, *tools, **options):
+    return Agent(
+        model=ScriptedModel(script),
+        tools=list(tools) or [tool()],
+        plugins=[plugin],
+        callback_handler=None,
+        **options,
+    )
+
+
+def run(agent):
+    return agent(QUESTION)
+
+
+def arun(agent):
+    return asyncio.run(agent.invoke_async(QUESTION))
+
+
+RUNS = pytest.mark.parametrize("run", [run, arun])
+
+
+def results(agent):
+    return [
+        "".join(block["text"] for block in part["toolResult"]["content"])
+        for message in agent.messages
+        for part in message["content"]
+        if "toolResult" in part
+    ]
+
+
+@RUNS
+def test_a_model_searches_and_reads_back_what_left(store, run):
+    script = scenario.whole_run()
+
+    result = run(agent(script, OffloadPlugin(store)))
+
+    scenario.check_whole_run(script)
+    assert str(result).strip() == ANSWER
+
+
+def test_a_session_manager_keeps_the_placeholder_and_never_the_original(store, tmp_path):
+    plugin = OffloadPlugin(store)
+    manager = FileSessionManager("alice", storage_dir=str(tmp_path))
+    made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
+
+    run(made)
+
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert "[Offloaded:" in kept
+    assert "entry 01500" in report()
+    assert "entry 01500" not in kept
+    assert plugin.offloader(made).session == "alice"
+    [_, _, restored, _] = plugin.offloader(made).restore(made.messages)
+    assert restored["content"][0]["toolResult"]["content"] == [{"text": report()}]
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        made = agent(Script([scenario.ask(), scenario.end]), OffloadPlugin(into, session="s"))
+        run(made)
+        shown += results(made)
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
+    plugin = OffloadPlugin(store)
+    scripts, agents = {}, {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        agents[owner] = agent(scripts[owner], plugin, tool(returns=lambda owner=owner: report(owner)))
+        run(agents[owner])
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        assert [record.tool_use_id for record in plugin.offloader(agents[owner]).records()] == ["call_0"]
+
+
+def test_an_agent_cannot_read_what_another_stored(store):
+    plugin = OffloadPlugin(store, session="mallory")
+    run(agent(scenario.whole_run(), OffloadPlugin(store, session="alice")))
+    [record] = Offloader(store, session="alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        run(agent(script, plugin))
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    made = agent(script, OffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
+
+    result = run(made)
+
+    first, second = results(made)
+    assert first.startswith("[Offloaded:")
+    assert second == script.seen[2][-1] == report("bob")
+    assert "left in the message" in caplog.text
+    assert str(result).strip() == ANSWER
+
+
+def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.end])
+    made = agent(script, OffloadPlugin(faulty))
+
+    run(made)
+
+    assert faulty.failures == 1
+    assert scenario.refs(script.seen[1])
+    assert results(made) == [report()]
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(EventLoopException) as told:
+        run(agent(scenario.whole_run(), OffloadPlugin(faulty, on_error="raise")))
+
+    assert isinstance(told.value.__cause__, StoreUnavailableError)
+
+
+def test_a_new_process_goes_on_from_the_store_alone(s3_bucket, tmp_path):
+    plugin = OffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    manager = FileSessionManager("alice", storage_dir=str(tmp_path))
+    made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
+    run(made)
+    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "folder": str(tmp_path)}
+
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert seen[0][-3] == results(made)[0]
+    assert needle("alice") not in json.dumps(seen[0])
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@RUNS
+def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_agents_messages(store, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    made = agent(script, OffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
+
+    run(made)
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") not in script.shown(3)
+    assert script.seen[2][-1] == report("bob")
+    assert results(made) == [report("alice"), report("bob")]
+
+
+def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_agents_messages(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    script = Script([scenario.end])
+    made = agent(script, OffloadPlugin(store, policy=policy))
+
+    made(report())
+
+    assert scenario.refs(script.seen[0])
+    assert made.messages[0]["content"] == [{"text": report()}]
+
+
+def test_a_result_keeps_its_status_and_its_other_blocks(store):
+    image = {"image": {"format": "png", "source": {"bytes": b"hi"}}}
+    given = {"status": "success", "content": [{"text": report()}, image]}
+    plugin = OffloadPlugin(store)
+    made = agent(Script([scenario.ask(), scenario.end]), plugin, tool(returns=lambda: given))
+
+    run(made)
+
+    left = made.messages[2]["content"][0]["toolResult"]
+    assert scenario.refs([left["content"][0]["text"]])
+    assert (left["status"], left["toolUseId"], left["content"][1]) == ("success", "call_0", image)
+    [restored] = plugin.offloader(made).restore([made.messages[2]])
+    assert restored["content"][0]["toolResult"] == {"toolUseId": "call_0", **given}
+    assert given["content"][0] == {"text": report()}
+
+
+def test_a_result_that_tells_of_a_failure_stays(store):
+    given = {"status": "error", "content": [{"text": report()}]}
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadPlugin(store), tool(returns=lambda: given)))
+
+    assert script.seen[1][-1] == report()
+
+
+@RUNS
+def test_results_of_calls_made_at_once_all_leave(store, run):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    plugin = OffloadPlugin(store)
+    made = agent(Script([lambda _: calls, scenario.end]), plugin)
+
+    run(made)
+
+    assert len({ref for text in results(made) for ref in scenario.refs([text])}) == 8
+    restored = plugin.offloader(made).restore(made.messages)[2]["content"]
+    assert [part["toolResult"]["content"] for part in restored] == [[{"text": report()}]] * 8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"id": 7},
+        {"id": "abcdefghij", "self": 1, "agent": {}, "tool_use": 2},
+        {"id": "../../etc/passwd"},
+    ],
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    result = run(agent(script, OffloadPlugin(store)))
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert str(result).strip() == ANSWER
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, "Be brief.", [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}]],
+)
+def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_prompt(store, given):
+    plugin = OffloadPlugin(store)
+    made = agent(Script([scenario.end]), plugin, system_prompt=given)
+
+    run(made)
+
+    names = {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    assert made.model.offered == names
+    [system] = made.model.system
+    own = [{"text": given}] if isinstance(given, str) else given or []
+    assert system == [*own, {"text": plugin.offloader(made).prompt()}]
+
+
+def test_an_agent_made_without_the_plugin_has_no_session(store):
+    with pytest.raises(ConfigError, match="plugins="):
+        OffloadPlugin(store).offloader(Agent(model=ScriptedModel(Script([])), callback_handler=None))
+
+
+def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadPlugin(store, on_error="shrug")
+
+
+def test_an_agent_that_is_gone_is_not_held(store):
+    plugin = OffloadPlugin(store)
+    made = agent(Script([scenario.ask(), scenario.end]), plugin)
+    run(made)
+    gone = weakref.ref(made)
+
+    del made
+    gc.collect()
+
+    assert gone() is None
+    assert len(plugin._offloaders) == 0
+
+
+# The storage
+
+
+def stored(store, session="alice"):
+    return OffloadStorage(store, session=session)
+
+
+def awaited(coroutine):
+    return asyncio.run(coroutine)
+
+
+def test_strands_own_offloader_reads_back_what_it_put_into_the_storage(store):
+    def retrieve(texts):
+        reference = texts[-1].rsplit("[Stored references:]\n", 1)[1].split()[0]
+        return Call("retrieve_offloaded_content", {"reference": reference, "pattern": "needle of"}, "c")
+
+    script = Script([scenario.ask(), retrieve, scenario.end])
+
+    run(agent(script, ContextOffloader(stored(store))))
+
+    assert needle("alice") not in script.shown(2)
+    assert needle("alice") in script.seen[2][-1]
+    assert any(report().encode() in store.get(found.key) for found in store.keys())
+
+
+def test_two_sessions_of_the_storage_with_one_call_id_do_not_meet(store):
+    for owner in ("alice", "bob"):
+        mine = tool(returns=lambda owner=owner: report(owner))
+        script = Script([scenario.ask(), scenario.end])
+        run(agent(script, ContextOffloader(stored(store, owner)), mine))
+
+    for owner in ("alice", "bob"):
+        [key] = awaited(stored(store, owner).list(""))
+        assert report(owner).encode() in awaited(stored(store, owner).read(key))
+
+
+KEYS = ["a", "a/b", "../../etc/passwd", "/abs", "A", "ä", "", "x" * 1000, "y" * 1000, "a\\b", "a//b"]
+
+
+def test_any_text_is_a_key_of_its_own_and_stays_inside(store):
+    storage = stored(store)
+
+    async def fill():
+        for key in KEYS:
+            await storage.write(key, key.encode())
+        return await storage.list(""), [await storage.read(key) for key in KEYS]
+
+    listed, read = awaited(fill())
+
+    assert listed == sorted(KEYS)
+    assert read == [key.encode() for key in KEYS]
+    assert {found.key.split("/")[:2] == ["k", "alice"] for found in store.keys()} == {True}
+
+
+def test_a_key_is_overwritten_deleted_and_then_not_there(store):
+    storage = stored(store)
+
+    async def use():
+        await storage.write("k", b"one")
+        await storage.write("k", b"two")
+        before = await storage.read("k")
+        await storage.delete("k")
+        await storage.delete("k")
+        return before, await storage.read("k"), await storage.list("")
+
+    assert awaited(use()) == (b"two", None, [])
+
+
+def test_a_listing_is_by_prefix_and_a_search_finds_words(store):
+    storage = stored(store)
+
+    async def use():
+        for key, data in {"b/1": b"red apples", "b/2": b"green pears", "c": b"red"}.items():
+            await storage.write(key, data)
+        return await storage.list("b/"), [found.key for found in await storage.search("pears")]
+
+    assert awaited(use()) == (["b/1", "b/2"], ["b/2"])
+
+
+@pytest.mark.parametrize(
+    ("verb", "call"),
+    [
+        ("put", lambda storage: storage.write("k", b"x")),
+        ("get", lambda storage: storage.read("k")),
+        ("delete", lambda storage: storage.delete("k")),
+        ("keys", lambda storage: storage.list("")),
+    ],
+)
+def test_a_store_that_fails_is_told_as_strands_has_it(store, verb, call):
+    storage = stored(FaultyStore(store, verb=verb, is_lasting=True))
+
+    with pytest.raises(StorageError) as told:
+        awaited(call(storage))
+
+    assert isinstance(told.value.__cause__, StoreUnavailableError)
+
+
+def test_damaged_data_is_never_read_as_if_it_were_whole(store):
+    storage = stored(store)
+    awaited(storage.write("k", b"content"))
+    [found] = store.keys()
+    store.put(found.key, b"\0", overwrite=True)
+
+    with pytest.raises(StorageError):
+        awaited(storage.read("k"))
+
+
+def test_a_store_that_fails_leaves_strands_own_offloader_the_result(store):
+    storage = stored(FaultyStore(store, verb="put", is_lasting=True))
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, ContextOffloader(storage)))
+
+    assert script.seen[1][-1] == report()
+
+
+def test_storages_without_a_session_do_not_meet(store):
+    awaited(OffloadStorage(store).write("k", b"x"))
+
+    assert awaited(OffloadStorage(store).read("k")) is None
+
+
+def test_records_of_a_session_and_keys_of_the_storage_do_not_meet(store):
+    off = Offloader(store, session="alice")
+    off.offload_text(report(), tool_name=QUERY)
+    awaited(stored(store).write("k", b"x"))
+
+    assert len(off.records()) == 1
+    assert awaited(stored(store).list("")) == ["k"]
+
+
+def test_without_the_framework_the_error_names_the_command():
+    program = """
+import json, sys
+sys.modules["strands.plugins"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.strands
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    assert "pip install 'offload[strands]'" in scenario.in_new_process(program, None)

@@ -28,6 +28,8 @@ _WEIGHTS = {
 }
 # No vocabulary joins two words; long runs of blanks take so much of a token for each.
 _LEAST_WEIGHTS = {_SPACE: 0.008, _TAB: 0.1}
+_COMMON = (_UPPER, _DIGIT, _PUNCT, _NEWLINE, _SPACE, _TAB)
+_RARE = (_WIDE, _NUL, _CONTROL)
 _SAMPLED_CHARS = 16 * 1024
 _WINDOWS = 16
 
@@ -79,13 +81,24 @@ def estimate_tokens(text: str) -> int:
 
 
 def _weigh(text: str) -> float:
-    data = text.encode("utf-8", "surrogatepass").replace(b"\r\n", b"\n")
+    data = text.encode("utf-8", "surrogatepass")
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    counts = _count_classes(data)
+    weight = sum(each * counts[kind] for kind, each in _WEIGHTS.items())
+    least = sum(each * counts[kind] for kind, each in _LEAST_WEIGHTS.items())
+    # There is a blank between two words; only where there are many is it worth finding the words.
+    blanks = sum(counts[kind] for kind in (_SPACE, _TAB, _NEWLINE, _CONTROL))
+    return weight if blanks + 1 + least <= weight else max(weight, len(data.split()) + least)
+
+
+def _count_classes(data: bytes) -> dict[int, int]:
+    """Return how many bytes there are of each class. The commonest is what is left, the rare are few."""
     classes = data.translate(_CLASSES)
-    return max(_sum(classes, _WEIGHTS), len(data.split()) + _sum(classes, _LEAST_WEIGHTS))
-
-
-def _sum(classes: bytes, weights: dict[int, float]) -> float:
-    return sum(weight * classes.count(kind) for kind, weight in weights.items())
+    counts = {kind: classes.count(kind) for kind in _COMMON}
+    rare = classes.translate(None, bytes((_LOWER, *_COMMON)))
+    counts |= {kind: rare.count(kind) for kind in _RARE}
+    return counts | {_LOWER: len(data) - sum(counts.values())}
 
 
 def in_whole_numbers(counter: TokenCounter) -> TokenCounter:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -42,6 +44,8 @@ from offload_backends._local_files import (
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
+# Writers of one moment wait for one commit of the file system's journal, not for one each.
+_CONCURRENT = 8
 
 # Absent on Windows, which the constructor refuses.
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -151,6 +155,41 @@ class LocalStore:
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
             if is_object(folder, name):
                 os.unlink(name, dir_fd=folder)
+
+    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
+        """Create the objects; those of a folder share the waits for the disk. See `SupportsBulk.put_many`."""
+        groups = [list(group) for _, group in groupby(items, lambda item: item[0].rpartition("/")[0])]
+        return [error for group in groups for error in self._put_in_folder(group)]
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Return the objects, one after the other; see `SupportsBulk.get_many`."""
+        return [self._read_or_error(key) for key in keys]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove the objects, one after the other; see `SupportsBulk.delete_many`."""
+        for key in keys:
+            self.delete(key)
+
+    def _put_in_folder(self, items: list[tuple[str, bytes]]) -> list[OffloadError | None]:
+        # The first one makes the folder; no other may count on a folder whose maker then fails to sync it.
+        first = self._error_of_put(items[0])
+        if first is not None:
+            return [first, *map(self._error_of_put, items[1:])]
+        with ThreadPoolExecutor(_CONCURRENT) as pool:
+            return [first, *pool.map(self._error_of_put, items[1:])]
+
+    def _error_of_put(self, item: tuple[str, bytes]) -> OffloadError | None:
+        try:
+            self.put(*item)
+        except OffloadError as error:
+            return error
+        return None
+
+    def _read_or_error(self, key: str) -> bytes | OffloadError:
+        try:
+            return self.get(key)
+        except OffloadError as error:
+            return error
 
     def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
         path, _, name = key.rpartition("/")
@@ -342,7 +381,8 @@ def _absence_ignored() -> Iterator[None]:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsStreams
+    from offload.store import OffloadStore, SupportsBulk, SupportsStreams
 
     _conforms: type[OffloadStore] = LocalStore
+    _moves_many: type[SupportsBulk] = LocalStore
     _streams: type[SupportsStreams] = LocalStore

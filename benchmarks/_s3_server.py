@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from http.client import HTTPConnection
@@ -18,6 +19,7 @@ from typing import Any, Self
 
 _HOST = "127.0.0.1"
 _COUNTS_PATH = "/counted-requests"
+_DELAY_PATH = "/delay-requests/"
 
 _Respond = Callable[..., Any]
 
@@ -50,11 +52,18 @@ class S3Server:
             "bytes" the bytes of the bodies that were moved either way, under "expect" the requests that
             waited for a "100 Continue".
         """
+        return Counter(json.loads(self._ask(_COUNTS_PATH)))
+
+    def delay(self, seconds: float) -> None:
+        """Let every request from now on wait so long before it is served, as on a way that takes as long."""
+        self._ask(f"{_DELAY_PATH}{seconds}")
+
+    def _ask(self, path: str) -> bytes:
         connection = HTTPConnection(_HOST, self._port)
-        connection.request("GET", _COUNTS_PATH)
-        counts = Counter(json.loads(connection.getresponse().read()))
+        connection.request("GET", path)
+        answer = connection.getresponse().read()
         connection.close()
-        return counts
+        return answer
 
 
 class _Counting:
@@ -64,10 +73,15 @@ class _Counting:
         self._served = served
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._delay = 0.0
 
     def __call__(self, environ: dict[str, Any], respond: _Respond) -> Iterable[bytes]:
         if environ["PATH_INFO"] == _COUNTS_PATH:
             return self._answer(respond)
+        if environ["PATH_INFO"].startswith(_DELAY_PATH):
+            self._delay = float(environ["PATH_INFO"].removeprefix(_DELAY_PATH))
+            return self._answer(respond)
+        time.sleep(self._delay)
         operation = _operation(environ)
         self._count({"all": 1, operation: 1, "bytes": int(environ.get("CONTENT_LENGTH") or 0)})
         if "HTTP_EXPECT" in environ:

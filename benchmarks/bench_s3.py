@@ -23,9 +23,11 @@ from offload import Offloader, OffloadPolicy, Rule
 _BUCKET, _IN_FLIGHT = "bench", 64
 _SMALL, _MIDDLE, _LARGE, _RECORD = 2_000, 100_000, 16_000_000, 100_000_000
 _PAGE_BYTES, _MIB = 8192, 1024 * 1024
-_BATCH, _BATCH_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 8, 3
+_BATCH, _BATCH_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 8, 2
 _PAGE_OF_LIST = 1000
 _THROUGHPUT_BUDGET = 0.87
+# A server that is a region away.
+_DELAY, _FAR_BUDGET = 0.02, 1.25
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,12 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield from _reads(lab)
         for records in (1000,) if is_quick else (1000, 5000):
             yield from _open(lab, records)
-        yield from _throughput(lab, _QUICK_ROUNDS if is_quick else _ROUNDS)
+        rounds = _QUICK_ROUNDS if is_quick else _ROUNDS
+        yield from _throughput(lab, rounds)
+        server.delay(_DELAY)
+        yield from _far(lab, rounds)
+        if not is_quick:
+            yield from _far_batch(lab)
 
 
 def _plain_s3fs(options: dict[str, Any]) -> Any:
@@ -161,6 +168,52 @@ def _throughput(lab: Lab, rounds: int) -> Iterator[Figure]:
         batches.__getitem__,
     )
     yield _speed("restore of a batch / s3fs ranged cat_file", read, detail)
+
+
+def _far(lab: Lab, rounds: int) -> Iterator[Figure]:
+    """Compare single requests and a turn of many with plain s3fs where each request takes 20 ms longer."""
+    writer, reader = lab.offloader("far"), lab.offloader("far")
+    texts = [output(_MIDDLE, 10**8 + number) for number in range(rounds + 1)]
+    for number, text in enumerate(texts):
+        writer.offload_text(text, tool_name="Bash", tool_use_id=f"before-{number}")
+    stored = list(lab.stored("far").items())
+    refs = [info.ref for info in reader.records()]
+    where = f", {_DELAY * 1000:g} ms away"
+    one = compare(
+        lambda n: writer.offload_text(texts[n], tool_name="Bash", tool_use_id=f"far-{n}"),
+        lambda n: lab.files.pipe_file(f"{stored[n][0]}.copy", stored[n][1]),
+        rounds,
+        int,
+    )
+    yield Figure(
+        f"offload of {size(_MIDDLE)}{where} / s3fs pipe_file",
+        one.ratio,
+        at_most=_FAR_BUDGET,
+        detail=one.detail,
+    )
+    read = compare(
+        lambda n: reader.tools.read(refs[n]),
+        lambda n: lab.files.cat_file(stored[n][0], start=0, end=_MIDDLE),
+        rounds,
+        int,
+    )
+    yield Figure(
+        f"read of {size(_MIDDLE)}{where} / s3fs cat_file", read.ratio, at_most=_FAR_BUDGET, detail=read.detail
+    )
+
+
+def _far_batch(lab: Lab) -> Iterator[Figure]:
+    writer = lab.offloader("far")
+    batches = [_batch(lab, 10**3 + number) for number in range(_QUICK_ROUNDS + 1)]
+    turn = compare(
+        lambda batch: writer.offload(batch.messages),
+        lambda batch: _pipe(lab, batch.stored),
+        _QUICK_ROUNDS,
+        batches.__getitem__,
+    )
+    yield _speed(
+        f"offload of a batch, {_DELAY * 1000:g} ms away / s3fs pipe", turn, f"{_BATCH} x {size(_BATCH_CHARS)}"
+    )
 
 
 def _batch(lab: Lab, number: int) -> _Batch:

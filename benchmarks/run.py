@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-_BENCHMARKS = ("import", "local", "turn", "read", "sink", "catalog", "s3", "savings", "preview")
+_BENCHMARKS = ("import", "local", "turn", "read", "sink", "catalog", "s3", "savings", "preview", "growth")
+# They make environments of other packages, or replay every transcript: not in two minutes.
+_LONG_BENCHMARKS = ("peers", "worth")
 
 
 def main() -> int:
@@ -21,7 +23,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes: two minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures as JSON")
     options = parser.parse_args()
-    found = {name: _run(name, ["--quick"] * options.quick) for name in _BENCHMARKS}
+    names = _BENCHMARKS if options.quick else _BENCHMARKS + _LONG_BENCHMARKS
+    found = {name: _run(name, ["--quick"] * options.quick) for name in names}
     if options.json:
         document = {"machine": platform.platform(), "python": platform.python_version(), "figures": found}
         options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -44,8 +47,8 @@ def _run(name: str, options: list[str]) -> list[dict[str, Any]] | None:
 
 
 def _print_summary(rows: list[dict[str, Any]]) -> None:
-    over = [row for row in rows if row["verdict"] == "over"]
-    within = sum(row["verdict"] == "ok" for row in rows)
+    over = [row for row in rows if row.get("verdict") == "over"]
+    within = sum(row.get("verdict") == "ok" for row in rows)
     print(f"\n{within} within their budgets, {len(over)} over, {len(rows) - within - len(over)} without one")
     for row in over:
         print(f"  over: {row['name'].strip()}: {row['value']:.4g} {row['unit']}")

@@ -1,0 +1,246 @@
+"""How costs grow: with the history, the record, the session, the writers; exponents and plots.
+
+An exponent is the slope of the line through the points with both axes logarithmic: 0 is flat, 1 is
+proportional. Plots go to `plots/` beside this file where matplotlib is installed (dependency group `bench`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import string
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from _content import output
+from _growth import Curve
+from _measure import Figure, repeat, require, run, seconds
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.errors import NotFoundError
+from offload.index import Catalog, record_key
+from offload.record import Counts, Header
+from offload.store import Durability, StoredObject
+
+_LENGTHS = (100, 300, 1000, 3000, 10_000)
+_SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+_QUICK_SIZES, _PROPORTIONAL_SIZE = 5, 1_000_000
+_SESSIONS = (10, 100, 1000, 10_000, 30_000, 100_000, 1_000_000)
+# From here on a session is kept in the cache and a snapshot; below, a page is a listing.
+_QUICK_SESSIONS, _LARGE_SESSION = 5, 10_000
+_WRITERS = (1, 2, 4, 8, 16)
+_ITEMS, _QUICK_ITEMS, _QUICK_WRITERS = 80, 10, 3
+_PART_CHARS, _PAGE_CHARS, _PAGE = 1_000_000, 8192, 50
+_TURNS, _READS = 60, 9
+_LONG_SECONDS = 0.5
+# A process that stores its items in the common session once it is told to: folder, its number, items, here.
+_WRITER = """
+import sys
+folder, number, items, here = sys.argv[1], *map(int, sys.argv[2:4]), sys.argv[4]
+sys.path.append(here)
+from bench_growth import taking_all
+from _content import output
+off = taking_all(folder)
+texts = [output(20_000, number * items + n) for n in range(items)]
+off.offload_text(output(20_000, 10**6 + number), tool_use_id="first")
+print("ready", flush=True)
+sys.stdin.readline()
+for n, text in enumerate(texts):
+    assert off.offload_text(text, tool_use_id=f"{number}-{n}") != text
+print("done", flush=True)
+"""
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    yield from _turns().figures()
+    with tempfile.TemporaryDirectory() as folder:
+        for curve in _records(folder, _SIZES[: _QUICK_SIZES if is_quick else None]):
+            yield from curve.figures()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["OFFLOAD_CACHE_DIR"] = folder
+        for curve in _catalogs(_SESSIONS[: _QUICK_SESSIONS if is_quick else None]):
+            yield from curve.figures()
+    if is_quick:
+        yield from _writers(_WRITERS[:_QUICK_WRITERS], _QUICK_ITEMS).figures()
+    else:
+        yield from _writers(_WRITERS, _ITEMS).figures()
+
+
+def taking_all(folder: str) -> Offloader:
+    """Return an offloader that takes out whatever it is given."""
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=200)}, min_saving=0)
+    return Offloader(folder, session="growth", policy=policy)
+
+
+def _turns() -> Curve:
+    """Measure a turn that brings one more call and its short result."""
+    points = []
+    for length in _LENGTHS:
+        off = Offloader("memory://", session="turns")
+        messages = [message for number in range(length // 2) for message in _exchange(number)]
+        off.offload(messages)
+        times = []
+        for number in range(_TURNS):
+            messages = [*messages, *_exchange(length + number)]
+            times.append(seconds(off.offload, messages))
+        points.append((length, median(times)))
+    return Curve("a turn with one short result more", "messages in the history", points, 0)
+
+
+def _exchange(number: int) -> list[dict[str, Any]]:
+    call = f"toolu_{number:06}"
+    use = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"make report-{number}"}}
+    result = {"type": "tool_result", "tool_use_id": call, "content": output(1500, number % 100)}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+
+
+def _records(folder: str, sizes: tuple[int, ...]) -> list[Curve]:
+    """Measure a text in through a sink, then a page and its last lines."""
+    written, pages, tails = [], [], []
+    off = taking_all(folder)
+    for chars in sizes:
+        took: list[float] = []
+        while len(took) < _READS and sum(took) < _LONG_SECONDS:
+            took.append(seconds(_pour, off, chars, len(took)))
+        ref = max(off.records(), key=lambda info: info.chars).ref
+        far = taking_all(folder)
+        far.records()
+        page = partial(far.tools.read, ref, offset=chars // 2, limit=_PAGE_CHARS)
+        pages.append((chars, repeat(page, _READS)))
+        tails.append((chars, repeat(partial(far.tools.tail, ref), _READS)))
+        written.append((chars, median(took)))
+    of = "characters of the record"
+    return [
+        Curve("a record in through a sink", of, written, 1, since=_PROPORTIONAL_SIZE),
+        Curve("a page of 8 KB from the middle", of, pages, 0, since=_PROPORTIONAL_SIZE),
+        Curve("the last 20 lines", of, tails, 0, since=_PROPORTIONAL_SIZE),
+    ]
+
+
+def _pour(off: Offloader, chars: int, number: int) -> None:
+    with off.open_sink(tool_use_id=f"{chars}-{number}") as sink:
+        sink.write(f"{number}\n")
+        part = output(min(chars, _PART_CHARS))
+        for _ in range(max(1, chars // _PART_CHARS)):
+            sink.write(part)
+    require(sink.placeholder != "", "the text was not stored")
+
+
+class _Synthetic:
+    """A store that lists records that nobody wrote, and keeps what the catalog derives of them."""
+
+    is_shared, has_atomic_create = False, True
+    durability: Durability = "process"
+
+    def __init__(self, count: int) -> None:
+        self.url = f"file:///synthetic-{count}"
+        drawn = random.Random(count)  # noqa: S311 # the same records in each run
+        self._objects = sorted(
+            (StoredObject(_key(drawn), 0, float(n)) for n in range(count)), key=lambda o: o.key
+        )
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        del overwrite
+        self._kept[key] = data
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if key not in self._kept:
+            raise NotFoundError(f"{self.url}: no key {key!r}")
+        return self._kept[key][start:end]
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        kept = (StoredObject(key, len(data), 0.0) for key, data in sorted(self._kept.items()))
+        objects = self._objects if prefix.startswith("r/") else kept
+        return (o for o in objects if o.key.startswith(prefix) and o.key > after)
+
+    def delete(self, key: str) -> None:
+        self._kept.pop(key, None)
+
+
+def _key(drawn: random.Random) -> str:
+    ref = "".join(drawn.choices(string.ascii_lowercase, k=10))
+    tool = f"tool_{drawn.randrange(30)}"
+    header = Header(
+        ref=ref,
+        session="large",
+        item_type="tool_result",
+        tool_name=tool,
+        created_at=0.0,
+        sha256=b"",
+        placeholder="",
+    )
+    chars = drawn.randrange(8_000, 80_000)
+    return record_key(
+        header, Counts(bytes=chars, chars=chars, lines=1, tokens=chars // 4, sha256=b""), ".zst"
+    )
+
+
+def _catalogs(counts: tuple[int, ...]) -> list[Curve]:
+    """Measure a whole listing, and after it a page of 50 as each new process asks for it."""
+    listed, pages = [], []
+    for count in counts:
+        store = _Synthetic(count)
+        listed.append((count, seconds(Catalog(store, "large").load)))
+        require(Catalog(store, "large").page(limit=_PAGE).total == count, "the listing is not whole")
+        pages.append((count, repeat(partial(_page, store), _READS)))
+    of = "records of the session"
+    return [
+        Curve("the first listing of a session", of, listed, 1, since=_LARGE_SESSION),
+        Curve("a page of 50 records", of, pages, 0, since=_LARGE_SESSION),
+    ]
+
+
+def _page(store: _Synthetic) -> None:
+    Catalog(store, "large").page(limit=_PAGE)
+
+
+def _writers(counts: tuple[int, ...], items: int) -> Curve:
+    """Measure processes that write into one session at once: seconds per item of all of them together."""
+    points = []
+    for count in counts:
+        with tempfile.TemporaryDirectory() as folder:
+            took = _write_at_once(folder, count, items)
+            require(len(taking_all(folder).records()) == count * (items + 1), "an item was lost")
+        points.append((count, took / (count * items)))
+    return Curve("an item of 20 KB among writers", "writers at once", points, 0)
+
+
+def _write_at_once(folder: str, count: int, items: int) -> float:
+    here = str(Path(__file__).resolve().parent)
+    command = [sys.executable, "-c", _WRITER, folder]
+    arguments = [[str(number), str(items), here] for number in range(count)]
+    writers = [
+        subprocess.Popen([*command, *each], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for each in arguments
+    ]
+    for writer in writers:
+        _heard(writer, "ready")
+
+    def write() -> None:
+        for writer in writers:
+            if writer.stdin is not None:
+                writer.stdin.close()
+        for writer in writers:
+            _heard(writer, "done")
+
+    took = seconds(write)
+    for writer in writers:
+        writer.wait()
+    return took
+
+
+def _heard(writer: subprocess.Popen[str], word: str) -> None:
+    line = writer.stdout.readline() if writer.stdout is not None else ""
+    require(line == f"{word}\n", "a writer ended before its time")
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

@@ -22,6 +22,7 @@ test: .venv/.dev
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
 	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
+	$(MAKE) docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
 FRAMEWORKS := agno anthropic deepagents google-adk langchain mcp openai-agents pydantic-ai pydantic-ai-harness strands

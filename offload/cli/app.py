@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError, OffloadError, __version__
-from offload.cli import config, demo, doctor, mcp, reindex, retention, savings, sessions, transfer
+from offload.cli import (
+    bench,
+    config,
+    demo,
+    doctor,
+    mcp,
+    reindex,
+    retention,
+    savings,
+    serve,
+    sessions,
+    transfer,
+)
 from offload.cli.terminal import err, one_line
 
 app = typer.Typer(
@@ -45,6 +57,8 @@ for _name, _function, _example in (
     ("revoke", transfer.revoke, "offload revoke kqzmwpxhva --session research-42 --to review-7"),
     ("reindex", reindex.reindex, "offload reindex"),
     ("doctor", doctor.doctor, "offload doctor s3://bucket/prefix"),
+    ("bench", bench.bench, "offload bench s3://bucket/prefix"),
+    ("serve", serve.serve, "offload serve ./context"),
     ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
 ):
     app.command(_name, epilog=f"Example: {_example}")(_function)

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from offload import Decision, Offloader
 from offload.cli.sample import conversation
-from offload.cli.terminal import StoreOption, out, print_table, visible
+from offload.cli.terminal import StoreOption, out, print_table
+from offload.controls import visible
 from offload.index import session_prefix
 
 _SOUGHT = "_split_lines"

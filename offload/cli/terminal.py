@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
@@ -14,6 +13,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
+
+from offload.controls import visible
 
 T = TypeVar("T")
 
@@ -31,26 +32,6 @@ StoreOption = Annotated[
 ]
 SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-# Controls but tab and newline; marks without width or that turn the direction; lone surrogates; tags.
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
-_CONTROL_PICTURES = 0x2400
-_DELETE = 0x7F
-
-
-def visible(text: str) -> str:
-    r"""Return `text` with every control made visible: ESC as `␛`, a bidi override as `\u{202e}`."""
-    return _INVISIBLE.sub(_picture, text)
-
-
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < ord(" "):
-        return chr(_CONTROL_PICTURES + code)
-    return "␡" if code == _DELETE else f"\\u{{{code:x}}}"
 
 
 def one_line(text: object) -> str:

@@ -1,0 +1,140 @@
+"""The outline of a record: the members of a JSON value, or the lines that carry a text's structure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from offload.codec import StoredContent
+from offload.errors import ConfigError
+from offload.preview import END_CHARS, TROUBLE, Kind, View, kind_of
+from offload.tools import BUDGET, CONTAINERS, Budget, PointerReader, Spent, Value
+from offload.web._content import page_at
+
+_SHOWN = 200
+_LINE_CHARS = 200
+_WINDOW_CHARS = 256 * 1024
+_VALUE_CHARS = 4000
+# From here on a line says more than that it is there; a name is worth 1.
+_LEAST_WORTH = 1.0
+_JSON_KINDS = ("JSON", "lines of JSON")
+
+
+class Heading(NamedTuple):
+    """A line of the structure: its number, its text, and the page that shows it."""
+
+    line: int
+    text: str
+    page: int
+
+
+class TextOutline(NamedTuple):
+    """The structure of a text.
+
+    Attributes:
+        kind: what kind of text it is.
+        headings: the lines that carry it.
+        next_line: the line to go on from; None at the end.
+    """
+
+    kind: str
+    headings: list[Heading]
+    next_line: int | None
+
+
+class JsonOutline(NamedTuple):
+    """A value in JSON.
+
+    Attributes:
+        value: the value, and where it stands.
+        page: the page on which it begins.
+        members: pointer and description of its members, the first of them; empty for what has none.
+        size: how many members it has; None where that takes too long to find out.
+        text: the text of what has no members, or the begin of it.
+    """
+
+    value: Value
+    page: int
+    members: list[tuple[str, str]]
+    size: int | None
+    text: str
+
+
+def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | JsonOutline:
+    """Return an outline of `content`.
+
+    Args:
+        content: the content of a record.
+        pointer: of JSON, the value to look at; empty for the whole.
+        line: of any other text, the line to begin at, from 1.
+
+    Raises:
+        ConfigError: the pointer names nothing, the JSON is malformed, or the value ends too far away.
+    """
+    kind = _kind_of(content)
+    if kind.name not in _JSON_KINDS:
+        return _text_outline(content, kind, line)
+    try:
+        return _json_outline(content, pointer)
+    except Spent:
+        raise ConfigError(f"a request looks through {BUDGET}, and the value does not end there") from None
+
+
+def _kind_of(content: StoredContent) -> Kind:
+    left_out = max(0, content.chars - 2 * END_CHARS)
+    text = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
+    return kind_of(View(text, left_out=left_out).lines)
+
+
+def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
+    reader = PointerReader(content, Budget().metered)
+    value = reader.find(pointer)
+    page = page_at(content, value.start)
+    if value.kind not in CONTAINERS:
+        text = content.text(value.start, min(value.end, value.start + _VALUE_CHARS))
+        return JsonOutline(value, page, [], None, text)
+    members: list[tuple[str, str]] = []
+    try:
+        for member in islice(reader.outline(value), _SHOWN):
+            members.append(member)  # noqa: PERF402 # what was found until the budget is spent
+        return JsonOutline(value, page, members, reader.count(value), "")
+    except Spent:
+        return JsonOutline(value, page, members, None, "")
+
+
+def _text_outline(content: StoredContent, kind: Kind, line: int) -> TextOutline:
+    budget = Budget()
+    headings: list[Heading] = []
+    for number, char, text in _lines(content, line):
+        try:
+            budget.check()
+        except Spent:
+            return TextOutline(kind.name, headings, number)
+        if not _is_heading(kind, text):
+            continue
+        if len(headings) == _SHOWN:
+            return TextOutline(kind.name, headings, number)
+        headings.append(Heading(number, text[:_LINE_CHARS], page_at(content, char)))
+    return TextOutline(kind.name, headings, None)
+
+
+def _is_heading(kind: Kind, text: str) -> bool:
+    if kind.worth(text) >= _LEAST_WORTH:
+        return True
+    return bool(kind.trouble) and any(word in text for word in TROUBLE)
+
+
+def _lines(content: StoredContent, number: int) -> Iterator[tuple[int, int, str]]:
+    """Yield number, offset and begin of each line from `number` on, with a window of the text in memory."""
+    start = content.line_start(number)
+    while start < content.chars:
+        text = content.text(start, start + _WINDOW_CHARS)
+        *whole, rest = text.split("\n")
+        is_last = start + len(text) >= content.chars
+        for line in [*whole, rest] if is_last else whole or [rest]:
+            yield number, start, line[:_LINE_CHARS]
+            start += len(line) + 1
+            number += 1
+        if not whole:  # Its end lies behind the window.
+            start = content.line_start(number)

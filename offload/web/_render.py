@@ -1,0 +1,66 @@
+"""Templates, and how values look in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from offload.controls import visible
+
+FOLDER = Path(__file__).parent
+_STEP = 1000
+_UNITS = ("", "k", "M", "G", "T")
+_TENS = 10
+
+
+def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return the page that `template` makes of `values`."""
+    return HTMLResponse(_templates.get_template(template).render(values), status)
+
+
+def compact(number: float, base: int = _STEP) -> str:
+    """Return a number in three places, as 1.2M; with `base` 1024 it counts bytes."""
+    for unit in _UNITS:
+        if number < _STEP or unit == _UNITS[-1]:
+            break
+        number /= base
+    return f"{number:.1f}{unit}" if unit and number < _TENS else f"{number:.0f}{unit}"
+
+
+def _number(number: int) -> str:
+    return f"{number:,}"
+
+
+def _size(size: int) -> str:
+    digits = compact(size, 1024)
+    unit = digits[-1] if digits[-1] in "kMGT" else ""
+    return f"{digits.removesuffix(unit)}\N{NO-BREAK SPACE}{unit}B"
+
+
+def _time(seconds: float) -> Markup:
+    """Return a time as it is here, for people and for machines."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="seconds"), f"{at.astimezone():%Y-%m-%d %H:%M}"
+    )
+
+
+def _harmless(value: Any) -> Any:
+    """Return what a template puts out with its controls visible; it is escaped after that."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+_templates = Environment(
+    loader=FileSystemLoader(FOLDER / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    finalize=_harmless,
+)
+_templates.filters |= {"number": _number, "size": _size, "time": _time, "compact": compact}

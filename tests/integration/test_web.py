@@ -1,0 +1,417 @@
+"""The pages of a store: who gets in, what they show, what they never do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from large import Clock, LargeStore, fill
+from pages import ORIGIN, Html, path_of, stranger, visitor
+from retained import clocked, opened, put, ref_of, text_of
+
+from offload.retention import collect
+from offload_backends.memory import MemoryStore
+
+HOSTILE = (
+    '"><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m\x1b]52;c;aGk=\x07 \u202etxt.exe &amp;'
+)
+DAY = 86_400
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def put_text(store: Any, text: str, session: str = "s", **names: Any) -> str:
+    return ref_of(
+        opened(store, session).offload_text(text, **({"tool_name": "Bash", "tool_use_id": "1"} | names))
+    )
+
+
+def keys(store: Any) -> dict[str, bytes]:
+    return {found.key: store.get(found.key) for found in store.keys()}
+
+
+# Who gets in
+
+
+def test_the_ticket_opens_the_page_once_and_for_one_browser(store):
+    first, ticket = stranger(store)
+    assert first.get("/", params={"ticket": ticket}).status_code == 200
+    assert "Sessions" in Html(first.get("/").text).text
+
+    second = stranger(store)[0]
+    second.app = first.app
+    assert second.get("/", params={"ticket": ticket}).status_code == 401
+    assert second.get("/").status_code == 401
+
+
+def test_the_cookie_is_kept_from_scripts_and_from_other_sites_and_is_not_the_ticket(store):
+    client, ticket = stranger(store)
+
+    said = client.get("/", params={"ticket": ticket}).headers["set-cookie"]
+
+    assert {"httponly", "samesite=strict", "path=/"} <= {part.strip().lower() for part in said.split(";")}
+    assert ticket not in said
+
+
+def test_a_wrong_ticket_uses_nothing_up(store):
+    client, ticket = stranger(store)
+
+    assert client.get("/", params={"ticket": "guessed"}).status_code == 401
+    assert client.get("/", params={"ticket": ticket}).status_code == 200
+
+
+def test_without_the_cookie_no_page_says_anything_of_the_store(store):
+    ref = put_text(store, "a secret text\n" * 100, session="secret-session")
+    client, _ = stranger(store)
+
+    record = path_of("secret-session", ref)
+    for path in ("/", "/retention", path_of("secret-session"), record, f"{record}/download", "/nowhere"):
+        answer = client.get(path)
+        assert answer.status_code == 401
+        assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1:80", "127.0.0.1", "localhost:1", "127.0.0.1.evil.example:8765"]
+)
+def test_a_request_that_names_another_host_gets_nothing(store, host):
+    answer = visitor(store).get("/", headers={"host": host})
+
+    assert answer.status_code == 421
+    assert "<" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", f"{ORIGIN}.evil.example"]
+)
+def test_a_request_of_another_origin_gets_nothing(store, origin):
+    assert visitor(store).get("/", headers={"origin": origin}).status_code == 403
+
+
+def test_every_answer_forbids_scripts_frames_and_guessing_of_types(store):
+    client = visitor(store)
+    ref = put_text(store, "text\n" * 500)
+
+    for path in ("/", path_of("s", ref), "/nowhere", "/style.css", "/retention"):
+        headers = client.get(path).headers
+        policy = dict(
+            part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";")
+        )
+        assert policy["default-src"] == "'none'"
+        assert "script-src" not in policy
+        assert policy["frame-ancestors"] == "'none'"
+        assert policy["form-action"] == "'self'"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+
+
+# What the pages show
+
+
+def test_the_sessions_are_shown_with_what_they_hold_the_latest_first():
+    store = clocked()
+    for day, (name, count) in enumerate([("old", 2), ("newer session", 3)]):
+        store.now += day * DAY
+        for number in range(count):
+            put(opened(store, name), number)
+
+    page = Html(visitor(store).get("/").text)
+
+    links = [link for link in page.links if link.startswith("/s/")]
+    assert links == [path_of("newer session"), path_of("old")]
+    assert re.findall(r"Records\s*(\d+)", page.text)[0] == "5"
+
+
+def test_a_session_with_a_name_too_long_for_a_key_is_found_and_named_in_full(store):
+    name = "long " * 60
+    put_text(store, text_of(1), session=name)
+    client = visitor(store)
+
+    [link] = {link for link in Html(client.get("/").text).links if link.startswith("/s/")}
+
+    assert name.strip() in Html(client.get(link).text).text
+
+
+@pytest.mark.parametrize("part", ["S", "=53", "a%20b", "..%2fr", "=zz", "nobody", "=", "%00"])
+def test_an_address_that_names_no_session_is_not_found(store, part):
+    put_text(store, text_of(1))
+
+    answer = visitor(store).get(f"/s/{part}")
+
+    assert answer.status_code == 404
+
+
+def test_a_foreign_a_guessed_and_a_malformed_ref_are_not_found(store):
+    foreign = put_text(store, text_of(1), session="other")
+    put_text(store, text_of(2))
+    client = visitor(store)
+
+    for ref in (foreign, "aaaaaaaaaa", "no-ref", "~", "%2e%2e%2foffload"):
+        assert client.get(f"{path_of('s')}/r/{ref}").status_code == 404
+
+
+def test_records_are_shown_by_kind_and_tool(store):
+    off = opened(store)
+    wanted = ref_of(off.offload_text(text_of(1), tool_name="Web <Fetch>", tool_use_id="1"))
+    other = put_text(store, text_of(2))
+
+    shown = Html(visitor(store).get(path_of("s"), params={"tool": "Web <Fetch>"}).text).links
+
+    assert path_of("s", wanted) in shown
+    assert path_of("s", other) not in shown
+
+
+def test_a_long_session_is_shown_in_parts_that_hold_each_record_once(store):
+    off = opened(store)
+    refs = {ref_of(put(off, number)) for number in range(120)}
+    client = visitor(store)
+
+    parts = [Html(client.get(path_of("s"), params={"page": n}).text).links for n in (1, 2, 3)]
+
+    seen = [link.rpartition("/")[2] for part in parts for link in part if "/r/" in link]
+    assert sorted(seen) == sorted(refs)
+
+
+def test_tokens_over_time_are_drawn_and_told_in_a_table():
+    store = clocked()
+    off = opened(store)
+    for number in range(4):
+        put(off, number)
+        store.now += DAY
+    total = sum(info.tokens for info in off.records())
+
+    page = Html(visitor(store).get("/").text)
+
+    [image] = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert f"{total:,}" in (image["aria-label"] or "")
+    paths = {attrs["class"]: attrs["d"] or "" for tag, attrs in page.tags if tag == "path"}
+    heights = [float(y) for y in re.findall(r"V([\d.]+)", paths["line"])]
+    assert heights == sorted(heights, reverse=True)
+    assert (heights[0], heights[-1]) == pytest.approx((75, 0), abs=1)
+    assert f"{total:,}" in page.text
+
+
+def test_what_was_collected_is_shown_with_when_and_why():
+    store = clocked()
+    ref = ref_of(put(opened(store, ttl=60), 1))
+    put(opened(store), 2)
+    client = visitor(store)
+    assert client.get(path_of("s", ref)).status_code == 200
+
+    store.now += 3600
+    collect(store)
+
+    assert "expired" in Html(client.get(f"{path_of('s')}/collected").text).text
+    answer = client.get(path_of("s", ref))
+    assert answer.status_code == 410
+    assert "time to live was over" in answer.text
+    assert ref not in client.get(path_of("s")).text
+
+
+def test_a_record_that_is_over_its_time_is_marked_before_it_goes():
+    store = clocked()  # its time is long past
+    ref = ref_of(put(opened(store, ttl=60), 1))
+
+    row = Html(visitor(store).get(path_of("s")).text).text.partition(ref)[2]
+
+    assert "expired" in row
+
+
+def test_the_preview_of_a_collection_names_what_would_go_and_writes_nothing():
+    store = clocked()
+    off = opened(store)
+    refs = []
+    for number in range(5):
+        refs.append(ref_of(put(off, number)))
+        store.now += 1
+    before = store.snapshot()
+
+    limits = {"session_records": "2", "live_for": "1s"}
+    page = Html(visitor(store).get("/retention", params=limits).text)
+
+    gone = {link.rpartition("/")[2] for link in page.links if "/r/" in link}
+    assert gone == set(refs[:3])
+    assert store.snapshot() == before
+
+
+@pytest.mark.parametrize("limits", [{"session_records": "-1"}, {"grace": "soon"}, {"store_bytes": "1e9"}])
+def test_limits_that_cannot_be_meant_are_explained(store, limits):
+    answer = visitor(store).get("/retention", params=limits)
+
+    assert answer.status_code == 400
+    assert next(iter(limits)) in Html(answer.text).text
+
+
+def test_a_check_reads_every_record_and_names_the_damaged_one(store):
+    good, bad = put_text(store, text_of(1)), put_text(store, text_of(2), tool_use_id="2")
+    damage(store, bad)
+    client = visitor(store)
+
+    page = Html(client.get(f"{path_of('s')}/check").text)
+
+    assert "2 records read" in page.text
+    assert [link.rpartition("/")[2] for link in page.links if "/r/" in link] == [bad]
+    assert client.get(path_of("s", good)).status_code == 200
+
+
+def damage(store: MemoryStore, ref: str) -> None:
+    [key] = [found.key for found in store.keys() if f"/{ref}~" in found.key]
+    data = bytearray(store.get(key))
+    data[len(data) // 3] ^= 0xFF
+    store.put(key, bytes(data), overwrite=True)
+
+
+# Hostile content
+
+
+def test_nothing_that_was_stored_becomes_markup_or_a_control(store):
+    for session in (HOSTILE, "s"):
+        ref = put_text(store, f"{HOSTILE}\n" * 200, session=session, tool_name=HOSTILE, tool_use_id=HOSTILE)
+    client = visitor(store)
+    record = path_of("s", ref)
+    paths = ["/", "/retention?session_records=1&live_for=0s", path_of(HOSTILE), path_of("s"), record]
+    paths += [f"{record}/model", f"{record}/outline", f"{record}/search?q=alert", f"{path_of('s')}/check"]
+
+    for path in paths:
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        page = Html(answer.text)
+        assert page.count("script") == 0, path
+        assert all(not name.startswith("on") for _, attrs in page.tags for name in attrs), path
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", answer.text), path
+    assert HOSTILE.replace("\x1b", "␛").replace("\x07", "␇").replace("\u202e", "\\u{202e}") in page_text(
+        client, record
+    )
+
+
+def page_text(client: Any, path: str) -> str:
+    return Html(client.get(path).text).text
+
+
+@pytest.mark.parametrize(
+    "where", ["?q=", "?mode=", "?page=", "?line=", "?from=", "?pointer=", "?done=", "?after="]
+)
+def test_nothing_in_an_address_becomes_markup(store, where):
+    ref = put_text(store, text_of(1))
+    client = visitor(store)
+
+    for path in (
+        path_of("s", ref),
+        f"{path_of('s', ref)}/search",
+        f"{path_of('s', ref)}/outline",
+        path_of("s"),
+        "/",
+    ):
+        page = Html(client.get(path + where + "%22%3E%3Cscript%3Ealert(1)%3C/script%3E%1b").text)
+        assert page.count("script") == 0
+
+
+# Read only, unless changes are allowed
+
+
+def test_without_leave_no_page_writes_and_no_form_is_answered(store):
+    ref = put_text(store, text_of(1))
+    before = keys(store)
+    client = visitor(store)
+
+    for path in ("/", path_of("s"), path_of("s", ref), "/retention", f"{path_of('s')}/check"):
+        assert '<form method="post"' not in client.get(path).text
+    for act in ("pin", "unpin", "delete"):
+        answer = client.post(f"{path_of('s', ref)}/{act}", headers={"origin": ORIGIN})
+        assert answer.status_code in (404, 405)
+    assert keys(store) == before
+
+
+@pytest.mark.parametrize("allows_changes", [False, True])
+def test_the_listing_of_a_large_session_is_left_in_the_store_only_where_changes_are_allowed(allows_changes):
+    store = LargeStore(Clock())
+    fill(store, 6000)
+
+    assert visitor(store, allows_changes=allows_changes).get(path_of("s")).status_code == 200
+    assert ("PUT i/" in store.spent()) == allows_changes
+
+
+def form_key(client: Any, path: str) -> str:
+    tags = Html(client.get(path).text).tags
+    return next(
+        attrs["value"] or "" for tag, attrs in tags if attrs.get("name") == "form_key" and tag == "input"
+    )
+
+
+def send(client: Any, path: str, key: str, origin: str | None = ORIGIN) -> Any:
+    headers = {} if origin is None else {"origin": origin}
+    return client.post(path, data={"form_key": key}, headers=headers)
+
+
+def test_a_form_pins_unpins_and_deletes(store):
+    ref = put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    record, pin_key = path_of("s", ref), f"g/s/pinned~{ref}"
+    key = form_key(client, record)
+
+    assert "Pinned" in Html(send(client, f"{record}/pin", key).text).text
+    assert pin_key in keys(store)
+    assert "Not deleted" in Html(send(client, f"{record}/delete", key).text).text
+    assert "No longer pinned" in Html(send(client, f"{record}/unpin", key).text).text
+    assert pin_key not in keys(store)
+    assert "Deleted" in Html(send(client, f"{record}/delete", key).text).text
+    assert any(k.endswith(".deleted") for k in keys(store))
+    assert client.get(record).status_code == 410
+
+
+def test_a_session_is_pinned_and_unpinned(store):
+    put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    key = form_key(client, path_of("s"))
+
+    send(client, f"{path_of('s')}/pin", key)
+    assert "g/s/pinned" in keys(store)
+    send(client, f"{path_of('s')}/unpin", key)
+    assert "g/s/pinned" not in keys(store)
+
+
+@pytest.mark.parametrize(
+    ("key", "origin"),
+    [("", ORIGIN), ("guessed", ORIGIN), ("right", None), ("right", "http://evil.example"), ("right", "null")],
+)
+def test_a_form_of_another_site_changes_nothing(store, key, origin):
+    ref = put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    right = form_key(client, path_of("s", ref))
+    before = keys(store)
+
+    answer = send(client, f"{path_of('s', ref)}/delete", right if key == "right" else key, origin)
+
+    assert answer.status_code == 403
+    assert keys(store) == before
+
+
+def test_a_form_without_the_cookie_changes_nothing(store):
+    ref = put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    key, before = form_key(client, path_of("s", ref)), keys(store)
+    client.cookies.clear()
+
+    assert send(client, f"{path_of('s', ref)}/delete", key).status_code == 401
+    assert keys(store) == before
+
+
+def test_a_form_that_never_ends_is_cut_off(store):
+    ref = put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+
+    assert send(client, f"{path_of('s', ref)}/pin", "x" * 100_000).status_code == 413
+
+
+def test_a_page_cannot_be_asked_to_change_by_reading(store):
+    ref = put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    before = keys(store)
+
+    for act in ("pin", "unpin", "delete"):
+        assert client.get(f"{path_of('s', ref)}/{act}").status_code in (404, 405)
+    assert keys(store) == before

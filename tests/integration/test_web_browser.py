@@ -1,0 +1,201 @@
+"""The pages in a real browser: Debian's Chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import path_of, serving
+from retained import opened, ref_of, text_of
+
+from offload import open_store
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (group browser)")
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("no chromium (apt-get install chromium)", allow_module_level=True)
+
+HOSTILE = (
+    '<script>document.title="owned"</script><img src=x onerror="document.title=1"> \x1b[31m '
+    + "wide" * 300
+    + "\n"
+)
+
+# Of every element with a text of its own: its contrast with what lies behind it, where that is too little.
+LOW_CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const rgba = color => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const color = rgba(getComputedStyle(e).backgroundColor);
+      if (color[3] === 255) return color;
+    }
+  };
+  return [...document.body.querySelectorAll('*')]
+    .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) && e.checkVisibility())
+    .map(e => {
+      const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))];
+      return [e.tagName, e.className, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+    })
+    .filter(([, , ratio]) => ratio < 4.5);
+}"""
+UNNAMED_FIELDS = """() => [...document.querySelectorAll('input:not([type=hidden]), select')]
+  .filter(field => !field.labels.length).map(field => field.name)"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        # As root, as in a container, Chromium does not start with its sandbox.
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    """A store with records of several kinds in one session, and their refs."""
+    folder = tmp_path_factory.mktemp("store")
+    off = opened(str(folder), "a session with a name of its own " * 3)
+    value = json.dumps({"rows": [{"name": n} for n in range(300)]})
+    log = "".join(f"05:00:{n % 60:02} {'ERROR' if n % 90 == 0 else 'INFO'} line {n}\n" for n in range(3000))
+    texts = {"hostile": HOSTILE * 20, "json": value, "log": log, "gone": text_of(1)}
+    refs = {
+        name: ref_of(off.offload_text(t, tool_name=f"{name}_tool", tool_use_id=name))
+        for name, t in texts.items()
+    }
+    return folder, refs
+
+
+@pytest.fixture(scope="module")
+def site(store, browser) -> Iterator[tuple[str, Any]]:
+    """Where the store is served, and the cookies of a browser that was let in without JavaScript."""
+    with serving(store[0], "--allow-changes") as (address, _):
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_url(address.partition("?")[0])
+        cookies = context.cookies()
+        context.close()
+        yield address.partition("/?")[0], cookies
+
+
+@pytest.fixture
+def paths(store) -> list[str]:
+    session, refs = path_of("a session with a name of its own " * 3), store[1]
+    records = [f"{session}/r/{ref}" for name, ref in refs.items() if name != "gone"]
+    tabs = ("", "/model", "/outline", "/search?q=INFO")
+    return [
+        "/",
+        "/retention?session_records=1&live_for=0s",
+        session,
+        f"{session}/collected",
+        f"{session}/check",
+    ] + [record + tab for record in records for tab in tabs]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_every_page_fits_the_screen_contrasts_and_logs_no_error(site, browser, paths, scheme, width):
+    address, cookies = site
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+    context.add_cookies(cookies)
+    page = context.new_page()
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+
+    for path in paths:
+        assert page.goto(address + path).status == 200, path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert page.evaluate(LOW_CONTRAST) == [], path
+        assert page.evaluate(UNNAMED_FIELDS) == [], path
+        assert page.evaluate("document.querySelectorAll('main, h1, html[lang]').length") == 3, path
+        assert "owned" not in page.title()
+    assert said == []
+    context.close()
+
+
+def test_dark_and_light_are_different_papers(site, browser):
+    address, cookies = site
+    papers = set()
+    for scheme in ("light", "dark"):
+        context = browser.new_context(color_scheme=scheme)
+        context.add_cookies(cookies)
+        page = context.new_page()
+        page.goto(address)
+        papers.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        context.close()
+
+    assert len(papers) == 2
+
+
+def test_a_visitor_without_javascript_reads_searches_pins_and_deletes(site, browser, store):
+    address, cookies = site
+    context = browser.new_context(java_script_enabled=False)
+    context.add_cookies(cookies)
+    page = context.new_page()
+    page.goto(address)
+    page.get_by_role("link", name="a session with a name").click()
+    page.get_by_role("link", name=store[1]["log"]).click()
+    page.get_by_role("link", name="Search").click()
+    page.get_by_label("Find").fill("line 2971")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="Line 2,972").click()
+    assert page.locator("li:target").inner_text() == "05:00:31 INFO line 2971"
+
+    page.get_by_role("link", name="a session with a name").click()
+    page.get_by_role("link", name=store[1]["gone"]).click()
+    page.get_by_role("button", name="Pin", exact=True).click()
+    assert "Pinned" in page.get_by_role("status").inner_text()
+    page.get_by_role("button", name="Unpin").click()
+    page.get_by_text("Delete…").click()
+    page.get_by_role("button", name=f"Delete {store[1]['gone']}").click()
+    assert "Deleted" in page.get_by_role("status").inner_text()
+    keys = [found.key for found in open_store(str(store[0])).keys()]
+    assert any(f"/{store[1]['gone']}~" in key and key.endswith(".deleted") for key in keys)
+    context.close()
+
+
+def test_the_keyboard_reaches_the_content_first_and_shows_where_it_is(site, browser):
+    address, cookies = site
+    context = browser.new_context()
+    context.add_cookies(cookies)
+    page = context.new_page()
+    page.goto(address)
+
+    page.keyboard.press("Tab")
+
+    focused = page.locator(":focus-visible")
+    assert focused.get_attribute("href") == "#main"
+    assert focused.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+    assert focused.bounding_box()["y"] >= 0
+    context.close()
+
+
+def test_a_form_of_another_site_in_the_same_browser_changes_nothing(site, browser, store, tmp_path):
+    address, cookies = site
+    record = f"{path_of('a session with a name of its own ' * 3)}/r/{store[1]['json']}"
+    evil = tmp_path / "evil.html"
+    evil.write_text(f'<form method="post" action="{address}{record}/delete"><button>Win</button></form>')
+    context = browser.new_context()
+    context.add_cookies(cookies)
+    page = context.new_page()
+    page.goto(evil.as_uri())
+
+    with page.expect_navigation() as navigation:
+        page.get_by_role("button").click()
+
+    assert navigation.value.status == 403
+    assert page.goto(address + record).status == 200
+    context.close()

@@ -1,0 +1,86 @@
+"""The pages of a store as a visitor gets them: from the app, or from a server of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from offload import OffloadStore
+from offload.index import session_prefix
+from offload.web import web_app
+
+PORT = 8765
+ORIGIN = f"http://127.0.0.1:{PORT}"
+
+
+class Html(HTMLParser):
+    """What a browser makes of a page: its text, its tags with their attributes, its links.
+
+    Attributes:
+        text: all text between the tags.
+        tags: name and attributes of each.
+    """
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text = ""
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def links(self) -> list[str]:
+        return [attrs["href"] or "" for tag, attrs in self.tags if tag == "a" and "href" in attrs]
+
+    def count(self, name: str) -> int:
+        return sum(tag == name for tag, _ in self.tags)
+
+
+def stranger(store: OffloadStore, *, allows_changes: bool = False) -> tuple[TestClient, str]:
+    """Return a browser that was not let in, and the ticket that would."""
+    app = web_app(store, PORT, allows_changes=allows_changes)
+    return TestClient(app, base_url=ORIGIN), app.ticket
+
+
+def visitor(store: OffloadStore, *, allows_changes: bool = False) -> TestClient:
+    """Return a browser that was let in."""
+    client, ticket = stranger(store, allows_changes=allows_changes)
+    assert client.get("/", params={"ticket": ticket}).status_code == 200
+    return client
+
+
+def path_of(session: str, ref: str | None = None) -> str:
+    """Return the address of a session, or of a record in it."""
+    path = "/s/" + session_prefix(session).split("/")[1]
+    return path if ref is None else f"{path}/r/{ref}"
+
+
+@contextmanager
+def serving(store: Path, *options: str) -> Iterator[tuple[str, int]]:
+    """Run `offload serve`; yield the address that it prints, and its process id."""
+    command = [sys.executable, "-m", "offload", "serve", str(store), *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as server:
+        assert server.stdout is not None
+        try:
+            said = server.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:\d+/\?ticket=\S+", said)
+            assert found, said
+            yield found[0], server.pid
+        finally:
+            server.terminate()

@@ -10,6 +10,7 @@ Each source may give any part of the settings, and the later one wins, value by 
 4. keyword arguments.
 
 A source that names a store means it as a whole: storage options of weaker sources belong to another one.
+A relative path in a file starts where the file is.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, InstanceOf
+from pydantic import Field, PlainValidator
 
 from offload.conversation import OnError
 from offload.errors import ConfigError, PolicyError
 from offload.policy import OffloadPolicy
 from offload.policy._load import from_environment, from_file
 from offload.policy._model import Model
+from offload.registry import is_path
 from offload.store import OffloadStore
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
@@ -41,8 +43,12 @@ _HARMLESS = frozenset(["anon", "durability", "endpoint_url", "region", "region_n
 Json = dict[str, Any]
 
 
-def _path(value: object) -> object:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+def _store(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, str | OffloadStore):
+        return value
+    raise ValueError(f"a store is a URL, a path or an OffloadStore, not {value!r:.60}")
 
 
 class Settings(Model):
@@ -61,7 +67,7 @@ class Settings(Model):
         agent: the settings of `offload.agent`, which reads them itself.
     """
 
-    store: Annotated[str, BeforeValidator(_path)] | InstanceOf[OffloadStore] | None = None
+    store: Annotated[str | OffloadStore | None, PlainValidator(_store)] = None
     session: str | None = None
     storage_options: Json = Field(default_factory=dict)
     policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
@@ -144,7 +150,7 @@ def load_config(
         ConfigError: a source cannot be read, or says what cannot be meant; the message names it.
     """
     variables = os.environ if environ is None else environ
-    here = Path.cwd() if folder is None else Path(folder)
+    here = _absolute(Path() if folder is None else Path(folder))
     said = {name: value for name, value in (arguments or {}).items() if value is not None}
     found = (_file(here, variables), _environment(variables), _project(here), Source("arguments", said))
     sources = _in_effect([source for source in found if source is not None and source.data])
@@ -154,6 +160,13 @@ def load_config(
         merged = _merged(merged, source.data)
     together = " and ".join(source.name for source in sources)
     return Config(_validated(merged, f"{together}: "), sources)
+
+
+def _absolute(folder: Path) -> Path:
+    try:
+        return folder.absolute()
+    except FileNotFoundError as error:
+        raise ConfigError("the working folder is gone: change to one that is there") from error
 
 
 def _in_effect(sources: list[Source]) -> tuple[Source, ...]:
@@ -169,31 +182,42 @@ def _in_effect(sources: list[Source]) -> tuple[Source, ...]:
 def _file(folder: Path, environ: Mapping[str, str]) -> Source | None:
     named = environ.get(_FILE_VARIABLE)
     if named:
-        return _read(Path(named).expanduser())
-    for path in (*(folder / name for name in _NAMES), _users_file()):
+        return _read(_expanded(named))
+    for path in (*(folder / name for name in _NAMES), *_users_files()):
         if path.is_file():
             return _read(path)
     return None
 
 
-def _users_file() -> Path:
+def _users_files() -> list[Path]:
     from platformdirs import user_config_path  # noqa: PLC0415 # only who asks for settings needs it
 
-    return user_config_path("offload", appauthor=False) / "config.toml"
+    try:
+        return [user_config_path("offload", appauthor=False) / "config.toml"]
+    except RuntimeError:  # a user without a home, as in a container, has no file either
+        return []
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _read(path: Path) -> Source:
-    return Source(str(path), _with_policy(from_file(path, _TABLE), path.parent))
+    return Source(str(path), _anchored(from_file(path, _TABLE), path.parent))
 
 
 def _project(folder: Path) -> Source | None:
     for parent in (folder, *folder.parents):
         path = parent / _PYPROJECT
         if path.is_file():
-            data = from_file(path, ()).get("tool", {}).get("offload", {})
+            tools = from_file(path, ()).get("tool", {})
+            data = tools.get("offload", {}) if isinstance(tools, dict) else {}
             if not isinstance(data, dict):
                 raise ConfigError(f"{path}: tool.offload is a table, not {data!r:.60}")
-            return Source(str(path), _with_policy(data, parent))
+            return Source(str(path), _anchored(data, parent))
     return None
 
 
@@ -212,24 +236,25 @@ def _environment(environ: Mapping[str, str]) -> Source:
 def _variables(environ: Mapping[str, str], name: str, variable: str) -> Json:
     """Return the field `name` as its variable, or those of its values, give it."""
     fields = from_environment({k: v for k, v in environ.items() if k.startswith(f"{variable}__")}, variable)
-    if fields:
-        return {name: fields}
     text = environ.get(variable)
     if not text:
-        return {}
+        return {name: fields} if fields else {}
     # Names may look like numbers; only what is no text is read as JSON.
-    is_text = Settings.model_fields[name].annotation in (str, str | None, OnError)
-    return {name: text} if is_text else from_environment({f"_X__{name}": text}, "_X")
+    is_text = Settings.model_fields[name].annotation in (str, str | None, OnError, str | OffloadStore | None)
+    whole = {name: text} if is_text else from_environment({f"_X__{name}": text}, "_X")
+    return _merged(whole, {name: fields}) if fields else whole
 
 
-def _with_policy(data: Json, folder: Path) -> Json:
-    """Return `data` with the policy that it names, by preset or file, as a table."""
-    named = data.get("policy")
-    if not isinstance(named, str):
-        return data
-    is_file = bool(Path(named).suffix)
-    path = folder / Path(named).expanduser()
-    return {**data, "policy": from_file(path) if is_file else {"preset": named}}
+def _anchored(data: Json, folder: Path) -> Json:
+    """Return `data` of a file in `folder`: what it names by a path is found from there, a policy is read."""
+    store, policy = data.get("store"), data.get("policy")
+    found: Json = {}
+    if isinstance(store, str) and store and is_path(store):
+        found["store"] = str(_absolute(folder / _expanded(store)))
+    if isinstance(policy, str):
+        is_file = bool(Path(policy).suffix)
+        found["policy"] = from_file(folder / _expanded(policy)) if is_file else {"preset": policy}
+    return {**data, **found}
 
 
 def _validated(data: Json, origin: str) -> Settings:

@@ -24,10 +24,22 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 
 
 def default_path() -> Path:
-    """Return the local folder that holds offloaded context when no store is named."""
+    """Return the local folder that holds offloaded context when no store is named.
+
+    Raises:
+        ConfigError: the user has no home folder.
+    """
     from platformdirs import user_data_path  # noqa: PLC0415  # only the default store needs it
 
-    return user_data_path("offload", appauthor=False) / "context"
+    try:
+        return user_data_path("offload", appauthor=False) / "context"
+    except RuntimeError as error:
+        raise ConfigError("this user has no home folder to keep context in: name a store") from error
+
+
+def is_path(url: str) -> bool:
+    """Tell whether `url` is a local path and no URL."""
+    return _SCHEME.match(url) is None
 
 
 def open_store(

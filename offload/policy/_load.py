@@ -28,7 +28,7 @@ def from_file(path: str | os.PathLike[str], table: Sequence[str] = _TABLE) -> di
         raise PolicyError(f"{file}: settings are a file of suffix {', '.join(sorted(_PARSERS))}")
     try:
         data = parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PolicyError(f"{file} cannot be read: {error}") from error
     for name in table if isinstance(data, dict) and data.keys() & {*table[:1]} else ():
         data = data.get(name) if isinstance(data, dict) else None
@@ -69,7 +69,7 @@ def _set(data: dict[str, Any], path: list[str], value: Any, variable: str) -> No
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -79,8 +79,9 @@ def _yaml(text: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("a YAML file needs PyYAML: pip install 'offload[yaml]'") from error
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        # YAML has names and values that are no text, such as dates; settings are plain data.
+        return json.loads(json.dumps(yaml.safe_load(text), default=str))
+    except (yaml.YAMLError, TypeError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offload.errors import MessageError
-from offload.messages import Scan, adapter_for, role_of
+from offload.messages import Block, Scan, adapter_for, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 
@@ -19,7 +19,7 @@ def scan(message: Any, tool_names: dict[str, str] | None = None) -> Scan:
     return adapter_for(message).scan(message, "messages[3]", tool_names or {})
 
 
-def texts(message: Any) -> list[tuple[int | None, str, str]]:
+def texts(message: Any) -> list[tuple[Block, str, str]]:
     return [(i.block, i.item_type, i.text) for i in scan(message).items]
 
 

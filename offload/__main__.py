@@ -6,10 +6,18 @@ import sys
 
 _PACKAGES = {"rich", "typer"}
 _NEEDS_EXTRA = "the command line needs the extra `cli`: pip install 'offload[cli]'"
+_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line on `sys.argv` and exit: with 0, 1 for a failure, 2 for a wrong call."""
+    """Run the command line on `sys.argv` and exit with one of the codes that its help names."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+
+
+def _run() -> None:
     try:
         from offload.cli.app import run  # noqa: PLC0415  # its packages are an extra
     except ModuleNotFoundError as error:

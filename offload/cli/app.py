@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated
 
@@ -77,9 +78,12 @@ def run() -> None:
     there is no such thing, 2 where the call or the settings are wrong, 3 where the work is done and what was
     looked at is not sound: damaged records, a store that does not keep what it should.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What an encoding other than UTF-8 does not have is shown by its code.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
-    except OffloadError as error:
+    except (OffloadError, OSError) as error:
         err.print(f"offload: {one_line(error)}", soft_wrap=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import typer
 
-from offload import ConfigError, Offloader
-from offload.cli.stores import opened
+from offload import ConfigError
+from offload.cli.stores import offloader, opened
 from offload.cli.terminal import StoreOption
 from offload.config import load_config
 
@@ -39,17 +39,17 @@ def mcp(
     _set_up()
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
-    offloader = Offloader(opened(url), session=session)
+    held = offloader(opened(url), session)
     if http is None:
         # The thread that waits for a line of stdin could not be stopped in any other way.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        asyncio.run(serve_stdio(offloader))
+        asyncio.run(serve_stdio(held))
     else:
-        serve_http(offloader, *_address(http), os.environ.get(TOKEN_VARIABLE))
+        serve_http(held, *_address(http), os.environ.get(TOKEN_VARIABLE))
 
 
 def mcp_proxy(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
     *,
     store: StoreOption = None,
     session: Annotated[

@@ -26,7 +26,7 @@ from offload.retention import pin as pin_record
 from offload.retention import unpin as unpin_record
 
 _SessionName = Annotated[str, typer.Option("--session", metavar="NAME", show_default=False)]
-_OneRef = Annotated[str | None, typer.Argument(metavar="[REF]", show_default=False)]
+_OneRef = Annotated[str | None, typer.Argument(metavar="REF", show_default=False)]
 
 
 def _limit(what: str) -> Any:
@@ -82,7 +82,7 @@ def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
 
 def rm(
-    refs: Annotated[list[str] | None, typer.Argument(metavar="[REF...]", show_default=False)] = None,
+    refs: Annotated[list[str] | None, typer.Argument(metavar="REF", show_default=False)] = None,
     *,
     session: _SessionName,
     store: StoreOption = None,

@@ -13,7 +13,7 @@ from offload.cli.terminal import out
 def serve(
     url: Annotated[
         str | None,
-        typer.Argument(metavar="[URL]", help="A path or URL; the default is that of the settings."),
+        typer.Argument(metavar="URL", help="A path or URL; the default is that of the settings."),
     ] = None,
     *,
     port: Annotated[

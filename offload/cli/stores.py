@@ -15,6 +15,12 @@ def opened(url: str | None) -> OffloadStore:
     return open_store(settings.store, storage_options=settings.storage_options)
 
 
+def offloader(store: OffloadStore, session: str) -> Offloader:
+    """Return the session of `store` with the tools, and the size of their answers, that the settings say."""
+    settings = load_config().settings
+    return Offloader(store, session=session, tools=settings.tools, max_answer_chars=settings.max_answer_chars)
+
+
 def opened_session(url: str | None, session: str | None) -> Offloader:
     """Open a session that must be there: the named one, else that of the settings, else the only one.
 
@@ -25,13 +31,13 @@ def opened_session(url: str | None, session: str | None) -> Offloader:
     store = opened(url)
     name = load_config(arguments={"session": session}).settings.session
     if name is not None:
-        return Offloader(holding(store, name), session=name)
+        return offloader(holding(store, name), name)
     names = list(islice(sessions(store), 2))
     if not names:
         raise NotFoundError(f"{store.url} holds no session yet")
     if len(names) > 1:
         raise ConfigError("the store holds several sessions (offload ls): name one with --session")
-    return Offloader(store, session=names[0])
+    return offloader(store, names[0])
 
 
 def holding(store: OffloadStore, session: str) -> OffloadStore:

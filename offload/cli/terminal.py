@@ -41,7 +41,11 @@ def one_line(text: object) -> str:
 
 def print_json(value: Any) -> None:
     """Print `value` as ASCII JSON, which no terminal acts on; a time in its ISO form."""
-    out.print(json.dumps(value, indent=2, default=str), soft_wrap=True)
+    out.print(json.dumps(value, indent=2, default=_told), soft_wrap=True)
+
+
+def _told(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_done(what: str, *, as_json: bool, **facts: str | None) -> None:

@@ -69,7 +69,10 @@ class ListingCache:
         if not folder:
             from platformdirs import user_cache_path  # noqa: PLC0415 # only a large session needs it
 
-            folder = user_cache_path("offload")
+            try:
+                folder = user_cache_path("offload")
+            except RuntimeError:
+                folder = os.devnull  # nothing can be there: a user without a home has no cache
         digest = hashlib.sha256(encodable(self._url).encode()).hexdigest()
         return Path(folder) / f"{digest[:32]}-v1.sqlite"
 

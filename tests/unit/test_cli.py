@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from offload import Offloader
+from offload.__main__ import main
 from offload.cli.app import app
 from offload.cli.sample import conversation
 from offload.controls import visible
@@ -399,3 +400,48 @@ def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(
     assert b"needle" in seen
     assert b"\x1b" not in seen
     assert "␛]52".encode() in seen
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is played by /dev/full")
+@pytest.mark.parametrize("command", ["ls", "cat"])
+def test_output_that_cannot_be_written_is_one_line_and_code_1(store: Path, command: str) -> None:
+    refs = stored_refs(store, "s") if command == "cat" else ()
+    program = [sys.executable, "-m", "offload", command, *refs, "--store", str(store)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+    assert done.returncode == 1
+    assert is_one_line_from_us(done.stderr)
+
+
+def test_what_an_encoding_does_not_have_is_shown_by_its_code(
+    offload: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    done = offload("show", *stored_refs(store, "s"), "--store", store)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"0 hay [red]\u241b]52" in done.stdout
+
+
+def test_a_time_in_json_is_of_the_iso_form(offload: Run, store: Path) -> None:
+    [record] = json.loads(offload("ls", "--store", store, "--session", "s", "--json").stdout)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00", record["stored_at"])
+
+
+def test_an_interrupt_is_code_130_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offload.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
+
+
+def test_an_answer_is_as_large_as_the_settings_say(
+    offload: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [ref] = stored_refs(store, "s")
+    monkeypatch.setenv("OFFLOAD_MAX_ANSWER_CHARS", "2000")
+    assert 1000 < len(offload("show", ref, "--store", store).stdout) <= 2001
+    monkeypatch.setenv("OFFLOAD_MAX_ANSWER_CHARS", "1")
+    assert offload("show", ref, "--store", store).returncode == 2

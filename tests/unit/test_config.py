@@ -10,6 +10,7 @@ import pytest
 
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
 from offload.config import Config, load_config
+from offload.index._cache import ListingCache
 
 SECRET = "hunter2-canary"  # noqa: S105 # looked for, and not to be found
 
@@ -178,3 +179,91 @@ def test_an_open_store_may_be_given(folder: Path, tmp_path: Path) -> None:
     (folder / "offload.toml").write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
     store = open_store(tmp_path / "mine")
     assert Offloader.from_config(folder=folder, store=store).store is store
+
+
+@pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
+def test_a_store_named_by_a_relative_path_is_the_same_from_every_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    table = "[tool.offload]\n" if name == "pyproject.toml" else ""
+    (folder.parent / name).write_text(f'{table}store = "./context"\n')
+    kept = str(folder.parent / "context")
+    assert load_config(folder=folder.parent, environ={}).settings.store == kept
+    if name == "pyproject.toml":
+        monkeypatch.chdir(folder)
+        assert load_config(environ={}).settings.store == kept
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory://name", "zip://x::file:///y.zip", "/data/x"])
+def test_a_url_and_a_whole_path_in_a_file_stay_as_they_are(folder: Path, url: str) -> None:
+    (folder / "offload.toml").write_text(f'store = "{url}"\n')
+    assert config(folder).settings.store == url
+
+
+def test_a_relative_folder_has_the_projects_above_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder.parent / "pyproject.toml").write_text('[tool.offload]\nsession = "project"\n')
+    monkeypatch.chdir(folder)
+    assert load_config(folder=".", environ={}).settings.session == "project"
+
+
+def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
+    environ = {
+        "OFFLOAD_STORE": "s3://bucket",
+        "OFFLOAD_STORAGE_OPTIONS": '{"key": "k", "region": "a"}',
+        "OFFLOAD_STORAGE_OPTIONS__REGION": "b",
+    }
+    assert config(folder, environ).settings.storage_options == {"key": "k", "region": "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("offload.yaml", "1: 2\n", "no such field"),
+        ("offload.yaml", "policy:\n  types:\n    2024-01-01: {}\n", "cannot be read"),
+        ("offload.yaml", "policy:\n  types:\n    tool_result:\n      1: 2\n", "no such field"),
+        ("offload.json", "[" * 100_000, "cannot be read"),
+        ("offload.toml", '[store]\nurl = "s3://bucket"\n', "a store is a URL, a path or an OffloadStore"),
+    ],
+)
+def test_what_no_setting_can_be_is_one_error_that_names_the_file(
+    folder: Path, name: str, text: str, said: str
+) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        config(folder)
+    assert str(folder / name) in str(caught.value)
+    assert said in str(caught.value)
+    assert "function" not in str(caught.value)
+
+
+def test_a_pyproject_of_another_shape_has_no_say(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("tool = 3\n")
+    assert config(folder).sources == ()
+
+
+def test_without_a_home_folder_a_store_must_be_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "OFFLOAD_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    assert config(folder).settings.store is None
+    with pytest.raises(ConfigError, match="name a store"):
+        open_store()
+    store = open_store(tmp_path / "kept")
+    assert ListingCache(store.url).listing("s", now=0.0) is None
+    for source in ("~/x.toml", "~nobody-here/x.toml"):
+        with pytest.raises(ConfigError, match="home"):
+            config(folder, {"OFFLOAD_CONFIG": source})
+
+
+def test_a_working_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(ConfigError, match="folder is gone"):
+        load_config(environ={})

@@ -41,7 +41,8 @@ def bench(
     """
     with working("timing the store"):
         store = opened(url)
-        rows = measured(store, plain_store(store.url))
+        options = load_config(arguments={"store": url}).settings.storage_options
+        rows = measured(store, plain_store(store.url, options))
     if as_json:
         print_json(rows)
     else:
@@ -65,7 +66,7 @@ def measured(store: OffloadStore, plain: OffloadStore | None) -> list[dict[str, 
         return [{"operation": name, **_timed(call, store, plain)} for name, call in calls.items()]
 
 
-def plain_store(url: str) -> OffloadStore | None:
+def plain_store(url: str, storage_options: dict[str, Any]) -> OffloadStore | None:
     """Return the store at `url` as fsspec alone serves it; None where it cannot, or nothing is shared.
 
     A store in memory is of its own instance: fsspec would not see what it holds.
@@ -73,8 +74,8 @@ def plain_store(url: str) -> OffloadStore | None:
     found = entry_points(group=GROUP, name="fsspec")
     if url.startswith("memory:") or not found:
         return None
-    options = load_config().settings.storage_options if "://" in url and not url.startswith("file:") else None
-    store: OffloadStore = next(iter(found)).load()(url, storage_options=options)
+    is_local = "://" not in url or url.startswith("file:")
+    store: OffloadStore = next(iter(found)).load()(url, storage_options=None if is_local else storage_options)
     return store
 
 

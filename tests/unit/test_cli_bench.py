@@ -63,7 +63,7 @@ def test_the_listing_shows_what_was_put(tmp_path: Path) -> None:
 
     store.keys = counted  # type: ignore[method-assign]  # it is the store's own listing, counted
 
-    measured(store, plain_store(store.url))
+    measured(store, plain_store(store.url, {}))
 
     assert 20 in listed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +30,19 @@ class HeldMessages:
         self._context = ContextIR(token_counter=token_counter, event_bus=events)
         # Item id → its message as offloaders are given it, who compare with what they were given before.
         self._given: dict[str, Any] = {}
+        self._arrived: deque[tuple[Any, ItemType | None]] = deque()
+        self._arrival = threading.RLock()
 
     @property
     def messages(self) -> list[Any]:
         """The messages of a request."""
         return self._context.lower()
+
+    @property
+    def all_messages(self) -> list[Any]:
+        """The messages of a request and, behind them, those that arrived since."""
+        with self._arrival:
+            return [*self._context.lower(), *(message for message, _ in self._arrived)]
 
     @property
     def tokens(self) -> int:
@@ -44,7 +54,19 @@ class HeldMessages:
         items = (*self._context.header.items, *self._context.conversation.items)
         return [Line(item.item_type, item.message) for item in items]
 
-    def add(self, message: Any, item_type: ItemType | None = None) -> None:
+    def arrive(self, message: Any, item_type: ItemType | None = None) -> None:
+        """Append a message that is taken in later: at once, whatever another thread does to the others."""
+        kind = None if item_type is None else ItemType(item_type)
+        with self._arrival:
+            self._arrived.append((message, kind))
+
+    def take_in(self) -> None:
+        """Take in what arrived."""
+        with self._arrival:
+            while self._arrived:
+                self._add(*self._arrived.popleft())
+
+    def _add(self, message: Any, item_type: ItemType | None) -> None:
         """Append a message; a system message in the midst of a conversation keeps its place there."""
         context = self._context
         item = context.new_item(message, item_type)

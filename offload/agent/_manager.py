@@ -90,22 +90,28 @@ class ContextManager:
     @property
     def messages(self) -> list[Any]:
         """The messages as they stand now."""
-        with self._lock:
-            return self._held.messages
+        return self._held.all_messages
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""
         return self.tools.prompt()
 
     def add(self, message: Any, item_type: ItemType | None = None) -> None:
-        """Append a message: of the user, a tool's result, a system message. Reads and writes nothing.
+        """Append a message: of the user, a tool's result, a system message. Waits for nothing.
+
+        What is added while another thread makes a request is in the next one.
 
         Args:
             message: in any format that `Offloader.offload` takes. Never changed.
             item_type: what it is; without it, what its role and content say.
         """
-        with self._lock:
-            self._held.add(message, item_type)
+        self._held.arrive(message, item_type)
+        # Whoever holds it may wait for a function of the caller's on the event loop of this very thread.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._held.take_in()
+            finally:
+                self._lock.release()
 
     def before_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
         """Return what to send now, made small enough and written down.
@@ -119,6 +125,7 @@ class ContextManager:
         """
         with self._lock:
             errors: list[OffloadError] = []
+            self._held.take_in()
             self._beside = self._counter.text(system_prompt) + self._counter.data(list(tools))
             self._report(self._held.offload(self._offloader), errors)
             is_changed = self._shrink(self._relief.unseen, errors)
@@ -145,6 +152,7 @@ class ContextManager:
             OffloadError: with the offloader's `on_error="raise"`, what failed.
         """
         with self._lock:
+            self._held.take_in()
             counted = input_tokens(usage)
             if counted is not None:
                 self._calibration.observe(self._model(model), self._sent, counted)
@@ -183,6 +191,7 @@ class ContextManager:
             OffloadError: a record is damaged, was collected, or cannot be read.
         """
         with self._lock:
+            self._held.take_in()
             return self._held.restored(self._offloader, self._relief.compaction)
 
     async def abefore_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:

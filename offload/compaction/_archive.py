@@ -25,6 +25,7 @@ from offload.record import REF_LETTERS, REF_PATTERN, encodable
 _FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _CONTENT_LABEL = "conversation"
 _BYTES = "$bytes"
+_RESERVED, _ESCAPED = re.compile(r"\$+bytes"), re.compile(r"\$\$+bytes")
 _SOME_REF = "x" * REF_LETTERS
 _ALL = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
 
@@ -139,12 +140,12 @@ class Archive:
         return Offloader(self._store, session=self._session, placeholder=notice, **self._setup, **options)
 
     def _line(self, index: int, message: Any) -> str:
-        line = json.dumps({"at": index, "message": _plain(message)}, ensure_ascii=False, default=encoded)
-        if json.loads(line, object_hook=decoded)["message"] != _plain(message):
+        data = as_data(message)
+        row = {"at": index, "message": encoded(data)}
+        line = json.dumps(row, ensure_ascii=False)
+        if json.loads(line, object_hook=decoded)["message"] != data:
             raise MessageError(f"messages[{index}]: it holds what has no JSON, so it cannot be stored")
-        if self._hooks.redact is None:
-            return line
-        return json.dumps(self._redacted(json.loads(line)), ensure_ascii=False)
+        return line if self._hooks.redact is None else json.dumps(self._redacted(row), ensure_ascii=False)
 
     def _redacted(self, value: Any) -> Any:
         """Return `value` with each text redacted by itself: a pattern must not reach over its quotes."""
@@ -185,27 +186,35 @@ def _merged(kept: list[Any], content: str) -> list[Any]:
     return [*out, *kept[taken:]]
 
 
-def _plain(message: Any) -> Any:
-    """Return an SDK's object as the data that it was made of."""
-    return message.model_dump(mode="json", exclude_unset=True) if hasattr(message, "model_dump") else message
+def as_data(value: Any) -> Any:
+    """Return a message with the objects of an SDK, itself or in its content, as the data they are made of."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
+    if isinstance(value, Mapping):
+        return {name: as_data(part) for name, part in value.items()}
+    return [as_data(part) for part in value] if isinstance(value, list) else value
 
 
 def encoded(value: Any) -> Any:
-    """Return what stands in JSON for a part of a message that has none, as `default=` of `json.dumps`.
-
-    Raises `MessageError` if nothing can.
-    """
+    """Return what stands in JSON for data that `as_data` gave. Raises `MessageError` if nothing can."""
     if isinstance(value, bytes):
         return {_BYTES: base64.b64encode(value).decode()}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if hasattr(value, "model_dump"):
-        return _plain(value)
+    if isinstance(value, dict):
+        return {_as_name(name): encoded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [encoded(part) for part in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
     raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
 
 
 def decoded(fields: dict[str, Any]) -> Any:
     """Return what `encoded` was given, as `object_hook=` of `json.loads`."""
-    if fields.keys() == {_BYTES} and isinstance(fields[_BYTES], str):
+    if fields.keys() == {_BYTES}:
         return base64.b64decode(fields[_BYTES])
-    return fields
+    return {name[1:] if _ESCAPED.fullmatch(name) else name: part for name, part in fields.items()}
+
+
+def _as_name(name: Any) -> Any:
+    """Return the name of a field, told apart from the one under which bytes stand."""
+    return f"${name}" if isinstance(name, str) and _RESERVED.fullmatch(name) else name

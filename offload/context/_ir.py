@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from offload.context._pairs import is_answer, partners, role_or_none, scan_of
+from offload.context._pairs import answered_calls, is_answer, partners, role_or_none, scan_of
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError
 from offload.events import ContextEvent, EventBus, EventType
@@ -263,7 +263,8 @@ class ContextIR:
         reach, was_reasoning = -1, False
         for index, item in enumerate(self.conversation.items):
             # Formats without ids of calls answer right after the call.
-            is_bound = index <= reach or is_answer(item.message) or was_reasoning
+            is_result = is_answer(item.message) or bool(answered_calls(item.message))
+            is_bound = index <= reach or is_result or was_reasoning
             if groups and is_bound:
                 groups[-1].append(item)
             else:

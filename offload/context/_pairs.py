@@ -39,12 +39,16 @@ def scan_of(message: Any) -> Scan:
 
 
 def is_answer(message: Any) -> bool:
-    """Tell whether `message` holds the result of a tool call, in whatever format."""
-    return role_or_none(message) in _RESULT_ROLES or any(True for _ in _result_ids(message))
+    """Tell whether `message` holds the result of a tool call that the host made, in whatever format.
+
+    What the API's own tools found stands among the words of the model.
+    """
+    role = role_or_none(message)
+    return role in _RESULT_ROLES or (role != "assistant" and any(True for _ in _result_ids(message)))
 
 
 def answered_calls(message: Any) -> list[str]:
-    """Return the ids of the tool calls whose results `message` holds; formats without ids name none."""
+    """Return the ids of earlier tool calls whose results `message` holds; formats without ids name none."""
     return [call for call in _result_ids(message) if isinstance(call, str)]
 
 
@@ -115,9 +119,13 @@ def _result_ids(message: Any) -> Iterator[Any]:
     fields = _opened(message)
     if role_or_none(message) in _RESULT_ROLES:
         yield get(fields, "tool_call_id") or get(fields, "call_id")
-    for block in _listed(get(fields, "content")):
+    blocks = _listed(get(fields, "content"))
+    own = {call for block in blocks if isinstance(call := get(block, "id"), str)}
+    for block in blocks:
         if str(get(block, "type")).endswith("tool_result"):
-            yield get(block, "tool_use_id")
+            # A tool that the API runs is called and answered in one message, unless the turn was paused.
+            if get(block, "tool_use_id") not in own:
+                yield get(block, "tool_use_id")
         elif get(block, "toolResult") is not None:
             yield get(get(block, "toolResult"), "toolUseId")
     for part in _listed(get(fields, "parts")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from offload.context._pairs import scan_of
@@ -36,10 +36,13 @@ class MessageCounter:
         return self.text(json_text(value)) if value else 0
 
     def message(self, message: Any) -> int:
-        """Return the tokens of one message: 4 for its frame and those of its texts; images count 0."""
+        """Return the tokens of one message: 4 for its frame, and those of its texts, images and documents.
+
+        Of images and documents whose bytes stand in the message it is an estimate; others count 0.
+        """
         scan = scan_of(message)
-        texts: Iterable[str] = (*scan.texts, *(item.text for item in scan.items))
-        return MESSAGE_TOKENS + sum(map(self.text, texts))
+        shown = [item.media.tokens if item.media else self.text(item.text) for item in scan.found]
+        return MESSAGE_TOKENS + sum(map(self.text, scan.texts)) + sum(shown)
 
     def messages(self, messages: Sequence[Any]) -> list[int]:
         """Return the tokens of each message; only those are looked at that the last list did not hold."""

@@ -559,6 +559,16 @@ def test_33_chosen_earlier_messages_leave_whatever_they_are(refs, tmp_path):
     assert everything.messages[5] != messages[5]
 
 
+def test_33_a_message_that_was_not_chosen_stays_whole_while_the_store_fails():
+    refs = ContextRefs(FaultyStore(MemoryStore(), verb="put", is_lasting=True), max_inline_chars=1000)
+    messages = [{"role": "user", "content": text} for text in (FILES, LISTING)]
+
+    out = refs.offload_history(messages, [1])
+
+    assert out.messages[0] == messages[0]
+    assert TRUNCATED in out.messages[1]["content"]
+
+
 def test_34_messages_come_back_as_they_were_also_in_another_process(refs, tmp_path):
     messages = [call("Bash"), answer(FILES + "\n\nExit Code: 0"), call("q", "c2"), answer(LISTING, "c2")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from offload import (
     ConfigError,
     ContextFullError,
     CorruptError,
+    NotFoundError,
     Offloader,
     OffloadPolicy,
     Rule,
@@ -415,6 +417,49 @@ def test_two_agents_at_once_are_found_out(tmp_path):
         manager(tmp_path).resume()
 
 
+def test_after_two_agents_at_once_who_begins_anew_is_resumed(tmp_path):
+    first, second = manager(tmp_path), manager(tmp_path)
+    for n, m in enumerate((first, second)):
+        m.resume()
+        m.add(said(n))
+    for m in (first, second):
+        m.before_model_call()
+    anew = manager(tmp_path)
+    anew.add(said(7))
+
+    assert anew.before_model_call().errors == []
+
+    m = manager(tmp_path)
+    assert m.resume() == 1
+    assert m.messages == [said(7)]
+
+
+@pytest.mark.parametrize("entry", [0, 2])
+def test_a_journal_that_lacks_an_entry_raises_and_begins_nothing(tmp_path, entry):
+    talk(manager(tmp_path), 3)
+    paths = {path.name.split("~")[2]: path for path in (tmp_path / "r" / "s.journal").iterdir()}
+    [gone] = [path for label, path in paths.items() if label.endswith(f"-{entry}")]
+    gone.unlink()
+    m = manager(tmp_path)
+
+    with pytest.raises(NotFoundError, match="lacks entries"):
+        m.resume()
+    assert m.messages == []
+
+
+def test_a_field_that_is_named_like_our_own_is_resumed_as_it_was(tmp_path):
+    arguments = {"$bytes": "no base64", "$$bytes": {"$bytes": "aGVsbG8="}}
+    block = {"type": "tool_use", "id": "t", "name": "F", "input": arguments}
+    asked = {"role": "assistant", "content": [block]}
+    m = manager(tmp_path)
+    m.after_model_call(asked)
+
+    other = manager(tmp_path)
+    other.resume()
+
+    assert other.messages == [asked]
+
+
 def test_a_damaged_journal_raises_and_begins_nothing(tmp_path):
     talk(manager(tmp_path), 3)
     for path in (tmp_path / "r" / "s.journal").iterdir():
@@ -619,6 +664,31 @@ def test_an_async_loop_is_served_and_async_hooks_run_on_it():
     [loop] = asyncio.run(main())
     assert loops
     assert all(one is loop for one in loops)
+
+
+def test_what_is_added_while_a_request_is_made_waits_for_nothing_and_comes_next():
+    seen: list[Any] = []
+
+    def steer() -> None:
+        m.add(said(99))
+        seen.append(m.messages[-1])
+
+    def summarizer(messages: list[Any]) -> str:
+        # The request does not go on before this returns: whoever waits for it now waits for ever.
+        other = threading.Thread(target=steer, daemon=True)
+        other.start()
+        other.join(10)
+        return "<summary>All was said.</summary>"
+
+    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
+    for n in range(120):
+        m.add(said(n))
+
+    request = m.before_model_call()
+
+    assert seen[0] == said(99)
+    assert said(99) not in request.messages
+    assert m.before_model_call().messages == [*request.messages, *seen]
 
 
 class Costs:

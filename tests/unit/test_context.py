@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -48,6 +49,13 @@ def call(*ids: str) -> Any:
 
 def result(call_id: str) -> Any:
     return {"role": "tool", "tool_call_id": call_id, "content": f"result of {call_id}"}
+
+
+def searched(*blocks: Any) -> Any:
+    """Return what a model says after a search that the API made for it."""
+    query = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+    found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
+    return {"role": "assistant", "content": [query, found, *blocks]}
 
 
 def chat() -> ContextIR:
@@ -141,6 +149,8 @@ def test_a_call_without_an_id_waits_for_any_result():
         # What nobody waits for any more, and what the API answers by itself.
         ([call("a"), user("never mind")], 2),
         ([user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
+        ([user("find it"), searched()], 2),
+        ([user("find it"), searched({"type": "tool_use", "id": "a", "name": "f", "input": {}})], 1),
     ],
 )
 def test_what_waits_is_a_call_of_the_last_turn_without_a_result(messages, index):
@@ -192,6 +202,36 @@ def test_an_item_knows_its_text_its_tokens_and_its_priority():
     ]
     assert kinds[0] < kinds[1] < context.new_item({"role": "system", "content": "x"}).priority
     assert len({context.new_item(user("x")).id for _ in range(5)}) == 5
+
+
+def test_what_the_api_searched_for_is_the_word_of_the_model_and_leaves_by_itself():
+    context = ContextIR()
+    for message in (user("find it"), searched()):
+        context.add_message(message)
+
+    assert [item.item_type for item in context.conversation.items] == ["user_message", "assistant_message"]
+    assert [len(group) for group in context.groups()] == [1, 1]
+
+
+def test_a_search_that_a_pause_parted_from_what_it_found_leaves_with_it():
+    asked, found = ({"role": "assistant", "content": [block]} for block in searched()["content"])
+    context = ContextIR()
+    for message in (user("find it"), asked, found):
+        context.add_message(message)
+
+    assert [len(group) for group in context.groups()] == [1, 2]
+
+
+def test_an_image_is_counted_and_so_is_what_stands_for_one():
+    data = base64.b64encode(b"GIF89a" + (750).to_bytes(2, "little") * 2).decode()
+    source = {"type": "base64", "media_type": "image/gif", "data": data}
+    seen = {"role": "user", "content": [{"type": "image", "source": source}]}
+    line = "[Offloaded: image of x, image/gif, 9 bytes, id abcdefghij. It cannot be shown again]"
+    gone = {"role": "user", "content": [{"type": "text", "text": line}]}
+
+    counter = MessageCounter(len)
+
+    assert counter.messages([seen, gone]) == [4 + 750, 4 + len(line)]
 
 
 def test_a_message_is_counted_once_while_it_stays_in_the_list():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anthropic.types import TextBlock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,30 @@ def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
         messages = without(archive, messages, leaving)
 
     assert archive.restore(messages) == MESSAGES
+
+
+def test_blocks_of_an_sdk_in_a_dict_leave_and_come_back_as_their_data():
+    archive = Archive(Offloader("memory://", session="s"))
+    said = "word " * 60
+    answer = {"role": "assistant", "content": [TextBlock(type="text", text=said)]}
+
+    short = without(archive, [answer, MESSAGES[0]], [0])
+
+    assert len(short) == 2
+    data = {"role": "assistant", "content": [{"type": "text", "text": said}]}
+    assert archive.restore(short) == [data, MESSAGES[0]]
+
+
+def test_bytes_and_a_field_that_is_named_like_ours_come_back():
+    archive = Archive(Offloader("memory://", session="s"))
+    image = {"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}
+    call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {"$bytes": "no base64"}}}
+    messages = [
+        {"role": "user", "content": [{"text": "word " * 60}, image]},
+        {"role": "assistant", "content": [call]},
+    ]
+
+    assert archive.restore(without(archive, messages, [0, 1])) == messages
 
 
 def test_what_came_later_stands_after_what_came_back():

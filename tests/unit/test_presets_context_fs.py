@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from offload import OffloadStore, StoreError, StorePermissionError
 from offload.keys import encode_part
 from offload.placeholder import PlaceholderFacts
-from offload.presets.context_fs import PathRenderer, open_tree
+from offload.presets.context_fs import ContextFileSystem, PathRenderer, open_tree
 from offload.presets.context_fs._layout import folder_of, is_document
 from offload.preview import preview_of
 from offload.testing import StoreConformance
@@ -39,6 +40,27 @@ class TestTheTree(StoreConformance):
 def facts(**given: object) -> PlaceholderFacts:
     fields = {"ref": "abcdefghij", "item_type": "tool_result", "tool_name": "Read", "chars": 5, "lines": 1}
     return PlaceholderFacts(**{**fields, "preview": preview_of("text", 10), **given})  # type: ignore[arg-type] # one dict of all kinds
+
+
+def test_the_items_of_a_result_are_told_also_where_an_image_moved_up(tmp_path):
+    data = base64.b64encode(b"GIF89a" + bytes(600)).decode()
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": data}}
+    texts = [{"type": "text", "text": f"{word} " * 3000} for word in ("alpha", "beta")]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [*texts, image]}
+    shot = {"type": "tool_use", "id": "t", "name": "Shot", "input": {}}
+    fs = ContextFileSystem(tmp_path / "tree", session="s")
+    fs.offload(
+        [
+            {"role": "assistant", "content": [shot]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "seen"},
+        ]
+    )
+
+    assert [(item.block, item.offloaded) for item in fs.items() if item.message == 1] == [
+        ((0, 2), False),
+        (0, True),
+    ]
 
 
 @pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".json", ".link")])

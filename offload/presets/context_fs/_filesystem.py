@@ -189,7 +189,8 @@ class ContextFileSystem:
         A placeholder of another process is read once more to tell that it is one. Raises `StoreError`.
         """
         shown = _texts(self._last)
-        return [self._state(d, shown[d.item.message, d.item.block]) for d in self._last.decisions]
+        # An image, which never leaves here, stands elsewhere once one text took the place of several.
+        return [self._state(d, shown.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
 
     def history(self) -> list[Document]:
         """Return what left in this session, in whatever process, and was not collected; oldest first.

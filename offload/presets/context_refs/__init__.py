@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -135,7 +135,8 @@ class ContextRefs:
         its first ones stay and `[Output truncated due to offload error]`: give the same messages again, and
         it is stored once the store works.
         """
-        return self._settled(self.offloader.offload(messages, pinned=pinned), self.offloader.policy)
+        result = self.offloader.offload(messages, pinned=pinned)
+        return self._settled(result, self.offloader.policy, range(len(messages)))
 
     def tool_output(
         self,
@@ -213,7 +214,7 @@ class ContextRefs:
         line = RefLine(*self._tools_of, _HISTORY_PREVIEW_CHARS)
         setup = {**self.offloader.setup, "policy": policy, "placeholder": line, "should_offload": is_chosen}
         offloader = Offloader(self._tree, session=self.offloader.session, **setup)
-        return self._settled(offloader.offload(messages), policy)
+        return self._settled(offloader.offload(messages), policy, chosen)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every line replaced by what it stands for; see `Offloader.restore`."""
@@ -279,11 +280,18 @@ class ContextRefs:
             max_answer_chars=_ANSWER_CHARS,
         )
 
-    def _settled(self, result: OffloadResult, policy: OffloadPolicy) -> OffloadResult:
-        """Log what left and what could not, and cut what could not and is too long to stay."""
+    def _settled(self, result: OffloadResult, policy: OffloadPolicy, chosen: Container[int]) -> OffloadResult:
+        """Log what left and what could not, and cut what could not and is too long to stay.
+
+        Args:
+            result: what the engine did.
+            policy: by which policy.
+            chosen: indices of the messages that something was to leave from.
+        """
         for info in result.records:
             self._tell(info)
-        failed = [d.item for d in result.decisions if result.errors and _was_to_leave(d, policy)]
+        decisions = [d for d in result.decisions if d.item.message in chosen] if result.errors else []
+        failed = [decision.item for decision in decisions if _was_to_leave(decision, policy)]
         for item in failed:
             self._warn(item.tool_name, result.errors[0])
         self._update_manifest()

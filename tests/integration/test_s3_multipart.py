@@ -172,8 +172,16 @@ def test_pieces_of_another_size_store_nothing(store: S3Store, bucket: Bucket, si
     assert_nothing_is_left(bucket)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` on SIGINT, also in a job of the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupt_while_parts_are_under_way_leaves_nothing(
-    store: S3Store, bucket: Bucket, proxy: Proxy
+    store: S3Store, bucket: Bucket, proxy: Proxy, interruptible: None
 ) -> None:
     released = threading.Event()
 
@@ -329,7 +337,8 @@ def test_a_store_that_fails_for_good_is_left_soon_after_the_deadline(
 
     with pytest.raises(OffloadError, match="SlowDown"):
         store.put("k", DATA)
-    assert steps(proxy)[-1] == ABORT
+    # A part that was given up may reach the server after it; it finds no upload then.
+    assert ABORT in steps(proxy)
     assert_nothing_is_left(bucket)
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from offload.errors import MissingExtraError
 from offload.hooks import in_thread
+from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
-from offload.registry import open_store
 
 try:
     from agno.run import RunContext
@@ -27,9 +27,6 @@ try:
     from agno.tools.function import Function, ToolResult
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[agno]'") from error
-
-# Sessions that stay open; one that comes back later is looked up in the store.
-_OPEN_SESSIONS = 256
 
 __all__ = ["OffloadTools"]
 
@@ -59,12 +56,9 @@ class OffloadTools(Toolkit):
         storage_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        opened = open_store(store, storage_options=storage_options)
-        self._named = session
-        self._sessions = lru_cache(_OPEN_SESSIONS)(lambda name: Offloader(opened, session=name, **options))
-        self._own = Offloader(opened, session=session, **options)
-        super().__init__(name="offload", instructions=self._own.prompt(), add_instructions=True)
-        for told in self._own.tools.definitions():
+        self._sessions = Sessions(store, session, storage_options, options)
+        super().__init__(name="offload", instructions=self._sessions.own.prompt(), add_instructions=True)
+        for told in self._sessions.own.tools.definitions():
             self.functions[told["name"]] = _function(told, partial(self._answer, told["name"]))
             self.async_functions[told["name"]] = _function(told, partial(self._aanswer, told["name"]))
 
@@ -74,7 +68,7 @@ class OffloadTools(Toolkit):
         Raises:
             ConfigError: no session can have that name.
         """
-        return self._own if self._named is not None else self._sessions(session_id)
+        return self._sessions.named(session_id)
 
     def hook(
         self, name: str, func: Callable[..., Any], arguments: dict[str, Any], run_context: RunContext

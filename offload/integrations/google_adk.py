@@ -14,12 +14,13 @@ gets the tools that read back, and the lines of the instructions that explain th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
 from offload.hooks import in_thread
 from offload.integrations._objects import FILES, NamedObjects
+from offload.integrations._sessions import Sessions
 from offload.keys import encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -35,8 +36,6 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[google-adk]'") from error
 
-# Sessions whose histories are remembered; one that comes back later is looked up in the store.
-_OPEN_SESSIONS = 256
 # A reference may name a reference; as deep as ADK's own services follow it.
 _MAX_REFERENCES = 5
 _USER_SCOPE = "user:"
@@ -72,15 +71,14 @@ class OffloadPlugin(BasePlugin):
         super().__init__(name="offload")
         opened = open_store(store, storage_options=storage_options)
         # The events of a session and what an agent is sent of it are two lists, each with a history.
-        self._events = lru_cache(_OPEN_SESSIONS)(lambda name: Offloader(opened, session=name, **options))
-        self._requests = lru_cache(_OPEN_SESSIONS)(lambda name: Offloader(opened, session=name, **options))
-        told = Offloader(opened, **options)
-        self._prompt = told.prompt()
-        self._tools = [_ReadBack(each, self._answer) for each in told.tools.definitions()]
+        self._events = Sessions(opened, None, None, options)
+        self._requests = Sessions(opened, None, None, options)
+        self._prompt = self._events.own.prompt()
+        self._tools = [_ReadBack(each, self._answer) for each in self._events.own.tools.definitions()]
 
     def offloader(self, session: Any) -> Offloader:
         """Return the `Offloader` of an ADK session, by its app, its user and its id."""
-        return self._events(_space(session.app_name, session.user_id, session.id))
+        return self._events.named(_space(session.app_name, session.user_id, session.id))
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Offload the tool results of an event before it is appended to its session."""
@@ -94,7 +92,7 @@ class OffloadPlugin(BasePlugin):
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Make of a request what the model is sent: after offloading, with the tools that read back."""
         session = callback_context.session
-        offloader = self._requests(_space(session.app_name, session.user_id, session.id))
+        offloader = self._requests.named(_space(session.app_name, session.user_id, session.id))
         out = await offloader.aoffload(llm_request.contents)
         llm_request.contents = out.messages
         llm_request.append_tools(self._tools)

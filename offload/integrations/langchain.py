@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
 from offload.hooks import in_thread
 from offload.integrations._objects import VALUES, NamedObjects
+from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
 from offload.registry import open_store
 from offload.store import OffloadStore
@@ -31,9 +32,6 @@ try:
     from langgraph.types import Command
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[langchain]'") from error
-
-# Threads whose histories are remembered; one that comes back later is looked up in the store.
-_OPEN_THREADS = 256
 
 __all__ = ["OffloadByteStore", "OffloadMiddleware", "thread_id"]
 
@@ -75,11 +73,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         storage_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        opened = open_store(store, storage_options=storage_options)
-        self._own = Offloader(opened, session=session, **options)
-        self._is_shared = session is not None
-        self._threads = lru_cache(_OPEN_THREADS)(lambda thread: Offloader(opened, session=thread, **options))
-        self._prompt = self._own.prompt()
+        self._threads = Sessions(store, session, storage_options, options)
+        self._prompt = self._threads.own.prompt()
         self.tools = [
             _ReadBack(
                 name=told["name"],
@@ -87,7 +82,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
                 args_schema=told["input_schema"],
                 answer=self._answer,
             )
-            for told in self._own.tools.definitions()
+            for told in self._threads.own.tools.definitions()
         ]
 
     def offloader(self, thread: str | None = None) -> Offloader:
@@ -96,7 +91,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         Raises:
             ConfigError: no session can have the thread's id for a name.
         """
-        return self._own if thread is None or self._is_shared else self._threads(thread)
+        return self._threads.named(thread)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Run a tool; offload what it returned."""

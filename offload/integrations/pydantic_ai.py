@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
 from offload.hooks import in_thread
 from offload.integrations._objects import FILES, NamedObjects
+from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
 from offload.registry import open_store
 
@@ -37,9 +38,6 @@ try:
     from pydantic_ai.toolsets import FunctionToolset
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[pydantic-ai]'") from error
-
-# Conversations whose histories are remembered; one that comes back later is looked up in the store.
-_OPEN_CONVERSATIONS = 256
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 
@@ -69,12 +67,7 @@ class OffloadCapability(AbstractCapability[Any]):
         storage_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        opened = open_store(store, storage_options=storage_options)
-        self._own = Offloader(opened, session=session, **options)
-        self._is_shared = session is not None
-        self._conversations = lru_cache(_OPEN_CONVERSATIONS)(
-            lambda name: Offloader(opened, session=name, **options)
-        )
+        self._conversations = Sessions(store, session, storage_options, options)
 
     def offloader(self, conversation: str | None = None) -> Offloader:
         """Return the `Offloader` of a conversation, or of what has none.
@@ -82,7 +75,7 @@ class OffloadCapability(AbstractCapability[Any]):
         Raises:
             ConfigError: no session can have the conversation's id for a name.
         """
-        return self._own if conversation is None or self._is_shared else self._conversations(conversation)
+        return self._conversations.named(conversation)
 
     def restore(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """Return the messages of a conversation with every placeholder replaced by what it stands for.
@@ -101,7 +94,7 @@ class OffloadCapability(AbstractCapability[Any]):
 
     def get_instructions(self) -> str:
         """Return the lines that tell the model how to work with placeholders."""
-        return self._own.prompt()
+        return self._conversations.own.prompt()
 
     def get_toolset(self) -> FunctionToolset[Any]:
         """Return the tools that read back."""
@@ -114,7 +107,7 @@ class OffloadCapability(AbstractCapability[Any]):
                     told["input_schema"],
                     takes_ctx=True,
                 )
-                for told in self._own.tools.definitions()
+                for told in self._conversations.own.tools.definitions()
             ]
         )
 

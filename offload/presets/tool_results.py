@@ -14,15 +14,16 @@ import re
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from offload.errors import ConfigError, MessageError, OffloadError, StoreError
+from offload.errors import ConfigError, MessageError
 from offload.keys import encode_part
+from offload.presets._files import mapped_errors
 from offload.registry import open_store
 from offload.store import OffloadStore
 
@@ -196,7 +197,7 @@ class _OutputFolder:
         """Make the names of all files durable."""
         if not self.files:
             return
-        with _mapped_errors(self._path):
+        with mapped_errors(self._path):
             handle = os.open(self._path, os.O_RDONLY)
             try:
                 os.fsync(handle)
@@ -210,7 +211,7 @@ class _OutputFolder:
 
     def _make(self, path: Path, data: bytes) -> bool:
         """Make a file `path` that holds `data` unless something is there; tell whether it holds `data`."""
-        with _mapped_errors(path):
+        with mapped_errors(path):
             if not path.exists():
                 self._create(path, data)
             info = path.lstat()
@@ -225,17 +226,3 @@ class _OutputFolder:
                 path.hardlink_to(self._path / key)
         finally:
             self._store.delete(key)
-
-
-@contextmanager
-def _mapped_errors(path: Path) -> Iterator[None]:
-    """Turn the system's errors into ours; the store has done so with its own."""
-    try:
-        yield
-    except OffloadError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(
-            f"{path}: {reason}; the folder must be this user's, on a file system with hard links"
-        ) from error

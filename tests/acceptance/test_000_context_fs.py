@@ -849,12 +849,21 @@ def test_34_a_document_is_there_when_its_record_is_adopted(make, root):
 
 
 def test_35_a_turn_with_nothing_new_lists_nothing(make, monkeypatch):
-    fs = make()
+    fs, listings, documents = make(), [], TreeStore.documents
+
+    def counted(tree):
+        listings.append(tree)
+        return documents(tree)
+
+    monkeypatch.setattr(TreeStore, "documents", counted)
     messages = [*turn("a", words(3000)), ANSWER]
     fs.offload(messages)
-    monkeypatch.setattr(TreeStore, "documents", None)
+    assert listings
+    listings.clear()
 
     fs.offload([*messages, {"role": "user", "content": "go on"}])
+
+    assert listings == []
 
 
 async def _async_round(fs: ContextFileSystem, messages: list[Any]) -> tuple[list[Any], list[Any]]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from offload.errors import ExistsError, NotFoundError, OffloadError, StoreError, StorePermissionError
+from offload.errors import ExistsError, NotFoundError, OffloadError, StorePermissionError
 from offload.index import LINK_SUFFIX, RECORDS, Tombstone, parse_key
 from offload.keys import check_key
+from offload.presets._files import mapped_errors
 from offload.presets.context_fs._layout import Document, is_document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
@@ -103,7 +103,7 @@ class TreeStore(WrapperStore):
         kept = {self.root / path for path in self._live()}
         for path in shown:
             if path not in kept:
-                with _mapped_errors(path):
+                with mapped_errors(path):
                     path.unlink(missing_ok=True)
         # Anew: an item may have been stored again, under its old path, since.
         for info in self._live().values():
@@ -141,14 +141,14 @@ class TreeStore(WrapperStore):
 
     def _shown(self) -> list[Path]:
         """Return the files of the tree that have the name of a document."""
-        with _mapped_errors(self.root):
+        with mapped_errors(self.root):
             found = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
             return [path for path in found if is_document(path.name)]
 
     def _show(self, info: RecordInfo) -> None:
         """Give a record the name that its document has in the tree; an emptied one gets none."""
         source, target = self.root / _RECORDS_FOLDER / info.key, self.root / path_of(info)
-        with _mapped_errors(target), suppress(FileNotFoundError):
+        with mapped_errors(target), suppress(FileNotFoundError):
             if not source.stat().st_size:
                 return
             self._make_folders(target.parent)
@@ -197,17 +197,3 @@ def _sync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _mapped_errors(path: Path) -> Iterator[None]:
-    """Turn the system's errors into ours; the store has done so with its own."""
-    try:
-        yield
-    except OffloadError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StoreError(
-            f"{path}: {reason}; the tree must be this user's, on a file system with hard links"
-        ) from error

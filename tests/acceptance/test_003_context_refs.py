@@ -84,6 +84,11 @@ def artifact(tmp_path: Path, ref: str, conversation: str = "chat-1") -> Path:
     return tmp_path / "root" / conversation / "artifacts" / f"{ref}.txt"
 
 
+def age(file: Path, seconds: int) -> None:
+    """Have a file be older: several may be written within one tick of the clock."""
+    os.utime(file, times=(time.time() - seconds, time.time() - seconds))
+
+
 def manifest(tmp_path: Path, conversation: str = "chat-1") -> list[dict[str, Any]]:
     document = json.loads((tmp_path / "root" / conversation / "manifest.json").read_bytes())
     items: list[dict[str, Any]] = document["items"]
@@ -294,6 +299,7 @@ def test_17_a_file_is_the_output_byte_for_byte_and_holds_it_once(refs, tmp_path)
 
 def test_18_the_manifest_lists_the_files_in_the_order_they_came(refs, tmp_path):
     first = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=0))
+    age(artifact(tmp_path, first), 1)
     second = ref_in(refs.tool_output(LISTING, tool_name="query", server_name="db"))
 
     items = manifest(tmp_path)
@@ -452,9 +458,8 @@ def test_28_output_is_written_as_it_comes(refs, tmp_path):
 def stored(refs: ContextRefs, tmp_path: Path, count: int) -> list[str]:
     """Store outputs of 2,000 bytes, and return their ids, the oldest first."""
     ids = [ref_in(refs.tool_output(f"{number:04d}" * 500, tool_name="x")) for number in range(count)]
-    for age, file in enumerate(artifact(tmp_path, ref) for ref in reversed(ids)):
-        # Several files may be written within one tick of the clock.
-        os.utime(file, times=(time.time() - age, time.time() - age))
+    for seconds, ref in enumerate(reversed(ids)):
+        age(artifact(tmp_path, ref), seconds)
     return ids
 
 
@@ -672,6 +677,7 @@ def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_kill
 @pytest.mark.parametrize("damage", [None, b"", b"{", b'{"items": 3}', b'{"items": [{"record": 7}]}', b"[]"])
 def test_40_a_manifest_that_is_gone_or_damaged_is_made_anew_from_the_tree(refs, tmp_path, damage):
     first = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    age(artifact(tmp_path, first), 1)
     path = tmp_path / "root" / "chat-1" / "manifest.json"
     path.unlink()
     if damage is not None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
-    from offload.results import CacheReport, OffloadResult, Stats
+    from offload.results import CacheReport, Missing, OffloadResult, Restored, Stats
     from offload.retention import Collection
     from offload.session import Damage
     from offload.sink import Sink
@@ -59,6 +59,7 @@ __all__ = [
     "InvalidKeyError",
     "ItemFacts",
     "MessageError",
+    "Missing",
     "MissingExtraError",
     "NotFoundError",
     "OffloadError",
@@ -70,6 +71,7 @@ __all__ = [
     "PlaceholderRenderer",
     "PolicyError",
     "RecordInfo",
+    "Restored",
     "Retention",
     "Rule",
     "Sink",
@@ -96,6 +98,7 @@ _MODULES = {
     "Damage": "session",
     "Decision": "policy",
     "ItemFacts": "policy",
+    "Missing": "results",
     "OffloadPolicy": "policy",
     "OffloadResult": "results",
     "OffloadStore": "store",
@@ -103,6 +106,7 @@ _MODULES = {
     "PlaceholderFacts": "placeholder",
     "PlaceholderRenderer": "placeholder",
     "RecordInfo": "record",
+    "Restored": "results",
     "Retention": "policy",
     "Rule": "policy",
     "Sink": "sink",

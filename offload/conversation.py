@@ -8,21 +8,26 @@ from typing import Any, Literal
 
 from offload.codec import SpooledContent
 from offload.errors import MessageError, OffloadError, StoreError
-from offload.history import Entry, History, Slot
+from offload.history import Entry, History, Place, Slot
 from offload.hooks import Hooks
-from offload.messages import Item, Scan, adapter_for, role_of
+from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
 from offload.observe import Observer, failure, observed
 from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, saving, swept
 from offload.preview import head_tail
+from offload.recognition import Proof, Recognition
 from offload.record import Counts, decode_text, encode_text
 from offload.results import CacheReport, OffloadResult
 from offload.session import Placed
 from offload.sink import Taken
-from offload.tokens import TokenCounter
+from offload.tokens import TokenCounter, estimate_tokens
 from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
 # How much of a text is kept to know what was asked for.
 _SAID_CHARS = 4_000
+
+# No placeholder is shorter, so nothing shorter left before.
+_FEWEST_CHARS = 40
+_LOOK_ALIKE = "it looks like a placeholder, and is none"
 
 OnError = Literal["keep", "raise", "truncate"]
 
@@ -34,6 +39,7 @@ class Conversation:
         observer: told what is done and what fails.
         policy: what is offloaded.
         writer: stores items.
+        recognition: tells placeholders from texts that look like one.
         count_tokens: counts tokens of a text.
         on_error: what becomes of an item that cannot be stored; see `Offloader`.
         hooks: the caller's own functions.
@@ -44,6 +50,7 @@ class Conversation:
         observer: Observer,
         policy: OffloadPolicy,
         writer: ItemWriter,
+        recognition: Recognition,
         count_tokens: TokenCounter,
         *,
         on_error: OnError,
@@ -52,6 +59,7 @@ class Conversation:
         self._observer = observer
         self._policy = policy
         self._writer = writer
+        self._recognition = recognition
         self._count_tokens = count_tokens
         self._on_error = on_error
         self._hooks = hooks
@@ -65,22 +73,23 @@ class Conversation:
         self._pinned = frozenset(pinned)
         try:
             return self._turn(messages, errors)
-        except Exception as error:  # a part of the caller's own may raise anything
+        except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+            wrapped = _unexpected(error)
             if self._on_error == "raise":
-                raise
+                raise wrapped from wrapped.__cause__
             self._history = History()
-            self._report(_unexpected(error), errors)
-            return OffloadResult(list(messages), [], [], 0, 0, 0, errors)
+            self._report(wrapped, errors)
+            return OffloadResult(list(messages), [], (), 0, 0, 0, errors)
 
     @observed("offload_text")
     def offload_item(self, item: Item) -> Taken:
         """Offload one item if the policy wants it."""
         try:
             return self._offload_item(item)
-        except Exception as error:  # the same
-            if self._on_error == "raise":
-                raise
+        except Exception as error:  # noqa: BLE001 # the same
             wrapped = _unexpected(error)
+            if self._on_error == "raise":
+                raise wrapped from wrapped.__cause__
             self._report(wrapped, [])
             return Taken(item.text, error=wrapped)
 
@@ -90,14 +99,18 @@ class Conversation:
         decision = self._policy.decide(_long_facts(item, content.counts))
         try:
             outcome = self._writer.write_long(_wanted(item, decision), content)
-        except Exception as error:
-            if self._on_error == "raise":
-                raise
+        except Exception as error:  # noqa: BLE001 # the same
             outcome = _unexpected(error)
+            if self._on_error == "raise":
+                raise outcome from outcome.__cause__
         if isinstance(outcome, Placed):
             return Taken(outcome.placeholder, outcome.info)
         whole = replace(item, text=decode_text(content.data))
         return Taken(self._fallback(whole, decision, outcome, []), error=outcome)
+
+    def forget(self, message: Any) -> bool:
+        """Look at `message` anew in the next turn, and at what comes after it; tell whether it was known."""
+        return self._history.forget(message)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
         history = self._history
@@ -106,19 +119,32 @@ class Conversation:
             for index in range(known, len(messages)):
                 self._take_in(index, messages[index], errors)
             self._recall(known)
+            self._recognise(errors)
             self._decide()
             self._decide_together(known)
-            late = [slot for i, slot in history.open_slots if i < known and _leaves(slot)]
+            late = [p for p in history.open_places() if p.at < known and _leaves(p.slot)]
             self._replace(errors)
+            for index in history.edited_outputs():
+                self._render_output(index, errors)
         finally:
-            history.watch()
-        return self._result(messages, errors, history.cache_report(known, late))
+            history.end_turn()
+        return self._result(errors, history.cache_report(known, late))
 
     def _offload_item(self, item: Item) -> Taken:
-        decision = self._judged(item, self._facts(0, item))
-        if decision.action != "offload" or not self._hooks.lets_go(decision.item):
+        facts, problem = self._facts(0, item)
+        if problem is not None:
+            raise problem
+        decision = self._policy.decide(facts)
+        is_foreign = False
+        if self._recognition.claim(item) is not None and not self._recognition.is_plain(item):
+            [proof] = self._recognition.prove([item])
+            if isinstance(proof, OffloadError):
+                raise proof
+            is_foreign = proof == "foreign"
+            decision = self._claim_decided(decision, proof)
+        if decision.action != "offload" or not (is_foreign or self._hooks.lets_go(decision.item)):
             return Taken(item.text)
-        [outcome] = self._writer.write([_wanted(item, decision)])
+        [outcome] = self._writer.write([_wanted(item, decision, must_leave=is_foreign)])
         if isinstance(outcome, Placed):
             return Taken(outcome.placeholder, outcome.info)
         if isinstance(outcome, Spared):
@@ -134,14 +160,34 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
             self._report(_malformed(error, index), errors)
             role, scan = "", Scan()
-        slots = [Slot(item, self._policy.decide(self._facts(index, item)), item.text) for item in scan.found]
-        fixed = sum(self._count_tokens(text) for text in scan.texts)
+        slots = [self._slot(index, item, errors) for item in scan.found]
+        fixed = 0
+        for text in scan.texts:
+            tokens, problem = self._counted(text)
+            fixed += tokens
+            if problem is not None:
+                self._report(problem, errors)
         # In some formats one answer is several messages in a row.
         answers = history.answers + (role == "assistant" and history.role != "assistant")
         history.add(Entry(message, slots, fixed, scan.calls, answers, role, _said(history, role, scan)))
 
-    def _facts(self, index: int, item: Item) -> ItemFacts:
-        return ItemFacts(
+    def _slot(self, index: int, item: Item, errors: list[OffloadError]) -> Slot:
+        """Return an item as it is found; where a part of the caller's own fails for it, it stays."""
+        facts, problem = self._facts(index, item)
+        slot = Slot(item, self._policy.decide(facts), item.text)
+        try:
+            slot.claim = None if self._recognition.is_plain(item) else self._recognition.claim(item)
+        except OffloadError as error:
+            problem = error
+        if problem is not None:
+            slot.problem = f"not offloaded: {problem}"
+            self._report(problem, errors)
+        return slot
+
+    def _facts(self, index: int, item: Item) -> tuple[ItemFacts, OffloadError | None]:
+        """Return the facts of an item, and why its tokens are but estimated if the counter failed."""
+        tokens, problem = (item.media.tokens, None) if item.media else self._counted(item.text)
+        facts = ItemFacts(
             message=index,
             block=item.block,
             item_type=item.item_type,
@@ -149,100 +195,153 @@ class Conversation:
             tool_use_id=item.tool_use_id,
             chars=len(item.text),
             bytes=item.media.bytes if item.media else self._bytes(item.text),
-            tokens=item.media.tokens if item.media else self._count_tokens(item.text),
+            tokens=tokens,
             is_error=item.is_error,
-            is_stored=self._writer.knows(item.text),
+            is_stored=False,
             answers=0,
             is_pinned=item.tool_use_id in self._pinned,
             is_pending=item.is_pending,
             media_type=item.media.media_type if item.media else None,
         )
+        return facts, problem
+
+    def _counted(self, text: str) -> tuple[int, OffloadError | None]:
+        """Return the tokens of a text; an estimate, and why, if the caller's counter fails."""
+        try:
+            return self._count_tokens(text), None
+        except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+            return estimate_tokens(text), failure("token_counter:", error)
 
     def _bytes(self, text: str) -> int | None:
         return len(encode_text(text)) if self._policy.counts_bytes else None
-
-    def _judged(self, item: Item, facts: ItemFacts) -> Decision:
-        decision = self._policy.decide(facts)
-        # Asked last: of a text that only claims to be a placeholder the store must be asked.
-        if decision.action != "keep" and self._writer.is_placeholder(item):
-            return self._policy.decide(facts._replace(is_stored=True))
-        return decision
 
     def _recall(self, known: int) -> None:
         """Find new items that left before, in another process or before a rollback: they stay away."""
         history = self._history
         # More than the one answer of a turn: another process went on with the session, or it was rolled back.
-        if history.answers - (history.entries[known - 1].answers if known else -1) > 1:
+        if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
             self._writer.look_up_session()
-        for entry in history.entries[known:]:
-            for slot in entry.slots:
-                facts = slot.decision.item
-                may_leave = slot.decision.action == "wait" or slot.decision.is_below or facts.is_pinned
-                if (
-                    may_leave
-                    and facts.tokens >= self._policy.min_saving
-                    and self._writer.was_stored(slot.item)
-                ):
-                    history.decide(slot, self._policy.decide(facts._replace(was_stored=True)))
+        for place in history.since(known):
+            slot, facts = place.slot, place.slot.decision.item
+            may_leave = slot.decision.action == "wait" or slot.decision.is_below or facts.is_error
+            if may_leave and facts.chars >= _FEWEST_CHARS:
+                slot.stored = self._writer.was_stored(slot.item)
+
+    def _recognise(self, errors: list[OffloadError]) -> None:
+        """Find out which texts that look like a placeholder are one; what cannot be told is tried again."""
+        tried = [p for p in self._history.open_places() if p.slot.claim is not None and _is_untried(p.slot)]
+        if not tried:
+            return
+        for place, proof in zip(tried, self._recognition.prove([p.slot.item for p in tried]), strict=True):
+            place.slot.proof = proof
+            if isinstance(proof, OffloadError):
+                self._report(proof, errors)
+            elif proof == "ours" and place.slot.claim is not None:
+                self._history.note_standing(place.slot, place.slot.claim)
 
     def _decide(self) -> None:
         """Judge every open item; what is kept is closed, what waits stays open."""
         history, policy = self._history, self._policy
         together = policy.turn_budget_tokens is not None or policy.sweep is not None
-        still_open = []
-        for index, slot in history.open_slots:
-            is_pinned = slot.item.tool_use_id in self._pinned
-            facts = history.facts(index, slot)._replace(is_pinned=is_pinned)
-            history.decide(slot, self._judged(slot.item, facts))
-            if slot.decision.action != "keep" or is_pinned:
-                still_open.append((index, slot))
-            elif together and slot.decision.is_below and not self._writer.claims(slot.item.text):
-                history.small_slots.append((index, slot))
-        history.open_slots = still_open
+        closed = []
+        for place in history.open_places():
+            slot = place.slot
+            history.decide(slot, self._judged(place))
+            if slot.decision.action != "keep" or slot.decision.item.is_pinned or _is_unsettled_claim(slot):
+                continue
+            closed.append(slot)
+            if together and slot.decision.is_below and slot.claim is None:
+                history.set_aside(place)
+        history.close(closed)
+
+    def _judged(self, place: Place) -> Decision:
+        slot = place.slot
+        facts = self._history.facts(place)._replace(
+            is_pinned=slot.item.tool_use_id in self._pinned,
+            was_stored=slot.stored is not None,
+            is_standing=self._history.holds(slot.stored),
+        )
+        decision = self._policy.decide(facts)
+        if slot.problem is not None and not slot.is_foreign:
+            return replace(decision, action="keep", reason=slot.problem, is_below=False)
+        return decision if slot.proof is None else self._claim_decided(decision, slot.proof)
+
+    def _claim_decided(self, decision: Decision, proof: Proof) -> Decision:
+        """Return the decision on an item that looks like a placeholder."""
+        if isinstance(proof, OffloadError):
+            reason = f"whether it is a placeholder could not be told: {proof}"
+            return replace(decision, action="keep", reason=reason, is_below=False)
+        if proof == "ours":
+            return self._policy.decide(decision.item._replace(is_stored=True))
+        if decision.item.is_pinned:
+            return replace(decision, action="keep", is_below=False)
+        return replace(decision, action="offload", reason=_LOOK_ALIKE, is_below=False)
 
     def _decide_together(self, known: int) -> None:
         """Judge what may leave with others: by the budget of each turn with new messages, by a sweep."""
         history, policy = self._history, self._policy
         if policy.turn_budget_tokens is not None:
-            for answers in dict.fromkeys(entry.answers for entry in history.entries[known:]):
-                turn = [(i, s) for i, s in history.small_slots if history.entries[i].answers == answers]
-                self._open(turn, over_budget([s.decision for _, s in turn], policy.turn_budget_tokens))
-        if policy.sweep is not None:
-            waiting = [(i, s) for i, s in history.open_slots if _may_be_swept(s)]
-            old = sorted([*history.small_slots, *waiting], key=lambda place: place[1].number)
-            now = [replace(s.decision, item=history.facts(i, s)) for i, s in old]
-            leaving = [s for _, s in history.open_slots if _leaves(s)]
-            tokens = history.tokens - history.tokens_freed - sum(max(0, saving(s.decision)) for s in leaving)
-            self._open(old, swept(now, tokens, policy.sweep, policy.min_saving))
+            for answers in history.turns_since(known):
+                turn = history.small_of(answers)
+                self._open(turn, over_budget([p.slot.decision for p in turn], policy.turn_budget_tokens))
+        if policy.sweep is None:
+            return
+        leaving = [p.slot for p in history.open_places() if _leaves(p.slot)]
+        tokens = history.tokens - history.tokens_freed - sum(max(0, saving(s.decision)) for s in leaving)
+        if tokens <= policy.sweep.trigger:
+            return
+        waiting = [p for p in history.open_places() if _may_be_swept(p.slot)]
+        most = history.small_saving + sum(max(0, saving(p.slot.decision)) for p in waiting)
+        if most < policy.sweep.clear_at_least:
+            return
+        old = sorted([*history.small(), *waiting], key=lambda place: place.slot.number)
+        now = [replace(p.slot.decision, item=history.facts(p)) for p in old]
+        self._open(old, swept(now, tokens, policy.sweep, policy.min_saving))
 
-    def _open(self, places: Sequence[tuple[int, Slot]], leaving: Mapping[int, Decision]) -> None:
+    def _open(self, places: Sequence[Place], leaving: Mapping[int, Decision]) -> None:
         """Take decisions over that items leave after all; `leaving` is by their place in `places`."""
-        history = self._history
-        for place, decision in leaving.items():
-            history.decide(places[place][1], decision)
-        opened = {id(places[place][1]) for place in leaving}
-        history.open_slots += [p for p in history.small_slots if id(p[1]) in opened]
-        history.small_slots = [p for p in history.small_slots if id(p[1]) not in opened]
+        for number, decision in leaving.items():
+            self._history.decide(places[number].slot, decision)
+        self._history.reopen([places[number] for number in leaving])
 
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
         history = self._history
         self._ask_the_caller(errors)
-        due = [(i, slot) for i, slot in history.open_slots if slot.decision.action == "offload"]
-        wanted = [_wanted(slot.item, slot.decision, history.asked(i)) for i, slot in due]
+        due = [p for p in history.open_places() if p.slot.decision.action == "offload" or p.slot.is_foreign]
+        due.sort(key=lambda place: place.slot.number)
+        wanted = [self._wanted(place) for place in due]
         try:
-            for (_, slot), outcome in zip(due, self._writer.write(wanted), strict=True):
-                self._apply(slot, outcome, errors)
+            for place, outcome in zip(due, self._writer.write(wanted), strict=True):
+                self._apply(place, outcome, errors)
         finally:
-            for index in dict.fromkeys(i for i, slot in due if slot.is_replaced):
+            for index in dict.fromkeys(p.at for p in due if p.slot.is_replaced):
                 self._render_output(index, errors)
-            history.open_slots = [(i, slot) for i, slot in history.open_slots if not slot.is_settled]
+            history.close(p.slot for p in due if p.slot.is_settled)
+
+    def _wanted(self, place: Place) -> Wanted:
+        """Return what is to be stored of an item; one that must stay, with a record that says what it is."""
+        slot = place.slot
+        asked = self._history.asked(place.at)
+        must_stay = (
+            slot.decision.action == "keep"
+            or isinstance(slot.item.block, tuple)
+            or (slot.is_foreign and stand_in_ref(slot.item.text) is not None)
+        )
+        return _wanted(
+            slot.item,
+            slot.decision,
+            asked,
+            must_leave=slot.is_foreign,
+            is_vouched=slot.is_foreign and must_stay,
+        )
 
     def _ask_the_caller(self, errors: list[OffloadError]) -> None:
         """Keep what the caller wants kept; what it once let go or kept it is not asked about again."""
-        history, kept = self._history, set()
-        for _, slot in history.open_slots:
-            if not _leaves(slot) or slot.decision.item.was_stored or slot.is_asked:
+        history, kept = self._history, list[Slot]()
+        for place in history.open_places():
+            slot = place.slot
+            if not _leaves(slot) or slot.is_foreign or slot.is_asked:
                 continue
             try:
                 slot.is_asked = True
@@ -250,22 +349,27 @@ class Conversation:
                     continue
             except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
                 self._report(failure("should_offload:", error), errors)
-            kept.add(slot.number)
+            kept.append(slot)
             history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
-        history.open_slots = [(i, slot) for i, slot in history.open_slots if slot.number not in kept]
+        history.close(kept)
 
-    def _apply(self, slot: Slot, outcome: Outcome, errors: list[OffloadError]) -> None:
-        decision, ref = slot.decision, None
-        if isinstance(outcome, Placed):
-            slot.text, slot.info, ref = outcome.placeholder, outcome.info, outcome.info.ref
-        elif isinstance(outcome, Spared):
-            decision = replace(decision, action="keep", reason=outcome.reason)
-        else:
-            slot.text = self._fallback(slot.item, decision, outcome, errors)
-            decision = replace(decision, action="keep", reason=f"not stored: {outcome}")
+    def _apply(self, place: Place, outcome: Outcome, errors: list[OffloadError]) -> None:
+        history, slot, decision = self._history, place.slot, place.slot.decision
         slot.is_settled = not isinstance(outcome, OffloadError)
-        after = self._count_tokens(slot.text) if slot.is_replaced else decision.item.tokens
-        self._history.decide(slot, replace(decision, ref=ref, tokens_after=after))
+        if isinstance(outcome, Placed):
+            if outcome.placeholder == slot.item.text:
+                history.decide(slot, replace(decision, action="keep", reason=_LOOK_ALIKE))
+                return
+            after, _ = self._counted(outcome.placeholder)
+            decision = replace(decision, action="offload", ref=outcome.info.ref, tokens_after=after)
+            history.put(place, outcome.placeholder, outcome.info, decision)
+        elif isinstance(outcome, Spared):
+            history.decide(slot, replace(decision, action="keep", reason=outcome.reason))
+        else:
+            text = self._fallback(slot.item, decision, outcome, errors)
+            after, _ = self._counted(text)
+            decision = replace(decision, action="keep", reason=f"not stored: {outcome}", tokens_after=after)
+            history.put(place, text, None, decision)
 
     def _fallback(
         self, item: Item, decision: Decision, error: OffloadError, errors: list[OffloadError]
@@ -276,8 +380,9 @@ class Conversation:
         return _truncated(item.text, decision.preview_chars) if is_cut else item.text
 
     def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
-        """Make one event of a failure: of a store that fails for many items, the first alone."""
-        if isinstance(error, StoreError) and any(isinstance(e, StoreError) for e in errors):
+        """Make one event of a failure: of what fails for many items in one way, the first alone."""
+        is_store = isinstance(error, StoreError)
+        if any(str(e) == str(error) or (is_store and isinstance(e, StoreError)) for e in errors):
             return
         errors.append(error)
         self._observer.failed(error)
@@ -286,7 +391,7 @@ class Conversation:
 
     def _render_output(self, index: int, errors: list[OffloadError]) -> None:
         """Give a message its output; one that cannot be copied with a change stays as it is."""
-        entry = self._history.entries[index]
+        history, entry = self._history, self._history.entry(index)
         adapter = adapter_for(entry.message)
         output = entry.message
         try:
@@ -295,23 +400,20 @@ class Conversation:
                     output = adapter.replace(output, slot.item.block, slot.text)
         except Exception as error:  # noqa: BLE001 # the same
             for slot in entry.slots:
-                self._history.put_back(slot, "its message takes no other text")
+                history.put_back(Place(index, slot), "its message takes no other text")
             self._report(_malformed(error, index), errors)
             return
-        self._history.set_output(index, output)
+        history.set_output(index, output)
 
-    def _result(
-        self, messages: Sequence[Any], errors: list[OffloadError], cache: CacheReport | None
-    ) -> OffloadResult:
+    def _result(self, errors: list[OffloadError], cache: CacheReport | None) -> OffloadResult:
         history = self._history
-        replaced = history.replaced_slots()
         return OffloadResult(
-            messages=history.output(messages),
-            records=[slot.info for slot in replaced if slot.info is not None],
-            decisions=list(history.decisions),
+            messages=history.output(),
+            records=history.infos(),
+            decided=history.decisions.parts(),
             tokens_before=history.tokens,
             tokens_after=history.tokens - history.tokens_freed,
-            chars_freed=sum(slot.chars_freed for slot in replaced),
+            chars_freed=history.chars_freed,
             errors=errors,
             cache=cache,
         )
@@ -325,8 +427,26 @@ def _leaves(slot: Slot) -> bool:
     return slot.decision.action == "offload" and not slot.is_replaced
 
 
-def _wanted(item: Item, decision: Decision, asked: str = "") -> Wanted:
-    return Wanted(item, decision.item.tokens, decision.preview_chars, decision.ttl, asked)
+def _is_untried(slot: Slot) -> bool:
+    return slot.proof is None or isinstance(slot.proof, OffloadError)
+
+
+def _is_unsettled_claim(slot: Slot) -> bool:
+    """Tell whether a text that looks like a placeholder is to be proven or stored still."""
+    return slot.claim is not None and slot.proof != "ours" and not slot.is_settled
+
+
+def _wanted(
+    item: Item,
+    decision: Decision,
+    asked: str = "",
+    *,
+    must_leave: bool = False,
+    is_vouched: bool = False,
+) -> Wanted:
+    return Wanted(
+        item, decision.item.tokens, decision.preview_chars, decision.ttl, asked, must_leave, is_vouched
+    )
 
 
 def _said(history: History, role: str, scan: Scan) -> Mapping[str, str]:

@@ -24,13 +24,22 @@ backup, wait. `kind` is a stable code for programs; codes are only ever added.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class OffloadError(Exception):
-    """Base of every error of this library."""
+    """Base of every error of this library.
+
+    Attributes:
+        kind: a stable code for programs.
+        messages: of an error of `Offloader.restore`, the list as far as it could be restored; else empty.
+        missing: of such an error, one `Missing` for each placeholder that stands in `messages` still.
+    """
 
     kind: ClassVar[str] = "offload"
+    messages: Sequence[Any] = ()
+    missing: Sequence[Any] = ()
 
 
 class ConfigError(OffloadError, ValueError):

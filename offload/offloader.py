@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
@@ -18,10 +18,11 @@ from offload.messages import Item
 from offload.observe import Observer, observed
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy
+from offload.recognition import Recognition
 from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.restorer import Restorer
-from offload.results import OffloadResult, Stats
+from offload.results import OffloadResult, Restored, Stats
 from offload.retention import Collection, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
 from offload.sharing import revoke, share
@@ -31,6 +32,8 @@ from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 from offload.transfer import fork
 from offload.writer import ItemWriter
+
+OnMissing = Literal["raise", "keep"]
 
 
 class Offloader:
@@ -124,14 +127,21 @@ class Offloader:
             "events": self.events,
         }
         self._session = Session(self.store, self.session, get_codec(codec), refs)
-        self._restorer = Restorer(self._session, renderer)
+        recognition = Recognition(self._session, renderer, self.policy.never_replaced)
+        self._restorer = Restorer(self._session, recognition)
         self._count_tokens = counter
         hooks = Hooks(should_offload, redact, summarizer)
         writer = ItemWriter(
-            self._session, renderer, counter, self.policy.min_saving, hooks=hooks, observer=self._observer
+            self._session,
+            renderer,
+            counter,
+            self.policy.min_saving,
+            recognition=recognition,
+            hooks=hooks,
+            observer=self._observer,
         )
         self._conversation = Conversation(
-            self._observer, self.policy, writer, counter, on_error=on_error, hooks=hooks
+            self._observer, self.policy, writer, recognition, counter, on_error=on_error, hooks=hooks
         )
         self._lock = threading.Lock()
         self.tools = Tools(
@@ -236,31 +246,56 @@ class Offloader:
 
         return Sink(take_text, take_long, self._count_tokens)
 
+    def forget(self, message: Any) -> bool:
+        """Have `message`, which was edited in place, looked at anew by the next `offload`.
+
+        Without it an edit shows at once in the last 64 messages and in those with an item that may still
+        leave, in older ones within some turns: each turn looks at 256 of them.
+
+        Args:
+            message: a message as it was handed over.
+
+        Returns:
+            Whether it is one of the last list that was offloaded; nothing is to be looked at anew if not.
+        """
+        with self._lock:
+            return self._conversation.forget(message)
+
     @observed("restore")
-    def restore(self, messages: Sequence[Any]) -> list[Any]:
+    def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
         """Return `messages` with every placeholder of this session replaced by what it stands for.
 
         `restore(offload(messages).messages) == messages`, also in another process or on another machine
-        that has the store's URL and the session's name. A text that only looks like a placeholder is
-        left as it is.
+        that has the store's URL and the session's name. What looks like a placeholder in a list that was
+        offloaded is one, since `offload` stores a text that only looks like it; a system prompt, where
+        none is left, and what is not finished may hold any text.
+
+        Args:
+            messages: the messages, or some of them.
+            on_missing: what becomes of a placeholder that cannot be resolved: "raise" raises, "keep" leaves
+                it and names it in `missing` of the list.
 
         Raises:
             MessageError: `messages` is no list.
-            ExpiredError: what a placeholder stands for was collected.
-            NotFoundError: a record vanished while it was read.
+            ConfigError: `on_missing` is another word.
+            ExpiredError: what placeholders stand for was collected.
+            NotFoundError: the session has no record that stands for one: it is perhaps of another session or
+                store. What is to resolve placeholders of another session is given them by `share` or `fork`.
             CorruptError: a record is damaged.
             StoreError: the store could not be read.
+                Each of the last four has `messages`, the list as far as it could be restored, and `missing`.
         """
-        given = _as_list(messages)
-        return self._restorer.restore(given)
+        if on_missing not in get_args(OnMissing):
+            raise ConfigError(f"on_missing is one of {get_args(OnMissing)}, not {on_missing!r}")
+        return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Do what `offload` does, in a thread."""
         return await in_thread(self.offload, messages, pinned=pinned)
 
-    async def arestore(self, messages: Sequence[Any]) -> list[Any]:
+    async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
         """Do what `restore` does, in a thread."""
-        return await in_thread(self.restore, messages)
+        return await in_thread(self.restore, messages, on_missing=on_missing)
 
     def records(self) -> list[RecordInfo]:
         """Return every record of the session, oldest first, from a fresh listing of the store."""
@@ -389,4 +424,4 @@ def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | N
 def _as_list(messages: Sequence[Any]) -> list[Any]:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
-    return list(messages)
+    return messages if type(messages) is list else list(messages)

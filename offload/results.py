@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.errors import OffloadError
+from offload.messages import Block
 from offload.policy import Decision
 from offload.record import RecordInfo
 
@@ -34,14 +38,14 @@ class CacheReport:
         return ceil(self.tokens_rewritten * (uncached - cached) / max(1e-9, self.tokens_freed * cached))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OffloadResult:
     """What `Offloader.offload` did.
 
     Attributes:
         messages: the list to send: placeholders where items were offloaded, all else the same objects.
         records: the record behind each placeholder that replaced an item, in order of the messages.
-        decisions: what became of every item and why, in order of the messages; of one, its images first.
+        decided: the decisions in parts, which later turns share; `decisions` is the list of all.
         tokens_before: tokens of the messages as they came: of texts by the session's counter, of images and
             documents whose bytes stand in them by an estimate, see `MediaFacts.tokens`.
         tokens_after: tokens of `messages`, counted alike.
@@ -55,12 +59,17 @@ class OffloadResult:
 
     messages: list[Any]
     records: list[RecordInfo]
-    decisions: list[Decision]
+    decided: Sequence[Sequence[Decision]]
     tokens_before: int
     tokens_after: int
     chars_freed: int
     errors: list[OffloadError]
     cache: CacheReport | None = None
+
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """What became of every item and why, in order of the messages; of one, its images first."""
+        return list(chain.from_iterable(self.decided))
 
     def figures(self) -> dict[str, int]:
         """Return how much of everything there is, without what it says."""
@@ -72,6 +81,35 @@ class OffloadResult:
             "chars_freed": self.chars_freed,
             "errors": len(self.errors),
         }
+
+
+class Missing(NamedTuple):
+    """A placeholder that could not be resolved.
+
+    Attributes:
+        message: index of its message in the list.
+        block: where it stands in that message, as in `ItemFacts`.
+        ref: the ref that it names; empty where the renderer failed to look for one.
+        error: why: `NotFoundError` if no record of the session stands for it, `ExpiredError` if that was
+            collected, `CorruptError` if it is damaged, a `StoreError` if the store could not tell.
+    """
+
+    message: int
+    block: Block
+    ref: str
+    error: OffloadError
+
+
+class Restored(list[Any]):
+    """The messages that `Offloader.restore` returns, a list like any other.
+
+    Attributes:
+        missing: the placeholders that stand in it still, in order; empty unless `on_missing="keep"`.
+    """
+
+    def __init__(self, messages: Sequence[Any] = (), missing: Sequence[Missing] = ()) -> None:
+        super().__init__(messages)
+        self.missing = list(missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -24,9 +24,9 @@ from offload.messages import Item
 from offload.observe import Observer, failure
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
+from offload.recognition import Recognition
 from offload.record import REF_LETTERS, decode_text, encode_text
-from offload.restorer import stands_for
-from offload.session import Draft, Placed, Session
+from offload.session import Draft, ItemIdentity, Placed, Session
 from offload.tokens import TokenCounter
 
 # Contents that are encoded and in flight at once.
@@ -38,7 +38,7 @@ _TRUSTED_SECONDS = 600.0
 
 
 class Wanted(NamedTuple):
-    """An item that the policy wants offloaded.
+    """An item that is to be stored.
 
     Attributes:
         item: the item.
@@ -46,6 +46,8 @@ class Wanted(NamedTuple):
         preview_chars: how much of it the placeholder may show.
         ttl: for how many seconds its record is kept at least; None for good.
         asked: what it answers, for the preview; see `History.asked`.
+        must_leave: whether it leaves whatever that saves: it looks like a placeholder and is none.
+        is_vouched: whether its text stays where it is, and its record only says that it is no placeholder.
     """
 
     item: Item
@@ -53,6 +55,8 @@ class Wanted(NamedTuple):
     preview_chars: int
     ttl: int | None
     asked: str = ""
+    must_leave: bool = False
+    is_vouched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,16 @@ class Spared:
     reason: str
 
 
-class _Identity(NamedTuple):
-    item_type: str
-    tool_use_id: str | None
-    form: str | None
-    sha256: bytes
-
-
 Outcome = Placed | Spared | OffloadError
+
+
+class _Measured(NamedTuple):
+    """An item whose content is known, before anything is rendered or stored."""
+
+    want: Wanted
+    text: str
+    content: Content
+    identity: ItemIdentity
 
 
 class ItemWriter:
@@ -86,6 +92,7 @@ class ItemWriter:
         counter: TokenCounter,
         min_saving: int,
         *,
+        recognition: Recognition,
         hooks: Hooks,
         observer: Observer,
     ) -> None:
@@ -93,69 +100,38 @@ class ItemWriter:
         self._renderer = WithMedia(renderer)
         self._counter = counter
         self._min_saving = min_saving
+        self._recognition = recognition
         self._hooks = hooks
         self._observer = observer
-        self._placed: dict[_Identity, tuple[Placed, float]] = {}
-        self._placeholders: set[str] = set()
-        self._refused: set[int] = set()
-
-    def knows(self, text: str) -> bool:
-        """Tell whether `text` is a placeholder that was made or proven here."""
-        # Asked first: looking a text up in a set hashes the whole of it.
-        return self._renderer.find_ref(text) is not None and text in self._placeholders
-
-    def is_placeholder(self, item: Item) -> bool:
-        """Tell whether the text of `item` is a placeholder: its record says so (rule R6).
-
-        Costs nothing for one that was made here and for a text that does not look like one; else a
-        listing and a read, once. A store that fails leaves it unproven: False.
-        """
-        if self.knows(item.text):
-            return True
-        ref = self._renderer.find_ref(item.text)
-        if ref is None:
-            return False
-        if hash(item.text) in self._refused:
-            return False
-        try:
-            is_ours = any(stands_for(header, item) for header in self._session.headers(ref))
-        except StoreError:
-            return False
-        if is_ours:
-            self._placeholders.add(item.text)
-        else:
-            self._refused.add(hash(item.text))
-        return is_ours
-
-    def claims(self, text: str) -> bool:
-        """Tell whether `text` looks like a placeholder, proven or not. Asks the store nothing."""
-        return self._renderer.find_ref(text) is not None
+        self._placed: dict[ItemIdentity, tuple[Placed, float]] = {}
 
     def look_up_session(self) -> None:
         """Learn what the session holds, from one listing; a store that fails leaves it unknown."""
         with suppress(OffloadError):
             self._session.catalog.load()
 
-    def was_stored(self, item: Item) -> bool:
-        """Tell whether the session is known to hold a record of `item`. Asks the store nothing."""
-        if self._session.catalog.is_empty:
-            return False
+    def was_stored(self, item: Item) -> str | None:
+        """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
+        catalog = self._session.catalog
+        if catalog.is_empty:
+            return None
         try:
             text = self._to_store(item)
         except Exception:  # noqa: BLE001 # it is reported where the item is to be stored
-            return False
-        return self._is_known(item, sha256(encode_text(text)).digest())
+            return None
+        ref = self._session.ref_of(*_identify(item, sha256(encode_text(text)).digest()))
+        return ref if catalog.known(ref) else None
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
         """Yield the outcome for each wanted item, in order.
 
         Once the store as a whole is found to fail the rest is not tried: one deadline is waited for.
         """
-        failure: StoreError | None = None
+        failed: StoreError | None = None
         for batch in _batches(wanted):
-            for outcome in [failure] * len(batch) if failure else self._write_batch(batch):
+            for outcome in [failed] * len(batch) if failed else self._write_batch(batch):
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
-                    failure = outcome
+                    failed = outcome
                 yield outcome
 
     def write_long(self, want: Wanted, content: SpooledContent) -> Placed | OffloadError:
@@ -167,33 +143,75 @@ class ItemWriter:
             return OffloadError(outcome.reason) if isinstance(outcome, Spared) else outcome
         identity = _identify(want.item, content.counts.sha256)
         placed = self._placed_lately(identity)
+        if placed is None:
+            [placed] = self._session.adopt([identity])
         if placed is not None:
-            return placed
+            return self._remember(want, identity, placed)
         text = content.text
         ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
         preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
         [outcome] = self._session.write([self._draft(want, content, ends, preview)])
-        return self._remember(identity, outcome)
+        return self._remember(want, identity, outcome)
 
     def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
-        prepared = [self._prepare(want) for want in batch]
-        drafts = dict(ready for ready in prepared if isinstance(ready, tuple))
-        outcomes = self._session.write(list(drafts.values()))
-        written = {i: self._remember(i, outcome) for i, outcome in zip(drafts, outcomes, strict=True)}
-        return [written[ready[0]] if isinstance(ready, tuple) else ready for ready in prepared]
+        outcomes: dict[int, Outcome] = {}
+        measured: dict[int, _Measured] = {}
+        for number, want in enumerate(batch):
+            found = self._measured(want)
+            if isinstance(found, _Measured):
+                measured[number] = found
+            else:
+                outcomes[number] = found
+        outcomes |= self._adopted(measured)
+        drafts: dict[int, Draft] = {}
+        for number in [number for number in measured if number not in outcomes]:
+            ready = self._drafted(measured[number])
+            if isinstance(ready, Draft):
+                drafts[number] = ready
+            else:
+                outcomes[number] = ready
+        # An item that comes twice is stored once.
+        first = {measured[number].identity: number for number in reversed(drafts)}
+        written = self._session.write([drafts[number] for number in sorted(first.values())])
+        by_identity = dict(zip((measured[n].identity for n in sorted(first.values())), written, strict=True))
+        for number in drafts:
+            want, identity = measured[number].want, measured[number].identity
+            outcomes[number] = self._remember(want, identity, by_identity[identity])
+        return [outcomes[number] for number in range(len(batch))]
 
-    def _remember(self, identity: _Identity, outcome: Placed | OffloadError) -> Placed | OffloadError:
+    def _adopted(self, measured: Mapping[int, _Measured]) -> dict[int, Outcome]:
+        """Return what stands already for items that left before, under whatever settings that was."""
+        new = {n: m for n, m in measured.items() if self._placed_lately(m.identity) is None}
+        try:
+            found = self._session.adopt([m.identity for m in new.values()])
+        except OffloadError as error:
+            return dict.fromkeys(new, error)
+        adopted = {n: placed for n, placed in zip(new, found, strict=True) if placed is not None}
+        again = {n: self._placed_lately(m.identity) for n, m in measured.items() if n not in new}
+        both = [*again.items(), *adopted.items()]
+        return {
+            n: self._remember(measured[n].want, measured[n].identity, p) for n, p in both if p is not None
+        }
+
+    def _remember(
+        self, want: Wanted, identity: ItemIdentity, outcome: Placed | OffloadError
+    ) -> Placed | OffloadError:
         """Note what was placed; what could not be restored, since no ref is found in it, replaces nothing."""
         if isinstance(outcome, OffloadError):
             return outcome
-        if self._renderer.find_ref(outcome.placeholder) != outcome.info.ref:
-            return ConfigError(f"the placeholder's renderer does not find the ref of {outcome.info.ref}")
-        self._placed[identity] = outcome, time.monotonic()
-        self._placeholders.add(outcome.placeholder)
-        self._observer.stored(outcome.info, outcome.placeholder)
+        lately = self._placed_lately(identity)
+        if lately is None:
+            try:
+                self._check_found(outcome.placeholder, outcome.info.ref, want)
+            except OffloadError as error:
+                return error
+            self._placed[identity] = outcome, time.monotonic()
+            self._observer.stored(outcome.info, outcome.placeholder)
+        if not want.is_vouched:
+            self._recognition.note(want.item, outcome.placeholder)
         return outcome
 
-    def _placed_lately(self, identity: _Identity) -> Placed | None:
+    def _placed_lately(self, identity: ItemIdentity) -> Placed | None:
         """Return the record of an item if it was placed a short while ago; later the store is asked again.
 
         A collector may have taken it since.
@@ -203,8 +221,8 @@ class ItemWriter:
             return None
         return placed
 
-    def _prepare(self, want: Wanted) -> tuple[_Identity, Draft] | Outcome:
-        """Return the draft of an item and what identifies it, or its outcome if none is stored."""
+    def _measured(self, want: Wanted) -> _Measured | Outcome:
+        """Return the content of an item, or its outcome if it must not be stored."""
         item = want.item
         try:
             text = self._to_store(item)
@@ -214,36 +232,51 @@ class ItemWriter:
         if item.form is not None and (text != item.text or has_secrets):
             return Spared("it would have to be redacted, and stands in several parts")
         content = Content.of(text, want.tokens)
-        counts = content.counts
-        identity = _identify(item, counts.sha256)
-        placed = self._placed_lately(identity)
-        if placed is not None:
-            return placed
-        preview = Preview("", 0) if item.media else preview_of(text, want.preview_chars, asked=want.asked)
-        draft = self._draft(want, content, text, preview, is_redacted=text != item.text)
+        return _Measured(want, text, content, _identify(item, content.counts.sha256))
+
+    def _drafted(self, measured: _Measured) -> Draft | Outcome:
+        """Return the draft of an item that was not stored before, or its outcome if none is worth it."""
+        want, text, content, _ = measured
+        is_redacted = text != want.item.text
+        if want.is_vouched:
+            return self._draft(want, content, text, Preview("", 0), is_redacted=is_redacted)
+        has_preview = want.item.media is None
+        preview = preview_of(text, want.preview_chars, asked=want.asked) if has_preview else Preview("", 0)
+        draft = self._draft(want, content, text, preview, is_redacted=is_redacted)
+        spared = self._why_spared(draft, want)
+        if spared is not None or self._hooks.summarizer is None or not has_preview:
+            return spared or draft
+        summary = self._hooks.summary(text)
+        summed_up = self._draft(want, content, text, preview, summary, is_redacted=is_redacted)
+        # A summary that takes what the placeholder would save is left out.
+        return draft if self._why_spared(summed_up, want) else summed_up
+
+    def _why_spared(self, draft: Draft, want: Wanted) -> Spared | OffloadError | None:
+        """Return why a draft's placeholder is not worth it, or cannot be made; None if it is."""
         try:
-            placeholder = self._rendered(draft)
+            placeholder = draft.render(_SOME_REF)
+            self._check_found(placeholder, _SOME_REF, want)
+            saving = want.tokens - self._counter(placeholder)
+        except OffloadError as error:
+            return error
         except Exception as error:  # noqa: BLE001 # the same
-            return failure("placeholder:", error)
-        saving = counts.tokens - self._counter(placeholder)
-        if saving < self._min_saving or len(placeholder) >= counts.chars:
-            return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
-        has_summary = self._hooks.summarizer is not None and item.media is None
-        if has_summary and not self._is_known(item, counts.sha256):
-            summary = self._hooks.summary(text)
-            draft = self._draft(want, content, text, preview, summary, is_redacted=draft.is_redacted)
-        return identity, draft
+            return failure("token_counter:", error)
+        if want.must_leave or (saving >= self._min_saving and len(placeholder) < draft.content.counts.chars):
+            return None
+        return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
 
     def _to_store(self, item: Item) -> str:
         """Return what of an item may be stored. A caller cuts things out of texts, not out of images."""
         return self._hooks.redacted(item.text) if item.media is None else item.text
 
-    def _rendered(self, draft: Draft) -> str:
-        """Return a placeholder like the one that will be. Raises `ConfigError` if it would not be found."""
-        placeholder = draft.render(_SOME_REF)
-        if self._renderer.find_ref(placeholder) != _SOME_REF:
-            raise ConfigError("the renderer does not find the ref in what it rendered")
-        return placeholder
+    def _check_found(self, placeholder: str, ref: str, want: Wanted) -> None:
+        """Raise `ConfigError` if the renderer does not find the ref in a placeholder."""
+        if placeholder == want.item.text:
+            return  # It is vouched for: it names no ref of its own.
+        if self._recognition.claim(replace(want.item, text=placeholder)) != ref:
+            raise ConfigError(
+                f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
+            )
 
     def _has_secrets(self, form: str) -> bool:
         """Tell whether the caller cuts something out of what a form holds beside the text."""
@@ -251,13 +284,6 @@ class ItemWriter:
             return False
         shown = json.dumps(json.loads(form), ensure_ascii=False)
         return self._hooks.redacted(shown) != shown
-
-    def _is_known(self, item: Item, digest: bytes) -> bool:
-        """Tell whether a record of an item is known, whose placeholder it will have."""
-        catalog = self._session.catalog
-        if catalog.is_empty:
-            return False
-        return bool(catalog.known(self._session.ref_of(item.item_type, item.tool_use_id, digest, item.form)))
 
     def _draft(
         self,
@@ -272,6 +298,8 @@ class ItemWriter:
         item, counts = want.item, content.counts
 
         def render(ref: str) -> str:
+            if want.is_vouched:
+                return item.text
             facts = PlaceholderFacts(
                 ref,
                 item.item_type,
@@ -285,7 +313,10 @@ class ItemWriter:
                 ends,
                 item.media,
             )
-            return self._renderer.render(facts)
+            try:
+                return self._renderer.render(facts)
+            except Exception as error:
+                raise failure("placeholder:", error) from error
 
         return Draft(
             item_type=item.item_type,
@@ -300,8 +331,8 @@ class ItemWriter:
         )
 
 
-def _identify(item: Item, digest: bytes) -> _Identity:
-    return _Identity(item.item_type, item.tool_use_id, item.form, digest)
+def _identify(item: Item, digest: bytes) -> ItemIdentity:
+    return ItemIdentity(item.item_type, item.tool_use_id, digest, item.form)
 
 
 def _batches(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:

@@ -50,6 +50,11 @@ class Tombstone(NamedTuple):
     reason: Reason
     at: float
 
+    @property
+    def item_type(self) -> str:
+        """What kind of part of a message the record was of."""
+        return self.key.split("~")[1]
+
 
 def session_prefix(session: str) -> str:
     """Return what the keys of every record of `session` start with."""

@@ -90,6 +90,8 @@ class OpenAIResponsesAdapter(MessageAdapter):
             return ("content", at), _MEDIA
         if block is None:
             return ("output",), _OUTPUTS[kind]
+        if isinstance(block, tuple):
+            return ("output", block[1]), _MEDIA
         if kind == "shell_call_output":
             return ("output", at // 2, _STREAMS[at % 2]), PLAIN
         if kind.endswith("_output"):
@@ -143,4 +145,5 @@ def _scan_output(scan: Scan, message: Any, where: str, tool_names: Mapping[str, 
     elif kind in _OUTPUTS:
         is_error = get(message, "status") == "failed" or bool(get(message, "error"))
         scan.add_result(None, call, name, _CONTENT.read(output, f"{where}.output"), is_error=is_error)
-        scan.add_result_media(output, _MEDIA, call, name)
+        # A call that holds its own result has its arguments as block 0.
+        scan.add_result_media(output, _MEDIA, call, name, 0 if kind in _INPUTS else None)

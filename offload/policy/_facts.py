@@ -31,6 +31,7 @@ class ItemFacts(NamedTuple):
         is_pinned: whether the caller wants it in view.
         is_pending: whether it is not finished yet.
         was_stored: whether the session holds a record of it: it left the messages before.
+        is_standing: whether the placeholder of that record stands elsewhere in the list.
         media_type: type of an image or a document, whose tokens are an estimate and whose bytes are its own;
             None for a text.
     """
@@ -50,6 +51,7 @@ class ItemFacts(NamedTuple):
     is_pinned: bool = False
     is_pending: bool = False
     was_stored: bool = False
+    is_standing: bool = False
     media_type: str | None = None
 
 

@@ -116,6 +116,11 @@ class OffloadPolicy(Model):
         rules = (*self.types.values(), *self.tools.values())
         return any(rule.min_bytes is not None for rule in rules)
 
+    @property
+    def never_replaced(self) -> tuple[str, ...]:
+        """Item types that keep whatever they hold: a system prompt, unless this policy offloads it."""
+        return () if self.types["system_prompt"].enabled else ("system_prompt",)
+
     def decide(self, item: ItemFacts) -> Decision:
         """Return what becomes of `item` by itself. Pure: the same facts give the same decision always.
 
@@ -139,8 +144,8 @@ class OffloadPolicy(Model):
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         for is_kept, reason in (
             (item.is_stored, "a placeholder already"),
-            (item.is_error, "errors stay in view"),
-            (item.is_pinned and not item.was_stored, "pinned"),
+            (item.is_error and not item.was_stored, "errors stay in view"),
+            (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
             (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
             (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),
@@ -155,11 +160,12 @@ class OffloadPolicy(Model):
     ) -> tuple[Action, str]:
         if kept is not None:
             return "keep", kept
-        if item.was_stored:
+        is_seen = item.answers >= rule.after_turns
+        if item.was_stored and (is_seen or item.is_standing):
             return "offload", "left before, and stays away"
-        if shortfall is not None:
+        if shortfall is not None and not item.was_stored:
             return "keep", shortfall
-        if item.answers < rule.after_turns:
+        if not is_seen:
             return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
         if item.newer < rule.keep_recent:
             return "wait", f"one of the last {rule.keep_recent} of its tool"

@@ -2,11 +2,12 @@
 
 from offload.session._names import check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader, is_link
-from offload.session._session import Draft, Placed, Session
+from offload.session._session import Draft, ItemIdentity, Placed, Session
 
 __all__ = [
     "Damage",
     "Draft",
+    "ItemIdentity",
     "Link",
     "Placed",
     "Session",

@@ -11,10 +11,10 @@ import msgspec
 
 from offload.codec import Fetch, StoredRecord, find_codec
 from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
-from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, sidecar_key
+from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, parse_key, sidecar_key
 from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, StoredObject, SupportsBulk
 
 # A bulk read holds at most this much at once.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
@@ -73,7 +73,7 @@ class SessionReader:
         """
         found = self.catalog.find(ref) if is_ref(ref) else []
         if not found:
-            raise self._missing(ref)
+            raise self.missing(ref)
         return found[0]
 
     def read(self, ref: str) -> StoredRecord:
@@ -115,32 +115,62 @@ class SessionReader:
 
     def load(self, info: RecordInfo) -> tuple[Header, bytes]:
         """Return the header and the whole content of a record, every checksum compared."""
-        return self._load(info, None)
+        return self.load_opened(info, self.open(info))
 
-    def _load(self, info: RecordInfo, held: bytes | OffloadError | None) -> tuple[Header, bytes]:
-        if isinstance(held, StoreError):
-            raise held  # It was waited for once.
-        record = self.open(info, held if isinstance(held, bytes) else None)
+    def load_opened(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
+        """Return what `load` does of a record that is open."""
         content = record.load()
         return _checked(record, info).header, content
 
     def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
         """Yield what `load` returns for each entry, in order; small records are fetched concurrently."""
-        if self._bulk is None:
-            yield from map(self.load, infos)
-            return
+        for info, record in self.open_many(infos):
+            if isinstance(record, OffloadError):
+                raise record
+            yield self.load_opened(info, record)
+
+    def open_many(
+        self, infos: Sequence[RecordInfo]
+    ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
+        """Yield each entry with its open record, or with what `open` raises, in order.
+
+        Small records are fetched whole and concurrently; of a large one its two ends are read.
+        """
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
-            small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i)]
-            held = dict(zip(small, self._bulk.get_many(small), strict=True))
+            held = self._fetch_small(group)
             for info in group:
-                yield self._load(info, held.get(info.key))
+                yield info, self._opened_or_error(info, held.get(info.key))
+
+    def _fetch_small(self, group: Sequence[RecordInfo]) -> dict[str, bytes | OffloadError]:
+        small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i)]
+        if self._bulk is None:
+            return {}
+        return dict(zip(small, self._bulk.get_many(small), strict=True))
+
+    def _opened_or_error(
+        self, info: RecordInfo, held: bytes | OffloadError | None
+    ) -> StoredRecord | OffloadError:
+        if isinstance(held, StoreError):
+            return held  # It was waited for once.
+        try:
+            return self.open(info, held if isinstance(held, bytes) else None)
+        except OffloadError as error:
+            return error
 
     def headers(self, ref: str) -> Iterator[Header]:
         """Yield the header of every record that stands under `ref`; those that cannot be read are none."""
         for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
             with suppress(NotFoundError, CorruptError):
                 yield self.open(info).header
+
+    def buried_header(self, tombstone: Tombstone) -> Header | OffloadError:
+        """Return the header of a collected record that is not emptied yet; else why there is none."""
+        info = parse_key(StoredObject(tombstone.key, 1, tombstone.at))
+        if isinstance(info, RecordInfo):
+            with suppress(NotFoundError, CorruptError):
+                return self._open(info).header
+        return _expired(tombstone)
 
     def infos(self) -> list[RecordInfo]:
         """Return the entry of every record of the session, oldest first, from a fresh listing."""
@@ -171,24 +201,19 @@ class SessionReader:
             return Damage(info, error)
         return None
 
-    def check_not_collected(self, ref: str) -> None:
-        """Raise `ExpiredError` if a record of `ref` is known to have been collected."""
-        if self.catalog.tombstone(ref) is not None:
-            raise self._missing(ref)
-
-    def _missing(self, ref: str) -> NotFoundError:
+    def missing(self, ref: str) -> NotFoundError:
         """Return why there is no record of `ref`, as far as the catalog was told."""
         tombstone = self.catalog.tombstone(ref) if is_ref(ref) else None
-        if tombstone is None:
-            return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
-        return _expired(tombstone)
+        if tombstone is not None:
+            return _expired(tombstone)
+        return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
 
     def _gone(self, info: RecordInfo) -> OffloadError:
         """Return what it means that the object of an entry is not there, or that a range of it is empty."""
         self.catalog.refresh([info.ref])
         if any(i.key == info.key for i in self.catalog.known(info.ref)):
             return CorruptError(f"{info.key} is truncated")
-        return self._missing(info.ref)
+        return self.missing(info.ref)
 
     def _follow(self, info: RecordInfo) -> StoredRecord:
         """Open the record of another session that was shared with this one."""
@@ -196,7 +221,7 @@ class SessionReader:
             link = msgspec.json.decode(self._fetch(info, info.key)(end=_LINK_BYTES), type=Link)
         except NotFoundError:
             self.catalog.drop(info.key)
-            raise self._missing(info.ref) from None
+            raise self.missing(info.ref) from None
         except (msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"{info.key} names no session: {error}") from error
         origin = SessionReader(self.store, link.session)
@@ -205,9 +230,9 @@ class SessionReader:
         except ExpiredError:
             raise
         except NotFoundError:
-            raise self._missing(info.ref) from None
+            raise self.missing(info.ref) from None
         if is_link(found):
-            raise self._missing(info.ref)
+            raise self.missing(info.ref)
         return origin.open(found)
 
     def _open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:

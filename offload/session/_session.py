@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from offload.codec import Codec, Content, Encoded, SpooledContent, parse_sidecar
+from offload.codec import Codec, Content, Encoded, SpooledContent, StoredRecord, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import record_key, sidecar_key, used_key
 from offload.keys import encode_part
@@ -65,6 +66,22 @@ class _Attempt:
     draw: int
 
 
+class ItemIdentity(NamedTuple):
+    """What makes two items one: they have one ref, and one record.
+
+    Attributes:
+        item_type: what kind of part of a message it is.
+        tool_use_id: the provider's id of the tool call, or None.
+        sha256: digest of its content.
+        form: what `restore` needs beside the text, as JSON, or None.
+    """
+
+    item_type: str
+    tool_use_id: str | None
+    sha256: bytes
+    form: str | None
+
+
 class Session(SessionReader):
     """The records of one agent conversation.
 
@@ -90,15 +107,49 @@ class Session(SessionReader):
         with. Another item under the same ref makes for another draw, of a longer ref where there is one; an
         item whose record was collected is stored again as its next generation, under the same ref.
         """
-        attempts = [self._attempt(draft) for draft in drafts]
-        outcomes = self._looked_at(attempts, self._create_many(attempts))
-        return [self._settle(attempt, outcome) for attempt, outcome in zip(attempts, outcomes, strict=True)]
+        attempts = [self._attempt_or_error(draft) for draft in drafts]
+        ready = [attempt for attempt in attempts if isinstance(attempt, _Attempt)]
+        outcomes = self._looked_at(ready, self._create_many(ready))
+        done = iter(zip(ready, outcomes, strict=True))
+        return [a if isinstance(a, OffloadError) else self._settle(*next(done)) for a in attempts]
+
+    def adopt(self, items: Sequence[ItemIdentity]) -> list[Placed | None]:
+        """Return for each item the live record that is known to hold it, by whatever key, or None.
+
+        Costs nothing where the catalog knows no ref of the items; else a listing and a read of each header.
+        """
+        refs = [self.ref_of(*item) for item in items]
+        known = [ref for ref in refs if self.catalog.known(ref)]
+        if known:
+            # A record that a collector has marked is about to go.
+            self.catalog.refresh(known)
+        infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
+        records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
+        for info, record in self.open_many([info for info in infos if not info.is_over]):
+            if not isinstance(record, OffloadError):
+                records.setdefault(info.ref, []).append((info, record))
+        return [self._adopted(item, records.get(ref, ())) for item, ref in zip(items, refs, strict=True)]
+
+    def _adopted(self, item: ItemIdentity, found: Iterable[tuple[RecordInfo, StoredRecord]]) -> Placed | None:
+        for info, record in found:
+            header = record.header
+            if item == ItemIdentity(header.item_type, header.tool_use_id, header.sha256, header.form):
+                self._touch()
+                return self._place(header, record.counts, info.key, info.stored_bytes)
+        return None
 
     def ref_of(
         self, item_type: str, tool_use_id: str | None, sha256: bytes, form: str | None, *, draw: int = 0
     ) -> str:
         """Return the ref that an item draws here, after `draw` draws that met others; see `draw_ref`."""
         return draw_ref(self.name, item_type, tool_use_id, sha256, form, style=self._refs, draw=draw)
+
+    def _attempt_or_error(self, draft: Draft, draw: int = 0) -> _Attempt | OffloadError:
+        """Return an attempt; one whose placeholder cannot be rendered is that item's failure alone."""
+        try:
+            return self._attempt(draft, draw)
+        except OffloadError as error:
+            return error
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         counts = draft.content.counts
@@ -191,12 +242,18 @@ class Session(SessionReader):
                 return error
             if draw == MAX_DRAWS:
                 break
-            attempt = self._attempt(attempt.draft, draw)
-            [outcome] = self._looked_at([attempt], [self._create(attempt)])
+            attempt, outcome = self._try_again(attempt, draw)
         if isinstance(outcome, OffloadError):
             return outcome
         counts = outcome.draft.content.counts
         return self._place(outcome.header, counts, outcome.key, outcome.encoded.size)
+
+    def _try_again(self, attempt: _Attempt, draw: int) -> tuple[_Attempt, _Attempt | OffloadError]:
+        made = self._attempt_or_error(attempt.draft, draw)
+        if isinstance(made, OffloadError):
+            return attempt, made
+        [outcome] = self._looked_at([made], [self._create(made)])
+        return made, outcome
 
     def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
         """Take a record that stands under this ref already, if it is of the same item."""
@@ -205,7 +262,7 @@ class Session(SessionReader):
         # What is over its time goes with the next collection: the item is stored anew beside it.
         found = [info for info in self.catalog.known(attempt.header.ref) if not info.is_over]
         if not found:
-            raise self._missing(attempt.header.ref)
+            raise self.missing(attempt.header.ref)
         for info in found:
             record = self.open(info)
             if record.header.is_same_item(attempt.header):

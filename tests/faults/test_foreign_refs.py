@@ -215,7 +215,11 @@ def test_nothing_that_a_session_is_told_holds_a_byte_of_another(
 
     assert sum(own in answer for answer in answers) >= 3
     assert not [answer for answer in answers if CANARY in answer]
-    assert off.restore(sent) == sent
+    kept = off.restore(sent, on_missing="keep")
+    assert kept == sent
+    assert not [m for m in kept.missing if CANARY in str(m.error)]
+    with pytest.raises(NotFoundError, match=r"another text|no record"):
+        off.restore(sent)
 
 
 def test_a_grant_shows_the_one_record_and_nothing_beside_it(store: OffloadStore) -> None:
@@ -227,7 +231,8 @@ def test_a_grant_shows_the_one_record_and_nothing_beside_it(store: OffloadStore)
     assert [info.ref for info in other.records()] == [ref]
     assert "of the owner" in other.tools.read(ref)
     assert not [answer for answer in everything_told(other, ref_of(beside)) if "unshared" in answer]
-    assert other.restore([result(beside, "call-2")]) == [result(beside, "call-2")]
+    with pytest.raises(NotFoundError):
+        other.restore([result(beside, "call-2")])
 
 
 def test_who_read_a_record_reads_nothing_once_the_grant_is_taken_back(store: OffloadStore) -> None:
@@ -242,7 +247,8 @@ def test_who_read_a_record_reads_nothing_once_the_grant_is_taken_back(store: Off
 
     after = [other.tools.call(name, arguments).replace(ref, "REF") for name, arguments in asked(ref)]
     assert after == [answer for answer, _ in told(store, UNKNOWN)]
-    assert other.restore(sent) == sent
+    with pytest.raises(NotFoundError):
+        other.restore(sent)
 
 
 # Placeholders that somebody wrote
@@ -280,8 +286,9 @@ def test_a_placeholder_of_another_session_stands_for_nothing_wherever_it_is_put(
     out = other.offload(messages)
 
     assert SECRET not in json.dumps(out.messages)
-    assert other.restore(messages) == messages
+    assert other.restore(messages, on_missing="keep") == messages
     assert other.restore(out.messages) == messages
+    assert opened(store, OTHER).restore(out.messages) == messages
 
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place != "result of the same call"])
@@ -292,7 +299,7 @@ def test_the_sessions_own_placeholder_stands_for_its_item_nowhere_else(
     messages = forged(placeholder)[place]
     own = opened(store, OWNER)
 
-    assert own.restore(messages) == messages
+    assert own.restore(messages, on_missing="keep") == messages
     assert own.restore(own.offload(messages).messages) == messages
     assert own.restore([result(placeholder, f"call-{CANARY}")]) == [result(SECRET, f"call-{CANARY}")]
 
@@ -314,7 +321,7 @@ def test_a_placeholder_that_was_changed_is_a_text_like_any_other(
     messages = [result(changed, f"call-{CANARY}")]
     own = opened(store, OWNER)
 
-    assert own.restore(messages) == messages
+    assert own.restore(messages, on_missing="keep") == messages
     assert own.restore(own.offload(messages).messages) == messages
 
 

@@ -209,19 +209,25 @@ def test_a_copy_of_a_placeholder_in_another_result_is_not_restored(tmp_path):
     out = off.offload(conversation())
     forged = [*out.messages, call("WebFetch", "call_9"), result(shown(out), "call_9")]
 
-    restored = off.restore(forged)
+    with pytest.raises(NotFoundError, match="stands for another text") as raised:
+        off.restore(forged)
 
-    assert restored[2] == result(LOG)
-    assert restored[4] is forged[4]
+    assert raised.value.messages[2] == result(LOG)
+    assert raised.value.messages[4] is forged[4]
+    assert [missing.message for missing in raised.value.missing] == [4]
+    assert off.restore(off.offload(forged).messages)[4] == forged[4]
 
 
-def test_a_text_that_only_looks_like_a_placeholder_is_left_as_it_is(tmp_path):
+def test_a_text_that_only_looks_like_a_placeholder_is_kept_if_that_is_asked_for(tmp_path):
     off = Offloader(tmp_path)
     out = off.offload(conversation())
     altered = shown(out).replace("ERROR", "error")
     messages = [call(), result(altered), call(), result(shown(out).replace(out.records[0].ref, "a" * 10))]
 
-    assert off.restore(messages) == messages
+    restored = off.restore(messages, on_missing="keep")
+
+    assert restored == messages
+    assert [(m.message, type(m.error)) for m in restored.missing] == [(1, NotFoundError), (3, NotFoundError)]
 
 
 def test_a_key_that_is_taken_by_another_item_makes_the_ref_longer(tmp_path):
@@ -672,7 +678,9 @@ def test_whatever_a_part_of_the_callers_own_raises_leaves_the_messages(part, cap
     out = off.offload(messages)
 
     assert all(a is b for a, b in zip(out.messages, messages, strict=True))
-    assert [str(e) for e in out.errors] == ["unexpected RuntimeError: the disk is on fire"]
+    assert len(out.errors) == 1
+    assert str(out.errors[0]).endswith("RuntimeError: the disk is on fire")
+    assert isinstance(out.errors[0].__cause__, RuntimeError)
     assert off.offload_text(LOG) is LOG
     assert "Traceback" not in caplog.text
 
@@ -897,6 +905,7 @@ def test_a_placeholder_stands_only_for_an_item_of_its_own_type(tmp_path):
     off = Offloader(tmp_path)
     text = off.offload_text(LOG)
 
-    restored = off.restore([{"role": "user", "content": text}])
+    messages = [{"role": "user", "content": text}]
 
-    assert restored == [{"role": "user", "content": text}]
+    assert off.restore(messages, on_missing="keep") == messages
+    assert off.restore(off.offload(messages).messages) == messages

@@ -1,0 +1,542 @@
+"""What a text is that looks like a placeholder: one of this session, none, or what cannot be told."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import (
+    CorruptError,
+    ExpiredError,
+    NotFoundError,
+    Offloader,
+    OffloadPolicy,
+    Restored,
+    Retention,
+    Rule,
+    StoredObject,
+    StoreError,
+    StoreUnavailableError,
+    estimate_tokens,
+)
+from offload.retention import collect, delete
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+LOG = "".join(f"line {n} of a result that is long\n" for n in range(400))
+
+
+def result(text: Any, call: str = "c1") -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call, "content": text}]}
+
+
+def called(call: str = "c1", name: str = "Bash") -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "tool_use", "id": call, "name": name, "input": {}}]}
+
+
+def shown(message: dict[str, Any]) -> str:
+    text = message["content"][0]["content"]
+    assert isinstance(text, str)
+    return text
+
+
+def look_alike(ref: str) -> str:
+    return f"[Offloaded: result of Bash, 9 lines, 900 characters, id {ref}]\nsomething\n[Read it: x]"
+
+
+def stored(store: Any, session: str = "s", **arguments: Any) -> tuple[list[Any], list[Any], str]:
+    """Offload one result; return the messages, the output and the ref."""
+    messages = [called(), result(LOG)]
+    out = Offloader(store, session=session, **arguments).offload(messages)
+    assert len(out.records) == 1
+    return messages, out.messages, out.records[0].ref
+
+
+def record_file(root: Path) -> Path:
+    [path] = (root / "r" / "s").iterdir()
+    return path
+
+
+# What restore says
+
+
+def test_restore_with_the_wrong_session_names_the_messages_the_refs_and_the_place(tmp_path: Path) -> None:
+    _, out, ref = stored(tmp_path)
+    other = Offloader(tmp_path, session="other")
+
+    with pytest.raises(NotFoundError) as raised:
+        other.restore(out)
+
+    for part in ("messages[1]", ref, "'other'", str(tmp_path), "another session"):
+        assert part in str(raised.value)
+    assert raised.value.messages == out
+    [missing] = raised.value.missing
+    assert (missing.message, missing.block, missing.ref) == (1, 0, ref)
+    assert isinstance(missing.error, NotFoundError)
+
+
+def test_restore_with_an_empty_store_raises(tmp_path: Path) -> None:
+    _, out, _ = stored(tmp_path / "a")
+
+    with pytest.raises(NotFoundError, match="another session or store"):
+        Offloader(tmp_path / "b", session="s").restore(out)
+
+
+def test_of_a_list_that_is_restored_in_part_the_error_has_what_could_be(tmp_path: Path) -> None:
+    messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
+    out = Offloader(tmp_path, session="s").offload(messages)
+    gone = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[0].ref in p.name)
+    gone.unlink()
+    again = Offloader(tmp_path, session="s")
+
+    with pytest.raises(NotFoundError) as raised:
+        again.restore(out.messages)
+
+    assert list(raised.value.messages) == [called(), out.messages[1], called("c2"), result(LOG * 2, "c2")]
+    assert [m.ref for m in raised.value.missing] == [out.records[0].ref]
+
+
+def test_what_is_missing_is_kept_if_that_is_asked_for(tmp_path: Path) -> None:
+    messages, out, ref = stored(tmp_path)
+    kept = Offloader(tmp_path, session="other").restore(out, on_missing="keep")
+    whole = Offloader(tmp_path, session="s").restore(out, on_missing="keep")
+
+    assert isinstance(kept, Restored)
+    assert kept == out
+    assert [(m.message, m.ref) for m in kept.missing] == [(1, ref)]
+    assert whole == messages
+    assert whole.missing == []
+
+
+def test_a_word_that_on_missing_does_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match="on_missing is one of"):
+        Offloader("memory://").restore([], on_missing="ignore")  # type: ignore[arg-type]
+
+
+def test_a_placeholder_whose_text_was_cut_is_missing(tmp_path: Path) -> None:
+    _, out, _ = stored(tmp_path)
+    cut = [called(), result(shown(out[1])[:-10])]
+
+    with pytest.raises(NotFoundError, match="stands for another text"):
+        Offloader(tmp_path, session="s").restore(cut)
+
+
+def test_a_store_that_cannot_be_asked_raises_what_it_raised_with_the_list() -> None:
+    store = MemoryStore()
+    _, out, ref = stored(store)
+    broken = Offloader(FaultyStore(store, verb="keys", is_lasting=True), session="s")
+
+    with pytest.raises(StoreError) as raised:
+        broken.restore(out)
+
+    assert list(raised.value.messages) == out
+    assert [m.ref for m in raised.value.missing] == [ref]
+    assert broken.restore(out, on_missing="keep").missing[0].ref == ref
+
+
+def test_of_a_damaged_record_among_others_all_but_that_is_restored(tmp_path: Path) -> None:
+    messages = [called(), result(LOG), called("c2"), result(LOG * 2, "c2")]
+    out = Offloader(tmp_path, session="s").offload(messages)
+    damaged = next(p for p in (tmp_path / "r" / "s").iterdir() if out.records[1].ref in p.name)
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+
+    with pytest.raises(CorruptError) as raised:
+        Offloader(tmp_path, session="s").restore(out.messages)
+
+    assert raised.value.messages[1] == messages[1]
+    assert [m.message for m in raised.value.missing] == [3]
+
+
+def test_a_collected_record_is_told_as_expired_with_the_list() -> None:
+    store = MemoryStore()
+    _, out, ref = stored(store)
+    delete(store, "s")
+
+    with pytest.raises(ExpiredError) as raised:
+        Offloader(store, session="s").restore(out)
+
+    assert raised.value.reason == "deleted"
+    assert [m.ref for m in raised.value.missing] == [ref]
+
+
+# What is none
+
+
+PLACES: dict[str, Any] = {
+    "result": lambda text: [called("c9"), result(text, "c9")],
+    "error": lambda text: [
+        called("c9"),
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c9", "content": text, "is_error": True}],
+        },
+    ],
+    "reader": lambda text: [called("c9", "read_file"), result(text, "c9")],
+    "blocks": lambda text: [called("c9"), result([{"type": "text", "text": text}], "c9")],
+    "user": lambda text: [{"role": "user", "content": text}],
+    "assistant": lambda text: [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
+    "openai": lambda text: [{"role": "tool", "tool_call_id": "c9", "content": text}],
+    "responses": lambda text: [{"type": "function_call_output", "call_id": "c9", "output": text}],
+    "langchain": lambda text: [{"type": "tool", "tool_call_id": "c9", "content": text}],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("of", ["unknown", "own", "quoted"])
+def test_what_only_looks_like_a_placeholder_is_stored_and_comes_back(
+    tmp_path: Path, place: str, of: str
+) -> None:
+    _, out, ref = stored(tmp_path)
+    text = {"unknown": look_alike("abcdefghij"), "own": look_alike(ref), "quoted": shown(out[1])}[of]
+    messages = [*out, *PLACES[place](text)]
+    original = copy.deepcopy(messages)
+    first = Offloader(tmp_path, session="s")
+
+    sent = first.offload(messages)
+
+    assert messages == original
+    assert sent.errors == []
+    assert text not in [str(value) for value in _texts(sent.messages[len(out) :])]
+    for off in (first, Offloader(tmp_path, session="s")):
+        assert off.restore(sent.messages[len(out) :]) == messages[len(out) :]
+        assert off.offload(messages).messages == sent.messages
+        assert off.offload(sent.messages).messages == sent.messages
+
+
+def _texts(thing: Any) -> Iterator[str]:
+    if isinstance(thing, str):
+        yield thing
+    for inner in thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ():
+        yield from _texts(inner)
+
+
+def test_what_looks_like_a_placeholder_in_a_system_prompt_stays_and_is_no_error(tmp_path: Path) -> None:
+    messages = [{"role": "system", "content": look_alike("abcdefghij")}, {"role": "user", "content": "hi"}]
+    off = Offloader(tmp_path, session="s")
+
+    out = off.offload(messages)
+
+    assert (out.messages, out.errors, out.records) == (messages, [], [])
+    assert off.restore(out.messages) == messages
+
+
+def test_a_pinned_result_that_looks_like_a_placeholder_stays_and_restores_on_another_machine(
+    tmp_path: Path,
+) -> None:
+    messages = [called(), result(look_alike("abcdefghij"))]
+    off = Offloader(tmp_path, session="s")
+
+    out = off.offload(messages, pinned=["c1"])
+
+    assert out.messages == messages
+    assert off.restore(out.messages) == messages
+    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+    assert Offloader(tmp_path, session="s").fork("t").restore(out.messages) == messages
+
+
+def test_a_line_that_looks_like_what_stands_for_an_image_stays_and_restores(tmp_path: Path) -> None:
+    line = (
+        "[Offloaded: image of Shot, image/png, 9 bytes, id abcdefghij. It cannot be shown again; "
+        'context_read(id="abcdefghij") tells what it is]'
+    )
+    parts = [{"type": "text", "text": line}, {"type": "text", "text": "beside it"}]
+    messages = [called(), result(parts), {"role": "user", "content": parts}]
+    off = Offloader(tmp_path, session="s")
+
+    out = off.offload(messages)
+
+    assert out.messages == messages
+    assert Offloader(tmp_path, session="s").restore(out.messages) == messages
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied", "damaged"])
+def test_a_look_alike_that_names_a_record_that_is_gone_or_damaged_harms_nothing_else(
+    tmp_path: Path, how: str
+) -> None:
+    _, out, ref = stored(tmp_path)
+    off = Offloader(tmp_path, session="s")
+    if how == "damaged":
+        record_file(tmp_path).write_bytes(b"x" * 300)
+    else:
+        delete(off.store, "s", [ref])
+    if how == "emptied":
+        collect(off.store, Retention(grace=0), session="s")
+    messages = [called("c2"), result(LOG * 2, "c2"), {"role": "user", "content": shown(out[1])}]
+
+    sent = Offloader(tmp_path, session="s").offload(messages)
+
+    assert sent.errors == []
+    assert Offloader(tmp_path, session="s").restore(sent.messages) == messages
+
+
+def test_a_look_alike_that_names_a_large_record_loads_nothing_of_it(tmp_path: Path) -> None:
+    class Measured(MemoryStore):
+        read = 0
+
+        def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+            data = super().get(key, start=start, end=end)
+            Measured.read += len(data)
+            return data
+
+    store = Measured()
+    off = Offloader(store, session="s")
+    with off.open_sink(tool_name="Bash", tool_use_id="c1") as sink:
+        for n in range(200):
+            sink.write("".join(f"{hash((n, i)):x}\n" for i in range(6000)))
+    assert sink.info is not None
+    assert sink.info.stored_bytes > 5_000_000
+    messages = [called("c2"), result(look_alike(sink.info.ref), "c2")]
+    Measured.read = 0
+
+    far = Offloader(store, session="s")
+    out = far.offload(messages)
+
+    assert far.restore(out.messages) == messages
+    assert Measured.read < 1_000_000
+
+
+def test_a_collected_generation_resolves_where_the_item_was_stored_anew() -> None:
+    store = MemoryStore()
+    messages, out, ref = stored(store)
+    delete(store, "s", [ref])
+    collect(store, Retention(grace=0), session="s")
+
+    again = Offloader(store, session="s").offload(messages)
+
+    assert again.messages == out
+    assert Offloader(store, session="s").restore(out) == messages
+
+
+# What cannot be told
+
+
+class Flaky(MemoryStore):
+    """Fails at one verb for as long as it is told to."""
+
+    failing = ""
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if self.failing == "get":
+            raise StoreUnavailableError("down")
+        return super().get(key, start=start, end=end)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        if self.failing == "keys":
+            raise StoreUnavailableError("down")
+        return super().keys(prefix, after=after)
+
+
+@pytest.mark.parametrize("verb", ["keys", "get"])
+def test_a_placeholder_that_cannot_be_proven_now_is_kept_with_an_error_and_proven_later(verb: str) -> None:
+    store = Flaky()
+    messages, out, _ = stored(store)
+    records = {found.key for found in store.keys("r/")}
+    off = Offloader(store, session="s")
+    store.failing = verb
+
+    first = off.offload(out)
+
+    assert first.messages == out
+    assert len(first.errors) == 1
+    with pytest.raises(StoreError):
+        off.restore(first.messages)
+    store.failing = ""
+    second = off.offload([*out, called("c2")])
+    assert second.messages == [*out, called("c2")]
+    assert second.errors == []
+    assert {found.key for found in store.keys("r/")} == records
+    assert off.restore(out) == messages
+
+
+def test_a_placeholder_that_another_call_quoted_first_is_still_one_where_it_stands(tmp_path: Path) -> None:
+    messages, out, _ = stored(tmp_path)
+    off = Offloader(tmp_path, session="s")
+    quoted = [called("c9"), result(shown(out[1]), "c9")]
+
+    sent = off.offload([*quoted, *out])
+
+    assert sent.messages[2:] == out
+    assert off.restore(sent.messages) == [*quoted, *messages]
+
+
+def test_the_placeholder_of_a_deleted_record_is_not_stored_as_content() -> None:
+    store = MemoryStore()
+    _, out, ref = stored(store)
+    delete(store, "s", [ref])
+    collect(store, Retention(grace=0), session="s")
+
+    sent = Offloader(store, session="s").offload(out)
+
+    assert sent.messages == out
+    assert [type(e) for e in sent.errors] == [ExpiredError]
+
+
+def test_what_another_session_hands_over_resolves_if_it_is_shared_or_forked(tmp_path: Path) -> None:
+    messages, out, ref = stored(tmp_path)
+    parent = Offloader(tmp_path, session="s")
+    parent.share(ref, "helper")
+    parent.fork("twin")
+
+    for name in ("helper", "twin"):
+        off = Offloader(tmp_path, session=name)
+        sent = off.offload([{"role": "user", "content": "go on"}, *out])
+        assert sent.messages[1:] == out
+        assert off.restore(sent.messages)[1:] == messages
+
+
+def test_what_offload_text_returned_before_the_call_had_an_id_stays_and_restores(tmp_path: Path) -> None:
+    off = Offloader(tmp_path, session="s")
+    placeholder = off.offload_text(LOG, tool_name="Bash")
+
+    sent = off.offload([called(), result(placeholder)])
+
+    assert shown(sent.messages[1]) == placeholder
+    assert len(off.records()) == 1
+    for far in (off, Offloader(tmp_path, session="s")):
+        assert far.restore(sent.messages) == [called(), result(LOG)]
+
+
+# What left stays away
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"token_counter": lambda text: len(text) // 2},
+        {"policy": OffloadPolicy(types={"tool_result": Rule(min_tokens=1500, ttl="30d")})},
+        {"policy": OffloadPolicy(types={"tool_result": Rule(min_tokens=1500, preview_chars=100)})},
+        {"policy": OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)})},
+        {"policy": OffloadPolicy(min_saving=100_000)},
+        {"codec": "json"},
+    ],
+    ids=["counter", "ttl", "preview", "threshold", "saving", "codec"],
+)
+def test_an_item_that_left_under_other_settings_keeps_its_placeholder_and_its_record(
+    tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    messages, out, _ = stored(tmp_path)
+    before = [path.name for path in (tmp_path / "r" / "s").iterdir()]
+
+    again = Offloader(tmp_path, session="s", **changed).offload(messages)
+
+    assert again.messages == out
+    assert [path.name for path in (tmp_path / "r" / "s").iterdir()] == before
+
+
+def test_an_item_whose_call_was_trimmed_keeps_its_placeholder(tmp_path: Path) -> None:
+    messages, out, _ = stored(tmp_path)
+    rest = [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "go on"}]
+    first = Offloader(tmp_path, session="s")
+    first.offload([*messages, *rest])
+
+    for off in (first, Offloader(tmp_path, session="s")):
+        assert off.offload([messages[1], *rest]).messages == [out[1], *rest]
+        assert len(off.records()) == 1
+
+
+@pytest.mark.parametrize("how", ["pinned", "veto", "excluded"])
+def test_a_record_is_not_taken_up_for_what_is_to_stay(tmp_path: Path, how: str) -> None:
+    messages, _, _ = stored(tmp_path)
+    arguments: dict[str, Any] = {
+        "pinned": {},
+        "veto": {"should_offload": lambda _: False},
+        "excluded": {"policy": OffloadPolicy(exclude_tools=("Bash",))},
+    }[how]
+
+    out = Offloader(tmp_path, session="s", **arguments).offload(
+        messages, pinned=["c1"] if how == "pinned" else []
+    )
+
+    assert out.messages == messages
+
+
+# One item's failure is one item's
+
+
+def poisoned(text: str) -> int:
+    if "<|endoftext|>" in text:
+        raise ValueError("special token")
+    return estimate_tokens(text)
+
+
+def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp_path: Path) -> None:
+    bad = LOG + "<|endoftext|>"
+    messages = [called("a"), result(bad, "a"), called("b"), result(LOG, "b")]
+    off = Offloader(tmp_path, session="s", token_counter=poisoned)
+
+    out = off.offload(messages)
+    later = off.offload([*messages, called("c"), result(LOG * 2, "c")])
+
+    assert out.messages[1] is messages[1]
+    assert shown(out.messages[3]).startswith("[Offloaded:")
+    assert [str(e) for e in out.errors] == ["token_counter: ValueError: special token"]
+    assert out.tokens_before > out.tokens_after > estimate_tokens(bad) // 2
+    assert shown(later.messages[5]).startswith("[Offloaded:")
+    assert later.errors == []
+
+
+class Picky:
+    """Fails for what holds the word `poison`, wherever it meets it."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def render(self, facts: Any) -> str:
+        if self.where == "render" and "poison" in facts.ends:
+            raise RuntimeError("no")
+        return f"<gone {facts.ref}>"
+
+    def find_ref(self, text: str) -> str | None:
+        if self.where == "find_ref" and "poison" in text:
+            raise RuntimeError("no")
+        return text[6:-1] if text.startswith("<gone ") and len(text) < 40 else None
+
+
+@pytest.mark.parametrize("where", ["render", "find_ref"])
+def test_a_renderer_that_fails_for_one_item_costs_that_item_its_offload_alone(
+    tmp_path: Path, where: str
+) -> None:
+    messages = [called("a"), result(LOG + "poison", "a"), called("b"), result(LOG, "b")]
+    off = Offloader(tmp_path, session="s", placeholder=Picky(where))
+
+    out = off.offload(messages)
+
+    assert out.messages[1] is messages[1]
+    assert shown(out.messages[3]).startswith("<gone ")
+    assert len(out.errors) == 1
+
+
+def test_a_renderer_that_fails_for_one_ref_costs_that_item_its_offload_alone(tmp_path: Path) -> None:
+    class OneRef(Picky):
+        bad = ""
+
+        def render(self, facts: Any) -> str:
+            if facts.ref != "x" * 10:
+                OneRef.bad = OneRef.bad or facts.ref
+            if facts.ref == OneRef.bad:
+                raise RuntimeError("no")
+            return f"<gone {facts.ref}>"
+
+    messages = [called("a"), result(LOG, "a"), called("b"), result(LOG * 2, "b")]
+    off = Offloader(tmp_path, session="s", placeholder=OneRef(""))
+
+    out = off.offload(messages)
+
+    assert [len(out.errors), len(out.records)] == [1, 1]
+    assert off.restore(out.messages) == messages
+
+
+def test_a_summary_that_takes_what_the_placeholder_saves_is_left_out(tmp_path: Path) -> None:
+    text = "a short but not tiny result\n" * 45
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=100, preview_chars=50)}, min_saving=100)
+    off = Offloader(tmp_path, session="s", policy=policy, summarizer=lambda _: "words " * 200)
+
+    out = off.offload([called(), result(text)])
+
+    assert "[Summary:" not in shown(out.messages[1])
+    assert len(shown(out.messages[1])) < len(text)
+    assert out.tokens_before - out.tokens_after >= 100

@@ -28,14 +28,17 @@ class CacheReport:
     tokens_freed: int
     tokens_rewritten: int
 
-    def turns_to_pay(self, cached: float = 0.1, uncached: float = 1.25) -> int:
-        """Return after how many requests the saving has paid for the change.
+    def turns_to_pay(self, cached: float = 0.1, uncached: float = 1.25) -> int | None:
+        """Return after how many requests the saving has paid for the change, None if it never does.
+
+        It never does where nothing is saved: no tokens are freed, or those from the cache are free.
 
         Args:
             cached: price of a token that is read from the cache.
             uncached: price of a token that is read and cached anew, in the same unit.
         """
-        return ceil(self.tokens_rewritten * (uncached - cached) / max(1e-9, self.tokens_freed * cached))
+        saved = self.tokens_freed * cached
+        return ceil(self.tokens_rewritten * (uncached - cached) / saved) if saved > 0 else None
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class _Replay:
         if done.cache is not None:
             turns = done.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
             self.breaks += 1
-            self.breaks_paid += turns <= requests_left
+            self.breaks_paid += turns is not None and turns <= requests_left
 
     def hear(self, answer: Any) -> None:
         """Read back what the assistant needs for its answer."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import CacheReport, Offloader, OffloadPolicy, Rule
 from offload.policy import Sweep
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -171,8 +171,15 @@ def test_what_a_change_of_cached_text_costs_is_told(tmp_path: Path) -> None:
     assert out.cache is not None
     assert out.cache.tokens_freed > 5000
     assert 0 < out.cache.tokens_rewritten < out.tokens_before
-    assert out.cache.turns_to_pay(cached=0.1, uncached=1.25) >= 1
+    assert (out.cache.turns_to_pay(cached=0.1, uncached=1.25) or 0) >= 1
     assert off.offload(messages).cache is None
+
+
+def test_a_change_that_saves_nothing_never_pays() -> None:
+    assert CacheReport(tokens_freed=0, tokens_rewritten=100_000).turns_to_pay() is None
+    assert CacheReport(tokens_freed=-5, tokens_rewritten=100_000).turns_to_pay() is None
+    assert CacheReport(tokens_freed=5_000, tokens_rewritten=100_000).turns_to_pay(cached=0) is None
+    assert CacheReport(tokens_freed=5_000, tokens_rewritten=100_000).turns_to_pay() == 230
 
 
 # What left before

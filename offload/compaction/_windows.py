@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any
 
 from offload.errors import ConfigError
+
+_log = logging.getLogger("offload")
 
 TRIGGER_RATIO = 0.8
 DEFAULT_WINDOW = 128_000
 
 # What each family takes as input, by the pages of models of its provider: docs.claude.com,
 # platform.openai.com, ai.google.dev and api-docs.deepseek.com. Where members differ, the least of those
-# that are offered. The first that matches counts.
-WINDOWS: Mapping[str, int] = {
-    "*claude*": 200_000,
-    "*gpt-5*chat*": 128_000,
+# that are offered. The first that matches counts, and only whole parts of a name match: a version that is
+# not here is not taken for another one.
+_WINDOWS: Mapping[str, int] = {
+    r"claude-v2:1": 200_000,
+    r"claude-(?:v?[12](?:\.[03])?|instant)": 100_000,
+    r"claude": 200_000,
+    r"gpt-5(?:\.\d+)?-chat|gpt-5-pro": 128_000,
     # Of the 400,000 that are stated, 128,000 are for the answer.
-    "*gpt-5*": 272_000,
-    "*gpt-4.1*": 1_047_576,
-    "*gpt-4o*": 128_000,
-    "*gpt-4-turbo*": 128_000,
-    "*gpt-4-*-preview*": 128_000,
-    "*gpt-4-32k*": 32_768,
-    "*gpt-4*": 8_192,
-    "*gpt-3.5*": 16_385,
-    "o1-mini*": 128_000,
-    "o1-preview*": 128_000,
-    "o[134]*": 200_000,
-    "*gemini-*": 1_048_576,
-    "*deepseek*": 128_000,
+    r"gpt-5(?:\.\d+)?": 272_000,
+    r"gpt-4\.5": 128_000,
+    r"gpt-4\.1": 1_047_576,
+    r"gpt-4o-mini-realtime": 16_000,
+    r"gpt-4o-realtime": 32_000,
+    r"(?:chat)?gpt-4o|gpt-4-turbo|gpt-4-(?:[a-z0-9]+-)*preview": 128_000,
+    r"gpt-4-32k": 32_768,
+    r"gpt-4": 8_192,
+    r"gpt-3\.?5-turbo-(?:instruct|0301|0613)": 4_096,
+    r"gpt-3\.?5": 16_385,
+    r"gpt-oss": 131_072,
+    r"(?<!-)o1-(?:mini|preview)": 128_000,
+    r"(?<!-)o[134]": 200_000,
+    r"gemini-[0-9.]+-(?:flash|pro)(?:-preview)?-image": 32_768,
+    r"gemini-(?:1\.5|[2-9](?:\.\d+)?)|gemini-(?:pro|flash|flash-lite)-latest": 1_048_576,
+    r"gemini-(?:1\.0-)?pro-vision": 12_288,
+    r"gemini-(?:1\.0-)?pro": 30_720,
+    r"deepseek[.-](?:chat|reasoner|r1|v[3-9](?:\.\d+)?)": 128_000,
 }
+_KNOWN = [(re.compile(rf"(?<![a-z0-9])(?:{name})(?![a-z0-9.])"), n) for name, n in _WINDOWS.items()]
 
 
 def threshold_for(model: str, windows: Mapping[str, int] | None = None) -> int:
@@ -40,7 +54,8 @@ def threshold_for(model: str, windows: Mapping[str, int] | None = None) -> int:
     Args:
         model: name of the model, as the provider has it, with or without a prefix such as `openai/`.
         windows: glob of model names → context window in tokens. The first that matches counts, before
-            what is known here; for a model that nothing matches a window of 128,000 tokens is taken.
+            what is known here; for a model that nothing matches a window of 128,000 tokens is taken, and
+            a warning is logged.
 
     Raises:
         ConfigError: a window is no positive whole number.
@@ -55,5 +70,14 @@ def window_for(model: str, windows: Mapping[str, Any]) -> int:
             raise ConfigError(f"windows[{glob!r}] is a positive number of tokens, not {window!r:.40}")
         if fnmatchcase(model, glob):
             return window
+    return _known_window(model) if model else DEFAULT_WINDOW
+
+
+@lru_cache(maxsize=256)
+def _known_window(model: str) -> int:
+    """Return what is known of a model; of one that is not known that is said once, not at every turn."""
     name = model.lower().rpartition("/")[2]
-    return next((window for glob, window in WINDOWS.items() if fnmatchcase(name, glob)), DEFAULT_WINDOW)
+    known = next((window for pattern, window in _KNOWN if pattern.search(name)), None)
+    if known is None:
+        _log.warning("the window of model %r is not known: %d tokens are taken", model, DEFAULT_WINDOW)
+    return known or DEFAULT_WINDOW

@@ -162,12 +162,37 @@ def test_01_due_from_the_threshold_on_and_not_before(tmp_path):
         ("openai/o3", 200_000),
         ("o1-mini-2024-09-12", 128_000),
         ("models/gemini-2.5-pro", 1_048_576),
-        ("proto4-large", 128_000),
+        ("gpt-4.5-preview", 128_000),
+        ("gpt-4.5-preview-2025-02-27", 128_000),
+        ("gpt-4-0613", 8_192),
+        ("gpt-4-32k-0613", 32_768),
+        ("gpt-4-1106-vision-preview", 128_000),
+        ("gpt-4-turbo-2024-04-09", 128_000),
+        ("gpt-5", 272_000),
+        ("gpt-5.1-chat-latest", 128_000),
+        ("claude-2.0", 100_000),
+        ("claude-2.1", 200_000),
+        ("claude-instant-1.2", 100_000),
+        ("anthropic.claude-v2", 100_000),
+        ("anthropic.claude-v2:1", 200_000),
+        ("claude-opus-4-1@20250805", 200_000),
+        ("gpt-3.5-turbo-0125", 16_385),
+        ("gemini-pro", 30_720),
+        ("gemini-1.5-flash-002", 1_048_576),
     ],
 )
 def test_02_the_threshold_is_four_fifths_of_the_window(tmp_path, model, window):
     assert threshold_for(model) == window * 4 // 5
     assert compaction(tmp_path, model=model).threshold_tokens == window * 4 // 5
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["proto4-large", "gpt-4.7", "gpt-40", "o10", "marco-o1", "claudette", "gemini-nano", "deepseekish"],
+)
+def test_02_a_name_that_only_begins_like_a_known_one_is_not_known_and_that_is_said(model, caplog):
+    assert threshold_for(model) == 128_000 * 4 // 5
+    assert f"the window of model {model!r} is not known" in caplog.text
 
 
 def test_02_a_table_of_ones_own_goes_before_what_is_known(tmp_path):

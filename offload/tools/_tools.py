@@ -119,8 +119,7 @@ class Tools:
             limit: entries on the page.
             cursor: the id after which the page starts.
         """
-        if limit < 1:
-            raise ConfigError(f"limit is at least 1, not {limit}")
+        _check_count("limit", limit)
         found = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
         lines = fitting_rows(map(_row, found.infos), self._max_chars - FRAME_CHARS)
         start, end = found.start, found.start + len(lines)
@@ -217,8 +216,7 @@ class Tools:
             CorruptError: the record is damaged.
             ConfigError: fewer than one line.
         """
-        if lines < 1:
-            raise ConfigError(f"lines is at least 1, not {lines}")
+        _check_count("lines", lines)
         record = self._session.read(id)
         content = record.content
         first = max(1, record.counts.lines - lines + 1)
@@ -255,8 +253,10 @@ class Tools:
         Raises:
             NotFoundError: no such record in this session.
             CorruptError: a record is damaged.
-            ConfigError: a pattern that RE2 does not take, or a cursor that is none.
+            ConfigError: a pattern that RE2 does not take, a cursor that is none, or counts too small.
         """
+        _check_count("context_lines", context_lines, least=0)
+        _check_count("max_matches", max_matches)
         start = parse_cursor(cursor)
         infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
         grep = Grep(
@@ -273,6 +273,11 @@ class Tools:
         return answer
 
 
+def _check_count(name: str, value: int | None, *, least: int = 1) -> None:
+    if value is not None and value < least:
+        raise ConfigError(f"{name} is at least {least}, not {value}")
+
+
 def _check_range(
     offset: int | None, limit: int | None, start_line: int | None, end_line: int | None, pointer: str | None
 ) -> None:
@@ -281,8 +286,10 @@ def _check_range(
         raise ConfigError(
             "give offset and limit, or start_line and end_line, not both; a pointer takes offset"
         )
-    if (offset or 0) < 0 or (limit is not None and limit < 1) or (by_line and (start_line or 1) < 1):
-        raise ConfigError("offset counts from 0, limit and start_line from 1")
+    _check_count("offset", offset, least=0)
+    _check_count("limit", limit)
+    _check_count("start_line", start_line)
+    _check_count("end_line", end_line)
     if end_line is not None and end_line < (start_line or 1):
         raise ConfigError(f"end_line {end_line} lies before start_line {start_line or 1}")
 

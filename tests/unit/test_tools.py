@@ -303,33 +303,65 @@ def test_a_call_is_answered_whatever_a_model_makes_of_it(name: str, arguments: A
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "said"),
     [
+        pytest.param("[" * 100_000, "the arguments are no JSON", id="depth"),
+        pytest.param('{"pattern": ' + "9" * 5000 + "}", "the arguments are no JSON", id="digits"),
         pytest.param(
-            {"pattern": "\ud800", "ignore_case": True},
-            id="surrogate pattern",
+            {"pattern": "a", "context_lines": -(10**5000)}, "context_lines is at least 0", id="huge int"
         ),
-        pytest.param({"pattern": "\ud800"}, id="surrogate literal"),
-        pytest.param({"pattern": "\ud800", "mode": "regex"}, id="surrogate regex"),
-        pytest.param("[" * 100_000, id="depth"),
-        pytest.param('{"pattern": ' + "9" * 5000 + "}", id="digits"),
+        pytest.param({"pattern": 10**5000}, "pattern is of type string, not int", id="huge int for a text"),
+        pytest.param({"pattern": "a", "mode": DEEP}, "mode is of type string, not list", id="deep list"),
         pytest.param(
-            {"pattern": "a", "context_lines": -(10**5000)},
-            id="huge int",
+            {"pattern": "a", "max_matches": float("nan")}, "max_matches is of type integer, not nan", id="nan"
         ),
-        pytest.param({"pattern": 10**5000}, id="huge int for a text"),
-        pytest.param({"pattern": "a", "mode": DEEP}, id="deep list for a text"),
-        pytest.param({"pattern": "a", "max_matches": float("nan")}, id="nan"),
-        pytest.param({"pattern": "a", "max_matches": float("inf")}, id="infinity"),
-        pytest.param({10**5000: 1, "pattern": "a"}, id="number for a name"),
-        pytest.param({"\ud800" * 5000: 1}, id="surrogate name"),
-        pytest.param(b"{}", id="bytes"),
+        pytest.param(
+            {"pattern": "a", "max_matches": float("inf")},
+            "max_matches is of type integer, not inf",
+            id="infinity",
+        ),
+        pytest.param(
+            {10**5000: 1, "pattern": "a"}, "the names of arguments are texts", id="number for a name"
+        ),
+        pytest.param({"\ud800" * 5000: 1}, "context_grep has no argument '\\ud800", id="surrogate name"),
+        pytest.param(b"{}", "the arguments are an object, not bytes", id="bytes"),
     ],
 )
-def test_a_call_of_nonsense_is_answered_too(arguments: Any) -> None:
+def test_a_call_of_nonsense_is_told_what_is_wrong(arguments: Any, said: str) -> None:
     answer = TOOLS.call("context_grep", arguments)
-    assert answer.startswith(("Error: ", "["))
+    assert answer.startswith(f"Error: {said}")
     assert len(answer.encode()) <= MAX_ANSWER
+
+
+@pytest.mark.parametrize("mode", ["literal", "regex"])
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_a_surrogate_that_stands_nowhere_is_answered_with_no_matches(mode: str, ignore_case: bool) -> None:
+    arguments = {"pattern": "\ud800", "mode": mode, "ignore_case": ignore_case}
+    assert TOOLS.call("context_grep", arguments) == "[0 matches shown, in 1 item]\n[no more matches]"
+
+
+COUNTS = [
+    ("list", {}, "limit", 1),
+    ("read", {"id": REF}, "limit", 1),
+    ("read", {"id": REF}, "offset", 0),
+    ("read", {"id": REF}, "start_line", 1),
+    ("read", {"id": REF}, "end_line", 1),
+    ("tail", {"id": REF}, "lines", 1),
+    ("grep", {"pattern": "e"}, "context_lines", 0),
+    ("grep", {"pattern": "e"}, "max_matches", 1),
+]
+
+
+@pytest.mark.parametrize(("tool", "given", "name", "least"), COUNTS)
+@pytest.mark.parametrize("below", [1, 2, 10**9])
+def test_a_count_below_the_least_is_refused_by_its_name_in_code_as_in_a_call(
+    tool: str, given: dict[str, Any], name: str, least: int, below: int
+) -> None:
+    said = f"{name} is at least {least}, not {least - below}"
+    with pytest.raises(ConfigError, match=f"^{said}$"):
+        getattr(TOOLS, tool)(**given, **{name: least - below})
+    assert TOOLS.call(f"context_{tool}", {**given, name: least - below}) == f"Error: {said}"
+    assert not TOOLS.call(f"context_{tool}", {**given, name: least}).startswith("Error")
 
 
 def test_a_whole_number_with_a_point_is_an_integer_as_it_is_to_json() -> None:

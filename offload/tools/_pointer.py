@@ -200,7 +200,12 @@ def _index_test(step: str) -> Callable[[object], bool]:
 
 def _key_test(step: str) -> Callable[[object], bool]:
     plain = b'"' + encode_text(step) + b'"'
-    return lambda name: name == plain or (isinstance(name, bytes) and b"\\" in name and _key(name) == step)
+
+    def is_member(name: object) -> bool:
+        # A backslash begins an escape, which means another character than it is written with.
+        return _key(name) == step if isinstance(name, bytes) and b"\\" in name else name == plain
+
+    return is_member
 
 
 def _key(written: bytes) -> str:

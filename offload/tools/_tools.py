@@ -147,8 +147,9 @@ class Tools:
             limit: characters to read; what does not fit the answer is left for the next call.
             start_line: first line, from 1; not together with `offset`.
             end_line: last line, included; without it as many as fit.
-            pointer: a JSON pointer; in JSON lines its first step is the line, from 0. An object or array
-                that does not fit the answer is shown as an outline, unless `offset` or `limit` is given.
+            pointer: a JSON pointer; in JSON lines its first step is the line, from 0. Of keys that stand
+                twice in an object the first counts. An object or array that does not fit the answer is
+                shown as an outline, unless `offset` or `limit` is given.
 
         Raises:
             NotFoundError: no such record in this session.

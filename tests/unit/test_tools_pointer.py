@@ -70,6 +70,70 @@ def test_a_pointer_reads_the_value_that_it_names(document: Any) -> None:
         assert json.loads(body(tools.read(ref, pointer=pointer))) == value
 
 
+NOTHING = object()
+# Keys as they are written and as steps may be: escapes of JSON and of pointers, and what looks like them.
+spellings = st.lists(
+    st.sampled_from(
+        ["a", "n", "u0061", "\\", "\\n", "\\u0061", "\\u00e9", "é", "\\ud83d\\ude00", "\\/", "~", "0"]
+    ),
+    max_size=3,
+).map("".join)
+written_keys = spellings.filter(lambda written: loads(f'"{written}"') is not NOTHING)
+
+
+def loads(text: str) -> Any:
+    """Return a document as Python reads it, but with the first of the keys that stand twice."""
+    try:
+        return json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+    except ValueError:
+        return NOTHING
+
+
+def walked(value: Any, pointer: str) -> Any:
+    """Return what a pointer names by RFC 6901."""
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict):
+            value = value.get(name, NOTHING)
+        elif isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", name) and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return NOTHING
+    return value
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.recursive(
+        st.integers(0, 99).map(str),
+        lambda inner: (
+            st.lists(st.tuples(written_keys, inner), max_size=4).map(
+                lambda pairs: "{" + ", ".join(f'"{key}": {value}' for key, value in pairs) + "}"
+            )
+            | st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        ),
+        max_leaves=10,
+    )
+)
+def test_a_pointer_names_what_it_names_to_others_however_keys_are_written(text: str) -> None:
+    document = loads(text)
+    tools, ref = tools_for(text)
+    there = [pointer for pointer, _ in pointers(document)]
+    # What is written between the quotes of a key is a step too, and mostly another one.
+    steps = {key.replace("~", "~0").replace("/", "~1") for key in re.findall(r'"((?:[^"\\]|\\.)*)":', text)}
+    for pointer in (*there, *(f"{pointer}/{step}" for pointer in there for step in {*steps, "a", "0"})):
+        answer, named = tools.call("context_read", {"id": ref, "pointer": pointer}), walked(document, pointer)
+        assert answer.startswith("Error: ") if named is NOTHING else loads(body(answer)) == named
+
+
+def test_a_backslash_in_a_pointer_is_a_backslash() -> None:
+    tools, ref = tools_for(json.dumps({"a\n": "a newline", "C:\\new": "a path", 'q"': "a quote"}))
+    for key in ("a\\n", "C:\\\\new", 'q\\"', "\\u0061\n"):
+        assert tools.call("context_read", {"id": ref, "pointer": f"/{key}"}).startswith("Error: nothing at")
+    for key, value in {"a\n": "a newline", "C:\\new": "a path", 'q"': "a quote"}.items():
+        assert body(tools.read(ref, pointer=f"/{key}")) == json.dumps(value)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.text('{}[]",:\\ a1', max_size=30) | st.text(max_size=30), st.text("/a01~", max_size=6))
 def test_content_that_is_no_json_is_answered_too(text: str, pointer: str) -> None:

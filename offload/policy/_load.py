@@ -6,6 +6,8 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from offload.errors import MissingExtraError, PolicyError
 
 _VARIABLE = "OFFLOAD_POLICY"
 _TABLE = ("tool", "offload", "policy")
+# Names that stand for others let some hundred characters say millions.
+_MOST_ALIASED_CHARS = 1024 * 1024
 
 
 def from_file(path: str | os.PathLike[str], table: Sequence[str] = _TABLE) -> dict[str, Any]:
@@ -78,11 +82,28 @@ def _yaml(text: str) -> Any:
         import yaml  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise MissingExtraError("a YAML file needs PyYAML: pip install 'offload[yaml]'") from error
+    loader = yaml.SafeLoader(text)
     try:
+        root = loader.get_single_node()
+        if _expanded(root, {}) > 2 * len(text) + _MOST_ALIASED_CHARS:
+            raise ValueError("its aliases (*name) make too much of it: write out what they stand for")
         # YAML has names and values that are no text, such as dates; settings are plain data.
-        return json.loads(json.dumps(yaml.safe_load(text), default=str))
+        return json.loads(json.dumps(root and loader.construct_document(root), default=str))
     except (yaml.YAMLError, TypeError) as error:
         raise ValueError(str(error)) from error
+    finally:
+        loader.dispose()
+
+
+def _expanded(node: Any, known: dict[int, float]) -> float:
+    """Return about how many characters a node of YAML has with its aliases written out, each seen once."""
+    if node is None or isinstance(node.value, str):
+        return 1 + len(node.value if node else "")
+    if id(node) not in known:
+        known[id(node)] = inf  # what stands within itself has no end
+        parts = chain.from_iterable(part if isinstance(part, tuple) else (part,) for part in node.value)
+        known[id(node)] = 1 + sum(_expanded(part, known) for part in parts)
+    return known[id(node)]
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

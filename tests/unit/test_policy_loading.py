@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offload import OffloadPolicy, PolicyError, Rule
+from offload import ConfigError, OffloadPolicy, PolicyError, Rule
+from offload.config import load_config
 from offload.policy import ItemFacts
 
 TOML = """
@@ -52,6 +54,41 @@ def test_a_file_of_any_kind_describes_the_same_policy(tmp_path: Path, name: str,
     (tmp_path / name).write_text(said)
 
     assert OffloadPolicy.load(tmp_path / name) == MEANT
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10)
+)
+
+
+@pytest.mark.parametrize("said", [BOMB, MERGES, "a: &a [*a]\n", "a: &a {<<: *a}\n"])
+@pytest.mark.parametrize("name", ["offload.yaml", "policy.yml"])
+def test_aliases_that_make_a_file_large_are_refused_before_they_are_followed(
+    tmp_path: Path, name: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(said)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ConfigError, match=rf"{name} cannot be read: its aliases \(\*name\) make too much"
+        ):
+            OffloadPolicy.load(path) if name == "policy.yml" else load_config(folder=tmp_path, environ={})
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_aliases_and_merges_of_a_usual_size_mean_what_they_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "types:\n  tool_result: &large {min_tokens: 3000}\n  user_message: *large\n"
+        "  skill_prompt: {<<: *large, ttl: 7d}\n"
+    )
+    policy = OffloadPolicy.load(path)
+    assert policy.types["user_message"] == Rule(min_tokens=3000)
+    assert policy.types["skill_prompt"] == Rule(min_tokens=3000, ttl="7d")
 
 
 def test_a_pyproject_holds_a_policy_in_its_own_table(tmp_path: Path) -> None:

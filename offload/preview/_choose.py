@@ -36,7 +36,9 @@ _AGAIN = 0.4
 _MANY_LINES = 8
 _MANY_SHARE = 0.02
 _MOST_TROUBLED = 200
-_SHAPE = re.compile(r"\d+|0x[0-9a-f]+")
+# How often the worth of a line is told: more than lines that are told apart ever need.
+_MOST_LOOKS = 1500
+_SHAPE = re.compile(r"\d+", re.ASCII)
 
 
 class Chosen(NamedTuple):
@@ -105,7 +107,9 @@ class _Choice:
         worthy = (i for i, names in enumerate(self._names) if names or i in self._marks)
         heap = [(-self._gain(i), i) for i in worthy if i not in self.taken]
         heapq.heapify(heap)
-        while heap and heap[0][0] < 0:
+        for _ in range(_MOST_LOOKS):
+            if not heap or heap[0][0] >= 0:
+                return
             gain, i = heap[0]
             if self._lines[i].cost > room:
                 heapq.heappop(heap)

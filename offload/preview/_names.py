@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 # Between 6 and 120 characters, and not cut at either end; what is longer is data.
 _TOKEN_OR_END = re.compile(r"\n|(?<![\w…])[A-Za-z0-9_][A-Za-z0-9_./:-]{5,119}+(?![\w…])")
@@ -13,6 +14,7 @@ _NUMERIC = re.compile(r"[\d._:/-]+")
 _WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]{2}|\w{4,40}")
 _SHORTEST = 6
 _LONGEST_PLAIN = 40
+_MOST_TOKENS = 1024
 # As `grep -n` writes it.
 _LINE_NUMBER = re.compile(r"^\d+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
@@ -25,15 +27,15 @@ _WORD_WEIGHT = 0.5
 def names_of(text: str) -> list[list[str]]:
     """Return the names in each line of `text`, each once: paths, dotted names, identifiers of several parts.
 
-    One pass; each distinct token is judged once.
+    One pass; each distinct token is judged once, up to a number of them.
     """
     tokens = _TOKEN_OR_END.findall(_unescaped(text))
-    known = {token: _as_name(token) for token in {*tokens}}
+    known = {token: _as_name(token) for token in islice(dict.fromkeys(tokens), _MOST_TOKENS)}
     lines: list[dict[str, None]] = [{}]
     for found in tokens:
         if found == "\n":
             lines.append({})
-        elif (name := known[found]) is not None:
+        elif (name := known.get(found)) is not None:
             lines[-1][name] = None
     return [list(line) for line in lines]
 

@@ -12,12 +12,15 @@ from typing import NamedTuple
 
 # Nothing is looked at that lies further than this from both ends.
 END_CHARS = 64 * 1024
-# Of a text up to this length every line is looked at; of a longer one its two ends and samples between.
+# Of a text up to this size every line is looked at; of a larger one its two ends and samples between.
 _WHOLE_CHARS = 24 * 1024
+_WHOLE_LINES = 1024
 _HEAD_CHARS = 8 * 1024
 _TAIL_CHARS = 4 * 1024
 _SAMPLES = 4
 _SAMPLE_CHARS = 3 * 512
+# Each of them ends earlier where its lines are shorter than this.
+_LINE_CHARS = 16
 _HITS_PER_WORD = 3
 # A part begins and ends on a border of lines if there is one as near as this.
 _REACH = 400
@@ -124,7 +127,7 @@ def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
 
     Nothing is known of the numbers behind `joint`, where the first end of a longer text meets the last.
     """
-    if len(text) <= _WHOLE_CHARS:
+    if len(text) <= _WHOLE_CHARS and text.count("\n") < _WHOLE_LINES:
         return [_Part(0, len(text), 1)]
     parts: list[_Part] = []
     number, counted = 1, 0
@@ -138,14 +141,29 @@ def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
 
 
 def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
-    yield 0, _HEAD_CHARS
-    between = len(text) - _HEAD_CHARS - _TAIL_CHARS
+    head = _first_lines(text, 0, min(_HEAD_CHARS, len(text) // 3))
+    tail = _last_lines(text, min(_TAIL_CHARS, len(text) // 6))
+    yield 0, head
     for n in range(1, _SAMPLES + 1):
-        start = _HEAD_CHARS + between * n // (_SAMPLES + 1)
-        yield start, start + _SAMPLE_CHARS
-    yield len(text) - _TAIL_CHARS, len(text)
-    for at in _hits(text, wanted):
+        start = head + (tail - head) * n // (_SAMPLES + 1)
+        yield start, _first_lines(text, start, _SAMPLE_CHARS)
+    yield tail, len(text)
+    for at in _hits(text, wanted, head, tail):
         yield at, at + 1
+
+
+def _first_lines(text: str, start: int, chars: int) -> int:
+    """Return where so many characters from `start` on end, or the lines that have their place."""
+    most = chars // _LINE_CHARS
+    lines = text[start : start + chars].split("\n", most)
+    return start + chars - (len(lines[most]) if len(lines) > most else 0)
+
+
+def _last_lines(text: str, chars: int) -> int:
+    """Return where the last so many characters begin, or the lines that have their place."""
+    most = chars // _LINE_CHARS
+    lines = text[len(text) - chars :].rsplit("\n", most)
+    return len(text) - chars + (len(lines[0]) + 1 if len(lines) > most else 0)
 
 
 def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
@@ -156,12 +174,12 @@ def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
     return begin, last if border < 0 else border
 
 
-def _hits(text: str, words: Sequence[str]) -> Iterator[int]:
+def _hits(text: str, words: Sequence[str], head: int, tail: int) -> Iterator[int]:
     """Yield where the words stand first behind the head, and last before the tail."""
-    low = max(_HEAD_CHARS, len(text) - END_CHARS)
+    low = max(head, len(text) - END_CHARS)
     # Most words stand nowhere, and a search from behind tells that soonest.
-    for word in (w for w in words if text.rfind(w, _HEAD_CHARS) >= 0):
-        first, last = _HEAD_CHARS - 1, len(text) - _TAIL_CHARS
+    for word in (w for w in words if text.rfind(w, head) >= 0):
+        first, last = head - 1, tail
         for _ in range(_HITS_PER_WORD):
             first = text.find(word, first + 1, END_CHARS)
             if first < 0:

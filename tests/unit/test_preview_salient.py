@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from offload.preview import END_CHARS, head_tail, preview_of
+from offload.preview import END_CHARS, View, head_tail, preview_of
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -266,6 +266,56 @@ def test_at_most_the_two_ends_of_a_long_text_are_looked_at(piece: str) -> None:
     text = WatchedText(piece * (20_000_000 // len(piece)))
     preview_of(text, 1000, asked="where is in_it and user_name?")
     assert 16 <= sum(text.seen) <= 2 * (END_CHARS // 1024 + 2)
+
+
+def steps_of(text: str, asked: str = "") -> int:
+    """Return how many calls a preview makes, those of functions in C among them."""
+    steps = 0
+
+    def count(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    preview_of(text, 1000, asked=asked)
+    sys.setprofile(count)
+    try:
+        preview_of(text, 1000, asked=asked)
+    finally:
+        sys.setprofile(None)
+    return steps
+
+
+SHAPES = {
+    "characters": lambda n: "x" if n % 2 else "y",
+    "nothing": lambda _n: "",
+    "headings": lambda _n: "# a",
+    "errors": lambda n: f"FAILED a{n}",
+    "names": lambda n: f"mod{n}.func_{n * 7919 % 10007}",
+    "short names": lambda n: f"a{n:05}",
+    "paths": lambda n: f"/a/{n}",
+    "definitions": lambda n: f"def a{n}",
+    "rows": lambda n: f"{n},b,c",
+    "items": lambda n: f'{{"a":{n}}}',
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("joint", ["\n", " ", ", "])
+@pytest.mark.parametrize("lines", [1500, 12_000, 100_000])
+def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int) -> None:
+    text = joint.join(SHAPES[shape](n) for n in range(lines))
+    asked = " ".join(SHAPES["names"](n) for n in range(3000))
+    assert len(View(text, ["a0", "FAILED"]).lines) <= 1200
+    assert steps_of(text) <= 80_000
+    assert steps_of(text, asked) <= 110_000
+
+
+def test_an_error_far_inside_a_text_of_very_short_lines_is_found_under_its_number() -> None:
+    lines = ["x"] * 8000
+    lines[5432] = "ERROR: disk full"
+    shown = preview_of("\n".join(lines), 1000, asked="").text
+    assert "\n5433 ERROR: disk full\n" in shown
+    assert "\n8000 x" in shown
 
 
 @pytest.mark.parametrize("piece", ["x", "line of words, in_it\n", '{"a": "ERROR: b"}, ', "a b_c\nERROR: é\n"])

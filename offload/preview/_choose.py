@@ -38,7 +38,7 @@ _MANY_SHARE = 0.02
 _MOST_TROUBLED = 200
 # How often the worth of a line is told: more than lines that are told apart ever need.
 _MOST_LOOKS = 1500
-_SHAPE = re.compile(r"\d+", re.ASCII)
+_SHAPE = re.compile(r"[0-9]+")
 
 
 class Chosen(NamedTuple):

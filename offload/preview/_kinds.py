@@ -6,8 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from offload.preview._names import LETTERS
 from offload.preview._trouble import TROUBLE
 from offload.preview._view import Line
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    r"""Return a pattern, in which `[\w]` is a letter of any script and all else means ASCII."""
+    return re.compile(pattern.replace(r"\w", LETTERS), re.ASCII)
 
 
 class Kind(NamedTuple):
@@ -46,36 +52,36 @@ class Kind(NamedTuple):
 # What may stand before a definition: the line number of a `grep -n`, indentation, modifiers.
 _BEFORE = (
     r"(?:\d+[:-])?\s*(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract"
-    r"|async|override|pub(?:\(\w+\))?|unsafe|inline|virtual|const)\s+)*"
+    r"|async|override|pub(?:\([\w]+\))?|unsafe|inline|virtual|const)\s+)*"
 )
-_TYPE = r"(?:class|interface|struct|enum|trait|impl|module|defmodule|namespace|protocol|type|contract)\s+\w"
+_TYPE = r"(?:class|interface|struct|enum|trait|impl|module|defmodule|namespace|protocol|type|contract)\s+[\w]"
 _FUNCTION = (
     r"(?:def|defp|defmacro|function|fn|func|fun|sub|proc)\s+[\w(]"
-    r"|(?:let|var|const)?\s*\w+\s*=\s*(?:async\s*)?(?:\(|function)"
+    r"|(?:let|var|const)?\s*[\w]+\s*=\s*(?:async\s*)?(?:\(|function)"
     r"|(?:test|it|describe|context|setup)\b\s*[(\"']"
     r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]+\([^;]{0,120}\{$"
 )
 # It begins at the first column and has no word of its own for what it is.
 _C_FUNCTION = r"(?!else|return|if|for|while|switch)[A-Za-z_][\w *&:<>]{2,60}\([^;]{0,120}$"
-_STATEMENT = re.compile(
+_STATEMENT = _compiled(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
-    r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|\w+ = |\} else|end$"
-    r"|@\w+|\}\)?[;,]?$|\w+\(\w)"
+    r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]+ = |\} else|end$"
+    r"|@[\w]+|\}\)?[;,]?$|[\w]+\([\w])"
 )
 _STATEMENT_ENDS = (*"{};:,()[", " do", "end", "*/", "->", "=>")
 _CODE = Kind(
     "code",
     evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT.match, 0.1)),
-    marks=re.compile(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
+    marks=_compiled(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
     worths=(2.0, 1.1, 0.8),
 )
 _DIFF = Kind(
     "diff",
-    evidence=((re.compile(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: ").match, 0.01),),
-    marks=re.compile(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*\w)"),
+    evidence=((_compiled(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: ").match, 0.01),),
+    marks=_compiled(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
     worths=(3.0, 1.0, 0.5),
 )
-_LOGGED = re.compile(
+_LOGGED = _compiled(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
     r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]+::\S+ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
@@ -84,7 +90,7 @@ _LOGGED = re.compile(
 _LOG = Kind(
     "log",
     evidence=((_LOGGED.match, 0.12),),
-    marks=re.compile(
+    marks=_compiled(
         r"(=+ .*\b(?:passed|failed|error))"
         r"|(\s*(?:\S+\s+)?\d+ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
         r"|FAILED|--- FAIL)"
@@ -98,19 +104,19 @@ _TROUBLED = _LOG._replace(evidence=((lambda text: any(word in text for word in T
 _MARKDOWN = Kind(
     "Markdown",
     evidence=(
-        (re.compile(r"#{1,6} \S").match, 0.01),
-        (re.compile(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)").match, 0.2),
+        (_compiled(r"#{1,6} \S").match, 0.01),
+        (_compiled(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)").match, 0.2),
     ),
-    marks=re.compile(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
+    marks=_compiled(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
     worths=(3.0, 1.5, 0.5),
 )
 _HTML = Kind(
     "HTML",
-    evidence=((re.compile(r"\s*<[!/a-zA-Z]").match, 0.4),),
-    marks=re.compile(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
+    evidence=((_compiled(r"\s*<[!/a-zA-Z]").match, 0.4),),
+    marks=_compiled(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
     worths=(3.0, 0.3),
 )
-_PATHS = Kind("list of paths", evidence=((re.compile(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
+_PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
 _TEXT = Kind("text", trouble=1.0, head=0.15, tail=0.1)
 _JSON = Kind("JSON")
 _NDJSON = Kind("lines of JSON")
@@ -119,7 +125,7 @@ _TABLE = Kind("table", head=0.12)
 # The first that fits.
 _KINDS = (_DIFF, _HTML, _PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
-_JSON_START = re.compile(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
+_JSON_START = _compiled(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
 _SNIFFED_HEAD = 120
 _SNIFFED_TAIL = 40
 _DELIMITERS = "\t|,;"

@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 from itertools import islice
 
+# Letters and digits of all scripts by whole ranges, for a class of an expression: what Python takes for one
+# differs from version to version, and a preview must not.
+LETTERS = (
+    r"A-Za-z0-9_\xaa\xb5\xba\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u0482\u048a-\u0556\u0561-\u0587\u05d0-\u05f2"
+    r"\u0620-\u0669\u066e-\u06d3\u06d5-\u06fc\u0710-\u0963\u0966-\u135f\u1369-\u1fff\u2c00-\u2dff\u3040-\ud7ff"
+    r"\uf900-\ufdff\ufe70-\ufefc\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U00010000-\U0001efff"
+    r"\U00020000-\U0003ffff"
+)
 # Between 6 and 120 characters, and not cut at either end; what is longer is data.
-_TOKEN_OR_END = re.compile(r"\n|(?<![\w…])[A-Za-z0-9_][A-Za-z0-9_./:-]{5,119}+(?![\w…])")
+_TOKEN_OR_END = re.compile(rf"\n|(?<![{LETTERS}…])[A-Za-z0-9_][A-Za-z0-9_./:-]{{5,119}}+(?![{LETTERS}…])")
 # A path, a dotted or snake-case name, one with a digit, or camelCase.
-_MARKED = re.compile(r"[\d_/.]|[a-z][A-Z]")
-_NUMERIC = re.compile(r"[\d._:/-]+")
+_MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
+_NUMERIC = re.compile(r"[0-9._:/-]+")
 # Scripts without spaces are asked for by pairs of characters.
-_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]{2}|\w{4,40}")
+_WORD = re.compile(rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}")
 _SHORTEST = 6
 _LONGEST_PLAIN = 40
 _MOST_TOKENS = 1024
 # As `grep -n` writes it.
-_LINE_NUMBER = re.compile(r"^\d+:")
+_LINE_NUMBER = re.compile(r"^[0-9]+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
 _MAX_ASKED_CHARS = 16_000
 _MAX_TERMS = 48

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -36,9 +35,18 @@ _MAX_CLUSTER = 8
 _INDENT_STEP = 4
 _MAX_INDENT = 3
 _UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
+# What belongs to the character before it: marks of the scripts that have them, signs that choose its form,
+# joiners, the second halves of surrogate pairs. Python's own table differs from version to version.
+_CONTINUING = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7-\u06e8\u06ea-\u06ed\u0730-\u074a\u0897-\u089f\u08ca-\u08ff\u093c\u094d\u09bc\u09cd"
+    "\u0a3c\u0a4d\u0abc\u0acd\u0b3c\u0b4d\u0bcd\u0c4d\u0cbc\u0ccd\u0d4d\u0dca\u0e38-\u0e3a\u0e48-\u0e4b\u0eb8-\u0eba"
+    "\u0ec8-\u0ecb\u0f71-\u0f84\u1039-\u103a\u17d2\u1ab0-\u1aff\u1dc0-\u1dff\u200d\u20d0-\u20ff\u302a-\u302f\u3099-\u309a"
+    "\ufe00-\ufe0f\ufe20-\ufe2f\U0001f3fb-\U0001f3ff\udc00-\udfff]"
+)
 
 # A number that a tool wrote before a line, as `cat -n` does.
-_GUTTER = re.compile(r" {0,9}(\d{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
+_GUTTER = re.compile(r" {0,9}([0-9]{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
 _GUTTER_SAMPLE = 24
 _GUTTER_SHARE = 0.7
 
@@ -248,6 +256,7 @@ def _shown(
     is_continued: bool = False,
 ) -> Line:
     start, end = span
+    # No version of Python takes for printable what is cut out here.
     if not content.isprintable():
         content = _UNSEEN.sub("", content)
     shown = f"{_mark(text, start)}{content.rstrip()}{_mark(text, end)[::-1]}"
@@ -282,6 +291,4 @@ def _cluster_start(text: str, at: int) -> int:
 
 def _continues(char: str) -> bool:
     """Tell whether `char` belongs to the one before it: an accent, a variation, the rest of a pair."""
-    is_modifier = "\ufe00" <= char <= "\ufe0f" or "\U0001f3fb" <= char <= "\U0001f3ff"
-    is_low_surrogate = "\udc00" <= char <= "\udfff"
-    return is_modifier or is_low_surrogate or char == "\u200d" or unicodedata.combining(char) > 0
+    return _CONTINUING.match(char) is not None

@@ -205,6 +205,49 @@ def test_no_character_is_cut_from_its_accent_or_its_modifier(before: int) -> Non
     assert not [body for body in bodies if body[0] in "\u0301🏽"]
 
 
+# Two of the same use: one came to Unicode in 15.0 or later, or never yet, and the other long before. Some
+# versions of Python know only the latter.
+LIKE = [
+    pytest.param("\U00011f55", "\U00011050", id="letters or digits of scripts of the second plane"),
+    pytest.param("\u1c89", "\u1c80", id="Cyrillic letters"),
+    pytest.param("\ua7cb", "\ua7b2", id="Latin letters"),
+    pytest.param("\U00031350", "\U00030000", id="Chinese characters"),
+    pytest.param("\U0002ebf0", "\U00020001", id="more Chinese characters"),
+    pytest.param("\u0897", "\u0898", id="Arabic marks"),
+    pytest.param("\u1ace", "\u1ab0", id="accents"),
+    pytest.param("\U0001fae9", "\U0001f600", id="pictures"),
+    pytest.param("\u20c1", "\u20ac", id="currencies"),
+    pytest.param("\U0001cc00", "\U0001d000", id="symbols"),
+    pytest.param("\U000cfffe", "\U000e1000", id="nothing"),
+]
+
+
+@pytest.mark.parametrize(("new", "old"), LIKE)
+def test_what_is_shown_does_not_hang_on_which_characters_a_python_knows(new: str, old: str) -> None:
+    def shown(char: str) -> str:
+        text = "\n".join(
+            [
+                f"class {char}thing of config_{n}.py:\n    def {char * 3}_{n}(x):\n{char}: {n}\n"
+                f"{char}alpha_{n}.beta{char} gamma_{n}{char} {char}{n}\n"
+                + "w" * (n % 40 + 120)
+                + f"{char * 6} etc"
+                for n in range(300)
+            ]
+        )
+        return preview_of(text, 3000, asked=f"{char * 4} {char}{char}").text.replace(char, "@")
+
+    assert shown(new) == shown(old)
+
+
+@pytest.mark.parametrize("mark", ["\u0301", "\u0897", "\u1ace", "\u3099", "\U0001f3fd", "\ufe0f"])
+def test_a_mark_stays_with_its_character_where_a_line_is_cut(mark: str) -> None:
+    for before in range(150, 172):
+        shown = preview_of("y" * before + ("e" + mark) * 300, 500).text
+        pieces = [line.partition(" ")[2].strip("… ") for line in shown.split("\n")[1:]]
+        assert pieces
+        assert not any(piece.startswith(mark) for piece in pieces)
+
+
 def test_head_chars_is_where_the_first_gap_begins() -> None:
     text = "".join(f"alpha_{n} beta\n" for n in range(300))
     preview = preview_of(text, 500)
@@ -300,8 +343,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("joint", ["\n", " ", ", "])
-@pytest.mark.parametrize("lines", [1500, 12_000, 100_000])
+@pytest.mark.parametrize("joint", ["\n", ", "])
+@pytest.mark.parametrize("lines", [12_000, 100_000])
 def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int) -> None:
     text = joint.join(SHAPES[shape](n) for n in range(lines))
     asked = " ".join(SHAPES["names"](n) for n in range(3000))

@@ -67,7 +67,7 @@ def mcp_proxy(
     ] = False,
     hides_schemas: Annotated[
         bool,
-        typer.Option("--hide-schemas", help="Declare no output schemas: structured results leave whole."),
+        typer.Option("--hide-schemas", help="Declare no output schemas: large results are texts alone."),
     ] = False,
 ) -> None:
     """Start an MCP server by COMMAND and pass it on, with large results offloaded.

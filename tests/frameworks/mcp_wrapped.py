@@ -14,6 +14,20 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 RESULT_SCHEMA = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
+# As servers declare it for a function that returns a list of dictionaries.
+ROWS_SCHEMA = {
+    "type": "object",
+    "properties": {"result": {"type": "array", "items": {"type": "object", "additionalProperties": True}}},
+    "required": ["result"],
+    "title": "tableOutput",
+    "x-wraps": True,
+}
+# By backtracking its pattern takes longer than anybody waits.
+HOSTILE_SCHEMA = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "pattern": "^(a|aa)+$"}},
+    "patternProperties": {"^(x|xx)+$": {"type": "integer"}},
+}
 PICKY_SCHEMA = {
     "type": "object",
     "properties": {"code": {"type": "string", "pattern": "^x+$"}},
@@ -56,6 +70,21 @@ def _results(seed: int) -> dict[str, dict[str, Any]]:
             "structuredContent": {"rows": ROWS},
         },
         "quiet": {"content": [], "structuredContent": {"rows": ROWS}},
+        "table": {
+            "content": [_text(json.dumps(row)) for row in ROWS],
+            "structuredContent": {"result": ROWS},
+        },
+        "hostile": {
+            "content": [_text("see code")],
+            "structuredContent": {"code": "a" * 9000 + "!", "x" * 40 + "!": 1},
+        },
+        "links": {
+            "content": [
+                {"type": "image", "mimeType": "image/png", "data": "aGk="},
+                *({"type": "resource_link", "uri": f"file:///{n}", "name": f"file {n}"} for n in range(500)),
+                {"type": "text", "text": "that is all", "annotations": {"audience": ["user"]}},
+            ]
+        },
         "many": {"content": [_text(f"part {n} " + "a b c " * 40) for n in range(100)]},
         "embedded": {"content": [_text("two files"), {"type": "resource", "resource": resource}]},
         "binary": {"content": [{"type": "resource", "resource": blob}]},
@@ -65,7 +94,12 @@ def _results(seed: int) -> dict[str, dict[str, Any]]:
     }
 
 
-SCHEMAS = {"report": RESULT_SCHEMA, "picky": PICKY_SCHEMA}
+SCHEMAS = {
+    "report": RESULT_SCHEMA,
+    "picky": PICKY_SCHEMA,
+    "table": ROWS_SCHEMA,
+    "hostile": HOSTILE_SCHEMA,
+}
 
 
 class _Handlers:

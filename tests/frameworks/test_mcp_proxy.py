@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,14 +19,19 @@ import pytest
 pytest.importorskip("mcp", reason="its tests run in an environment of their own: make test-integration-mcp")
 
 import anyio
-from frameworks.mcp_wrapped import ROWS, big_text, picture, wrapped_server
+from frameworks import mcp_wrapped
+from frameworks.mcp_wrapped import ROWS, ROWS_SCHEMA, SCHEMAS, big_text, picture, wrapped_server
+from jsonschema import Draft202012Validator
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 from mcp.server.lowlevel import Server
 from mcp.shared.memory import create_client_server_memory_streams
+from mcp.shared.message import SessionMessage
+from mcp.types.jsonrpc import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from offload import Offloader
 from offload.integrations.mcp import Proxy, ResultOffloader
+from offload.integrations.mcp._results import Call
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -205,8 +212,117 @@ def test_large_strings_leave_structured_content_that_still_conforms() -> None:
     assert records_of(store) == {ref_in(text_of(result)): big_text()}
 
 
-def test_structured_content_stays_whole_where_a_placeholder_would_break_its_schema() -> None:
-    assert called("picky", opened()).structured_content == {"code": "x" * 50_000}
+def stand_in_of(result: Any) -> str:
+    """Return the placeholder that stands for structured content; the SDK's client has it validated."""
+    [(name, placeholder)] = result.structured_content.items()
+    assert name == "offloaded"
+    return str(placeholder)
+
+
+def test_structured_content_that_its_schema_does_not_let_shrink_leaves_for_a_stand_in() -> None:
+    store = MemoryStore()
+    result = called("picky", opened(store))
+    assert result.content[0].text == "see code"
+    stored = records_of(store)
+    assert json.loads(stored[ref_in(stand_in_of(result))]) == {"code": "x" * 50_000}
+    assert [block.uri for block in result.content[1:]] == [f"ctx://{ref}" for ref in stored]
+
+
+def test_a_long_list_of_objects_leaves_texts_and_all() -> None:
+    store = MemoryStore()
+    result = called("table", opened(store))
+    assert len(result.model_dump_json()) < 6000
+    stored = records_of(store)
+    assert json.loads(stored[ref_in(stand_in_of(result))]) == {"result": ROWS}
+    assert [json.loads(line) for line in stored[ref_in(text_of(result))].split("\n")] == ROWS
+
+
+def test_what_a_text_says_as_well_is_stored_once_also_for_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMAS, "rows", {**ROWS_SCHEMA, "required": ["rows"]})
+    store = MemoryStore()
+    result = called("rows", opened(store))
+    assert stand_in_of(result) == text_of(result)
+    assert list(records_of(store)) == [ref_in(text_of(result))]
+
+
+def test_small_structured_content_passes_and_is_valid_by_the_schema_that_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mcp_wrapped, "ROWS", [{"name": "a row"}])
+    assert called("table", opened()).structured_content == {"result": [{"name": "a row"}]}
+
+
+def test_schemas_that_are_shown_allow_the_stand_in_or_what_they_did_and_nothing_else() -> None:
+    shown = through_proxy(listed)["table"].output_schema
+    assert shown["properties"]["result"] == ROWS_SCHEMA["properties"]["result"]
+    assert shown["x-wraps"] is True
+    checked = Draft202012Validator(shown)
+    assert checked.is_valid({"result": ROWS})
+    assert checked.is_valid({"offloaded": "a placeholder"})
+    assert not checked.is_valid({})
+    assert not checked.is_valid({"result": "a placeholder"})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {"type": "array"},
+        {"type": "object", "anyOf": [{"required": ["a"]}]},
+        {"type": "object", "$ref": "#/$defs/a", "$defs": {"a": {}}},
+        {"type": "object", "patternProperties": {"^(a|aa)+$": {}}},
+        {"type": "object", "properties": {"offloaded": {"type": "integer"}}},
+        {"type": "object", "properties": 3},
+        {"type": "object", "required": True},
+    ],
+)
+def test_a_schema_to_which_the_stand_in_cannot_be_added_is_not_shown(schema: Any) -> None:
+    results = opened()
+    assert results.note({"name": "odd", "outputSchema": schema}) == {"name": "odd"}
+    result = {"content": [], "structuredContent": {"rows": ROWS}}
+    [text] = results.offload(result, Call(tool="odd", id=None, has_links=False))["content"]
+    ref_in(text["text"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "string", "maxLength": 10**6}, "a b " * 4000),
+        ({"type": "string", "enum": ["a b " * 4000]}, "a b " * 4000),
+        ({"type": "string", "format": "uri"}, "a b " * 4000),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "a b " * 4000),
+        ({"type": "array", "items": {"type": "string"}, "uniqueItems": True}, ["a b " * 4000]),
+        ({}, "a b " * 4000),
+    ],
+)
+def test_a_string_of_which_a_schema_says_more_leaves_with_the_whole(schema: Any, value: Any) -> None:
+    results = opened()
+    results.note({"name": "odd", "outputSchema": {"type": "object", "properties": {"value": schema}}})
+    result = {"content": [], "structuredContent": {"value": value}}
+    changed = results.offload(result, Call(tool="odd", id=None, has_links=False))
+    assert list(changed["structuredContent"]) == ["offloaded"]
+
+
+@pytest.mark.timeout(60)
+def test_a_schema_with_hostile_patterns_is_neither_run_nor_shown() -> None:
+    store = MemoryStore()
+
+    async def talk(client: Client) -> Any:
+        assert (await listed(client))["hostile"].output_schema is None
+        return await client.call_tool("hostile")
+
+    result = through_proxy(talk, opened(store))
+    assert result.structured_content is None
+    assert json.loads(records_of(store)[ref_in(result.content[1].text)])["code"] == "a" * 9000 + "!"
+
+
+def test_blocks_of_any_kind_that_are_large_together_leave_and_pictures_stay() -> None:
+    store = MemoryStore()
+    result = called("links", opened(store))
+    assert [block.type for block in result.content] == ["image", "text", "resource_link"]
+    lines = [json.loads(line) for line in records_of(store)[ref_in(result.content[1].text)].split("\n")]
+    assert [line["uri"] for line in lines[:-1]] == [f"file:///{n}" for n in range(500)]
+    assert lines[-1]["text"] == "that is all"
 
 
 def test_without_a_schema_structured_content_leaves_whole() -> None:
@@ -224,16 +340,33 @@ def test_what_a_text_says_as_well_is_stored_once() -> None:
     assert list(records_of(store)) == [ref_in(text_of(result))]
 
 
-def test_structured_content_of_a_tool_that_was_not_listed_stays() -> None:
-    """It may have a schema, and the client may have it from an earlier listing."""
+@pytest.mark.parametrize(
+    ("tool", "value"),
+    [
+        ("rows", {"rows": ROWS}),
+        ("table", {"result": ROWS}),
+        ("picky", {"code": "x" * 50_000}),
+        ("report", {"result": big_text()}),
+    ],
+)
+def test_structured_content_of_a_tool_that_was_not_listed_leaves_for_what_any_shown_schema_allows(
+    tool: str, value: Any
+) -> None:
+    """The client may have its schema from an earlier connection."""
+    store = MemoryStore()
+
+    async def earlier(client: Client) -> Any:
+        return (await listed(client))[tool].output_schema
 
     async def talk(client: Client) -> Any:
-        request = types.CallToolRequest(params=types.CallToolRequestParams(name="rows"))
+        request = types.CallToolRequest(params=types.CallToolRequestParams(name=tool))
         return await client.session.send_request(request, types.CallToolResult)
 
-    result = through_proxy(talk)
-    assert result.structured_content == {"rows": ROWS}
-    ref_in(text_of(result))
+    schema = through_proxy(earlier)
+    result = through_proxy(talk, opened(store))
+    assert len(result.model_dump_json()) < 6000
+    assert schema is None or Draft202012Validator(schema).is_valid(result.structured_content)
+    assert json.loads(records_of(store)[ref_in(stand_in_of(result))]) == value
 
 
 def test_hidden_schemas_are_not_listed_and_hold_nothing_back() -> None:
@@ -405,6 +538,74 @@ def test_resources_of_the_server_are_listed_while_the_store_fails() -> None:
     assert through_proxy(talk, opened(store)) == ["file:///notes"]
 
 
+class Odd:
+    """A server by hand: it answers every request with the same result."""
+
+    def __init__(self, result: dict[str, Any]) -> None:
+        self._result = result
+
+    def create_initialization_options(self) -> None:
+        return None
+
+    async def run(self, read: Any, write: Any, _options: Any) -> None:
+        async for item in read:
+            if isinstance(item.message, JSONRPCRequest):
+                answer = JSONRPCResponse(jsonrpc="2.0", id=item.message.id, result=self._result)
+                await write.send(SessionMessage(answer))
+
+
+def asked_by_hand(server: Any, *asked: tuple[str, dict[str, Any]]) -> list[Any]:
+    """Return the results of requests that are sent one after the other, without a client's own checks."""
+
+    async def run() -> list[Any]:
+        results = []
+        async with proxied(opened(), server) as (read, write):
+            for n, (method, params) in enumerate(asked):
+                await write.send(
+                    SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=n, method=method, params=params))
+                )
+                results.append((await read.receive()).message.result)
+        return results
+
+    return asyncio.run(run())
+
+
+ODD = [
+    {"protocolVersion": 20250618, "capabilities": {}, "serverInfo": {}},
+    {"protocolVersion": ["2025-06-18"], "capabilities": 5, "instructions": {"a": 1}},
+    {"tools": "none", "content": "a text", "structuredContent": 3},
+    {"tools": [3, {"name": ["x"]}], "content": [3, None, {"type": ["text"]}]},
+    {},
+]
+
+
+@pytest.mark.parametrize("result", ODD, ids=range(len(ODD)))
+def test_nothing_that_a_server_answers_ends_the_proxy(result: dict[str, Any]) -> None:
+    meta = {"_meta": ["no object"]}
+    *_, answered = asked_by_hand(
+        Odd(result),
+        ("initialize", {}),
+        ("tools/list", {}),
+        ("tools/call", {"name": "any", **meta}),
+        ("resources/list", {}),
+        ("tools/call", {"name": "context_list", "arguments": {}, **meta}),
+    )
+    assert answered["content"][0]["text"].startswith("[0 stored")
+
+
+@pytest.mark.parametrize("given_up", [["a"], {"a": 1}, None, 7])
+def test_a_cancellation_of_nothing_ends_nothing(given_up: Any) -> None:
+    async def run() -> Any:
+        async with proxied(opened(), Odd({})) as (read, write):
+            params = {"requestId": given_up}
+            note = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params)
+            await write.send(SessionMessage(note))
+            await write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")))
+            return (await read.receive()).message.result
+
+    assert asyncio.run(run()) == {}
+
+
 # As a program
 
 
@@ -447,6 +648,56 @@ def test_when_the_wrapped_server_dies_calls_fail_with_what_to_do_and_stored_resu
             assert "02000 the needle of 0" in text_of(found)
 
     asyncio.run(talk())
+
+
+GREETING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "by hand", "version": "1"},
+    },
+}
+NEVER_ENDS = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+
+
+@pytest.mark.parametrize("wrapped", [[str(WRAPPED)], ["-c", NEVER_ENDS]], ids=["obedient", "deaf"])
+def test_the_proxy_and_the_wrapped_server_end_when_the_client_closes_stdin(
+    tmp_path: Path, wrapped: list[str]
+) -> None:
+    child = f'echo $$ > {tmp_path}/pid; exec "$0" "$@"'
+    command = ["-m", "offload", "mcp-proxy", "--store", str(tmp_path / "store"), "--session", "s", "--"]
+    with subprocess.Popen(
+        [sys.executable, *command, "sh", "-c", child, sys.executable, *wrapped],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as proxy:
+        assert proxy.stdin is not None
+        assert proxy.stdout is not None
+        if wrapped[0] != "-c":
+            proxy.stdin.write(json.dumps(GREETING) + "\n")
+            proxy.stdin.flush()
+            assert json.loads(proxy.stdout.readline())["result"]["serverInfo"]["name"] == "wrapped"
+        proxy.communicate(timeout=100)
+    assert proxy.returncode == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_the_server_of_a_session_ends_when_its_client_closes_stdin(tmp_path: Path) -> None:
+    Offloader(tmp_path / "store", session="s").offload_text(big_text())
+    done = subprocess.run(
+        [sys.executable, "-m", "offload", "mcp", str(tmp_path / "store"), "--session", "s"],
+        input=json.dumps(GREETING) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "offload"
 
 
 def test_a_store_that_cannot_be_written_to_leaves_results_whole(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from offload.errors import ConfigError, OffloadError
+from offload.errors import ConfigError
 from offload.hooks import in_thread
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
 from offload.integrations.mcp._messages import (
@@ -65,7 +65,8 @@ async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
     )
     proxy = Proxy(results)
     try:
-        async with stdio_client(server) as inner, stdio_server() as outer:
+        # What writes to stdout ends when its stream is closed, and only with it the rest.
+        async with stdio_client(server) as inner, stdio_server() as outer, outer[1]:
             await proxy.run(outer, inner)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot start {command[0]!r}: {error}") from error
@@ -122,7 +123,9 @@ class Proxy:
     def _forget_cancelled(self, message: Any) -> None:
         """Expect no response to a request that the client gave up."""
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._passed.pop((message.params or {}).get("requestId"), None)
+            given_up = (message.params or {}).get("requestId")
+            if isinstance(given_up, int | str):
+                self._passed.pop(given_up, None)
 
     async def _pass_on(self, message: Any) -> bool:
         """Send a message to the wrapped server; tell whether there is one."""
@@ -201,19 +204,20 @@ class Proxy:
                     return result if result.get("nextCursor") else extended(result, self._own_page(None))
                 case "resources/templates/list":
                     return extended(result, {"resourceTemplates": [TEMPLATE]})
-        except (OffloadError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except Exception as error:  # noqa: BLE001 # what other servers send may be anything
             _log.warning("an answer to %s passes as it is: %s", request.method, type(error).__name__)
         return result
 
     def _greeting(self, result: Json) -> Json:
-        self._version = result.get("protocolVersion", self._version)
+        version = result.get("protocolVersion")
+        self._version = version if isinstance(version, str) else ""
         capabilities = {"tools": {}, "resources": {}, **result.get("capabilities", {})}
         told = [text for text in (result.get("instructions"), self._answers.instructions) if text]
         return {**result, "capabilities": capabilities, "instructions": "\n\n".join(told)}
 
     def _call(self, request: Any) -> Call:
-        meta = request.params.get("_meta") or {}
-        call_id = meta.get(_CALL_ID)
+        meta = request.params.get("_meta")
+        call_id = meta.get(_CALL_ID) if isinstance(meta, dict) else None
         return Call(
             tool=request.params["name"],
             id=call_id if isinstance(call_id, str) else None,

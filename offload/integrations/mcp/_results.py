@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema.validators import validator_for
-from referencing import Registry
-
 from offload.integrations.mcp._context import Json, data_url, link
+from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
 from offload.policy import OffloadPolicy, Rule
 from offload.sink import Taken
 from offload.store import OffloadStore
+from offload.tokens import estimate_tokens
 
 _log = logging.getLogger("offload")
 
@@ -39,9 +38,10 @@ class ResultOffloader:
     """Offloads the large parts of tools' results into one session.
 
     A text leaves for its placeholder and a link to `ctx://ID`. So do embedded resources, and on demand
-    images and audio. Structured content follows the tool's output schema: where one is declared, large
-    strings in it leave as long as the result conforms, and all else stays; where none is declared, it
-    leaves whole. Errors stay, and so does everything that cannot be stored.
+    images and audio; blocks that are large together leave as one. Large structured content leaves too: its
+    long strings, where the tool's output schema says no more of them than that they are strings and the rest
+    is small; else the whole of it, for an object with the placeholder alone, which the schemas that a client
+    is shown allow. Errors stay, and so does everything that cannot be stored.
 
     Args:
         store: where records go.
@@ -49,8 +49,7 @@ class ResultOffloader:
         min_tokens: from how many tokens on a part leaves.
         exclude: globs of tools whose results always stay.
         has_images: whether images and audio leave too: a model cannot see them then, a client can.
-        hides_schemas: whether output schemas are not shown to the client, so that structured content
-            may leave whole.
+        hides_schemas: whether output schemas are not shown to the client at all.
     """
 
     def __init__(
@@ -70,20 +69,27 @@ class ResultOffloader:
 
         self.offloader = open_session()
         self._blobs = open_session(preview_chars=0)
+        self._min_tokens = min_tokens
         self._has_images = has_images
         self._hides_schemas = hides_schemas
-        self._schemas: dict[str, Any] = {}
+        self._schemas: dict[str, Json | None] = {}
 
     def note(self, tool: Json) -> Json:
-        """Remember the output schema of a tool that is listed, and return how the client sees the tool."""
-        shown = {k: v for k, v in tool.items() if k != "outputSchema"} if self._hides_schemas else tool
-        self._schemas[tool["name"]] = shown.get("outputSchema")
-        return shown
+        """Remember the output schema of a tool that is listed, and return how the client sees the tool.
+
+        Its schema also allows the object that stands for a large result; a schema of a form to which that
+        cannot be added is not shown.
+        """
+        schema = tool.get("outputSchema")
+        shown = None if self._hides_schemas else with_stand_in(schema)
+        self._schemas[tool["name"]] = schema if shown is not None else None
+        rest = {k: v for k, v in tool.items() if k != "outputSchema"}
+        return rest if shown is None else {**rest, "outputSchema": shown}
 
     def offload(self, result: Json, call: Call) -> Json:
         """Return `result` with its large parts replaced; the same object if none left or anything failed."""
         is_final = result.get("resultType", "complete") == "complete"
-        if result.get("isError") or not is_final or not isinstance(result.get("content"), list):
+        if result.get("isError") or not is_final or not isinstance(result.get("content", []), list):
             return result
         try:
             return self._offload(result, call)
@@ -93,13 +99,11 @@ class ResultOffloader:
             return result
 
     def _offload(self, result: Json, call: Call) -> Json:
-        content = [shown for block in result["content"] for shown in self._block(block, call)]
-        if content == result["content"]:
-            content = self._joined(content, call)
-        changed = {**result, "content": content}
-        if "structuredContent" in result:
-            changed = self._structured(changed, call, result["content"])
-        return result if changed == result else changed
+        content = result.get("content", [])
+        parts = [_Part(block, self._block(block, call)) for block in content]
+        shown = self._joined(parts, call)
+        changed = result if shown == content else {**result, "content": shown}
+        return self._structured(changed, call, parts) if "structuredContent" in result else changed
 
     def _block(self, block: Json, call: Call) -> list[Json]:
         """Return what stands for one block of content."""
@@ -121,45 +125,64 @@ class ResultOffloader:
         taken = _take(self._blobs, data_url(media_type, blob), call)
         return _replaced(block, taken, call, mimeType=media_type, **more)
 
-    def _joined(self, content: list[Json], call: Call) -> list[Json]:
-        """Return one placeholder for many texts that are large together, each on lines of its own."""
-        if len(content) < 2 or any(set(block) != {"type", "text"} for block in content):  # noqa: PLR2004 # one is no many
-            return content
-        taken = _take(self.offloader, "\n".join(block["text"] for block in content), call)
-        return content if taken.info is None else [{"type": "text", "text": taken.text}, *_link(taken, call)]
+    def _joined(self, parts: Sequence[_Part], call: Call) -> list[Json]:
+        """Return what is shown of all blocks: one placeholder of those that stayed, if they are large."""
+        stayed = [part for part in parts if part.stays]
+        taken = _take(self.offloader, "\n".join(_line(part.block) for part in stayed), call)
+        if taken.info is None:
+            return [shown for part in parts for shown in part.shown]
+        joined = [{"type": "text", "text": taken.text}, *_link(taken, call)]
+        first = parts.index(stayed[0])
+        before = [shown for part in parts[:first] for shown in part.shown]
+        return [*before, *joined, *(s for part in parts[first:] if not part.stays for s in part.shown)]
 
-    def _structured(self, result: Json, call: Call, original: list[Json]) -> Json:
+    def _structured(self, result: Json, call: Call, parts: Sequence[_Part]) -> Json:
         """Return `result` with what is large in its structured content replaced.
 
         Args:
             result: its texts are replaced already.
             call: the call it answers.
-            original: its content as it came.
+            parts: its content as it came, and what is shown of it.
         """
-        value = result["structuredContent"]
-        if call.tool not in self._schemas:
-            return result  # It may have a schema; the client would know.
-        schema = self._schemas[call.tool]
-        if schema is not None:
-            shown = self._with_strings_replaced(value, call)
-            return {**result, "structuredContent": shown} if _conforms(shown, schema) else result
-        rest = {k: v for k, v in result.items() if k != "structuredContent"}
-        if result["content"] != original and any(_is_json_of(block, value) for block in original):
-            return rest  # A text said the same, and is stored.
-        taken = _take(self.offloader, json.dumps(value, ensure_ascii=False), call)
-        if taken.info is None:
+        value, content = result["structuredContent"], result.get("content", [])
+        if not self._is_large(value):
             return result
-        placed = {"type": "text", "text": taken.text}
-        return {**rest, "content": [*result["content"], placed, *_link(taken, call)]}
+        kept = with_strings_replaced(
+            value, self._schemas.get(call.tool), lambda text: _take(self.offloader, text, call).text
+        )
+        if not self._is_large(kept):
+            return {**result, "structuredContent": kept}
+        said = next((part for part in parts if not part.stays and _is_json_of(part.block, value)), None)
+        placed = said.shown if said else self._block({"type": "text", "text": _json(value)}, call)
+        if placed[0]["text"] == _json(value):
+            return result
+        new = [] if said else placed
+        if self._needs_structured(call):
+            stand_in = {STAND_IN: placed[0]["text"]}
+            return {**result, "content": [*content, *new[1:]], "structuredContent": stand_in}
+        rest = {k: v for k, v in result.items() if k != "structuredContent"}
+        return {**rest, "content": [*content, *new]}
 
-    def _with_strings_replaced(self, value: Any, call: Call) -> Any:
-        if isinstance(value, str):
-            return _take(self.offloader, value, call).text
-        if isinstance(value, dict):
-            return {k: self._with_strings_replaced(v, call) for k, v in value.items()}
-        if isinstance(value, list):
-            return [self._with_strings_replaced(v, call) for v in value]
-        return value
+    def _needs_structured(self, call: Call) -> bool:
+        """Tell whether the client may have a schema of the tool: also one that was listed to it elsewhere."""
+        return not self._hides_schemas and self._schemas.get(call.tool, {}) is not None
+
+    def _is_large(self, value: Any) -> bool:
+        return estimate_tokens(_json(value)) >= self._min_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A block of content as it came, and what is shown of it."""
+
+    block: Any
+    shown: list[Any]
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is shown as it came, and is no picture or sound, which are no text."""
+        is_media = isinstance(self.block, dict) and self.block.get("type") in ("image", "audio")
+        return self.shown == [self.block] and not is_media
 
 
 def _take(offloader: Offloader, text: str, call: Call) -> Taken:
@@ -180,10 +203,14 @@ def _link(taken: Taken, call: Call, **more: Any) -> Iterator[Json]:
         yield link(taken.info.ref, **{"mimeType": "text/plain", **more})
 
 
-def _conforms(value: Any, schema: Json) -> bool:
-    """Tell whether `value` is what `schema` allows; no schema is fetched from anywhere."""
-    validator = validator_for(schema)(schema, registry=Registry())
-    return bool(validator.is_valid(value))
+def _line(block: Any) -> str:
+    """Return a block as a line among others: the text alone of one that is nothing else."""
+    is_text = isinstance(block, dict) and block.keys() == {"type", "text"}
+    return str(block["text"]) if is_text else _json(block)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _is_json_of(block: Json, value: Any) -> bool:

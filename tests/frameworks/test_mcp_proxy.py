@@ -554,12 +554,12 @@ class Odd:
                 await write.send(SessionMessage(answer))
 
 
-def asked_by_hand(server: Any, *asked: tuple[str, dict[str, Any]]) -> list[Any]:
+def asked_by_hand(server: Any, *asked: tuple[str, dict[str, Any]], store: Any = None) -> list[Any]:
     """Return the results of requests that are sent one after the other, without a client's own checks."""
 
     async def run() -> list[Any]:
         results = []
-        async with proxied(opened(), server) as (read, write):
+        async with proxied(opened(store), server) as (read, write):
             for n, (method, params) in enumerate(asked):
                 await write.send(
                     SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=n, method=method, params=params))
@@ -591,6 +591,19 @@ def test_nothing_that_a_server_answers_ends_the_proxy(result: dict[str, Any]) ->
         ("tools/call", {"name": "context_list", "arguments": {}, **meta}),
     )
     assert answered["content"][0]["text"].startswith("[0 stored")
+
+
+def test_nothing_that_a_server_says_chooses_where_results_go() -> None:
+    store = MemoryStore()
+    elsewhere = {"session": "other", "offload/session": "other", "store": "memory://other"}
+    text = {"type": "text", "text": big_text(), "_meta": elsewhere}
+    server = Odd({"content": [text], "_meta": elsewhere, "protocolVersion": "2025-06-18", **elsewhere})
+    answers = asked_by_hand(
+        server, ("initialize", {}), ("tools/call", {"name": "../../r/other/x"}), store=store
+    )
+    ref = ref_in(answers[1]["content"][0]["text"])
+    assert records_of(store) == {ref: big_text()}
+    assert {key.key.split("/")[1] for key in store.keys("r/")} == {"s"}
 
 
 @pytest.mark.parametrize("given_up", [["a"], {"a": 1}, None, 7])

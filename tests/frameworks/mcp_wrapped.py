@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 
 RESULT_SCHEMA = {"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]}
 # As servers declare it for a function that returns a list of dictionaries.
-ROWS_SCHEMA = {
+ROWS_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"result": {"type": "array", "items": {"type": "object", "additionalProperties": True}}},
     "required": ["result"],

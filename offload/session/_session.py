@@ -134,9 +134,16 @@ class Session(SessionReader):
         for info, record in found:
             header = record.header
             if item == ItemIdentity(header.item_type, header.tool_use_id, header.sha256, header.form):
+                self._confirm(info)
                 self._touch()
                 return self._place(header, record.counts, info.key, info.stored_bytes)
         return None
+
+    def _confirm(self, info: RecordInfo) -> None:
+        """Have the store finish what who stored a record did not: a create that meets it makes it durable."""
+        if self.store.durability == "power" and info.key not in self._placed:
+            with suppress(ExistsError):
+                self.store.put(info.key, b"")
 
     def ref_of(
         self, item_type: str, tool_use_id: str | None, sha256: bytes, form: str | None, *, draw: int = 0

@@ -36,7 +36,7 @@ import pytest
 import zstandard
 from retained import DAY, HOUR, clocked
 
-from offload import Offloader, OffloadPolicy, Retention, Rule, StoreError
+from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
 from offload.retention import collect
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
@@ -436,7 +436,8 @@ def test_12_a_ref_of_another_session_gets_the_answer_of_one_that_never_was(tmp_p
     assert told(foreign) == told(UNKNOWN)
     assert all(answer.startswith("Error: no record") for answer in told(foreign))
     assert "ERROR" not in b.tools.call("context_list") + b.tools.call("context_grep", {"pattern": "10.0.7.1"})
-    assert b.restore(sent) == sent
+    with pytest.raises(NotFoundError):
+        b.restore(sent)
     assert b.restore(own) == results("of b\n" * 4000)
 
 

@@ -13,6 +13,7 @@ from offload import (
     OffloadResult,
     OffloadStore,
     RecordInfo,
+    Restored,
     Rule,
     Stats,
     explain,
@@ -32,7 +33,7 @@ async def check(store: OffloadStore, messages: list[dict[str, Any]]) -> None:
     assert_type(out.decisions, list[Decision])
     assert_type(out.errors, list[OffloadError])
     assert_type(out.tokens_before, int)
-    assert_type(off.restore(out.messages), list[Any])
+    assert_type(off.restore(out.messages), Restored)
     assert_type(off.offload_text("x", tool_name="Bash"), str)
     assert_type(await off.aoffload(messages), OffloadResult)
     assert_type(off.records(), list[RecordInfo])

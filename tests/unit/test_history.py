@@ -103,9 +103,14 @@ def test_what_was_not_edited_is_not_looked_at_twice(kind: str, monkeypatch: pyte
     off = Offloader("memory://")
     first = off.offload(messages)
     adapter = type(adapter_for(messages[1]))
-    scanned = []
+    scanned: list[str] = []
     scan = adapter.scan
-    monkeypatch.setattr(adapter, "scan", lambda *args: scanned.append(args[1]) or scan(*args))
+
+    def counted(self: Any, message: Any, where: str, tool_names: Any) -> Any:
+        scanned.append(where)
+        return scan(self, message, where, tool_names)
+
+    monkeypatch.setattr(adapter, "scan", counted)
 
     second = off.offload(messages)
 

@@ -3,7 +3,8 @@
 It promises what fsspec promises, no more: whether a put is atomic and durable is up to the file
 system, and a create-only put that no server checks has a moment between looking and writing. Some file
 systems take no notice of `mode="create"` and overwrite; so the first put asks, by creating a file of its
-own twice, and keeps the answer in the descriptor for the next process.
+own twice, and keeps the answer in the descriptor for the next process. Of one that inherits fsspec's own
+create it is known: that looks, then writes. On such a file system every create is read back.
 
 There are no streams: fsspec has no way to create a file piece by piece that every file system keeps from
 overwriting one that is there, or from leaving half of it behind.
@@ -11,6 +12,7 @@ overwriting one that is there, or from leaving half of it behind.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -37,6 +39,7 @@ from offload.store import Durability, StoredObject, check_range
 from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
 
+_log = logging.getLogger("offload")
 _USER = re.compile(r"(?<=://)[^/\s]*@")
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -44,6 +47,10 @@ _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 # Not empty: s3fs makes an empty file by another call.
 _PROBE = b"offload looks whether a create is refused where a file is\n"
+_NOT_ATOMIC = (
+    "%s: this file system cannot keep a create from overwriting: of two writers of one key in the same "
+    "moment the last one wins; each reads back what it stored, and an item whose bytes are not there stays"
+)
 
 
 class FsspecStore:
@@ -93,15 +100,20 @@ class FsspecStore:
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, as whole and durable as the file system makes it.
 
-        See `OffloadStore.put` for the rest.
+        Where two writers of one key in the same moment would both be told that it is theirs, what was
+        created is read back: who finds other bytes there gets an `ExistsError`. See `OffloadStore.put`
+        for the rest.
         """
         check_key(key)
         mode = "overwrite" if overwrite else "create"
         with self._mapped_errors(key, absent=StoreMissingError):
             system, path = self._locate(key)
-            if not overwrite and not self._root().refuses_taken() and _is_file(system, path):
+            is_certain = overwrite or self._root().refuses_taken()
+            if not is_certain and _is_file(system, path):
                 raise ExistsError(f"{self._url}: {key!r} is taken")
             _write(system, path, data, mode)
+            if not is_certain and bytes(system.cat_file(path)) != data:
+                raise ExistsError(f"{self._url}: {key!r} is taken: another writer stored it meanwhile")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -173,7 +185,7 @@ class FsspecStore:
 
             system, path = fsspec.core.url_to_fs(self._full_url, **self._options)
             # Threads that come at once get one, and with it one probe.
-            opened = self._opened.setdefault(os.getpid(), _Root(system, path.rstrip("/")))
+            opened = self._opened.setdefault(os.getpid(), _Root(system, path.rstrip("/"), self._url))
         return opened
 
     @contextmanager
@@ -212,11 +224,13 @@ class _Root:
     Args:
         system: the file system.
         path: the folder, without a slash at its end.
+        url: the store's, for a warning.
     """
 
-    def __init__(self, system: Any, path: str) -> None:
+    def __init__(self, system: Any, path: str, url: str) -> None:
         self.system = system
         self.path = path
+        self._url = url
         self._lock = threading.Lock()
         self._creates: _descriptor.Creates | None = None
 
@@ -228,8 +242,13 @@ class _Root:
         """Return whether a create-only write fails where a file is, found out by the first who asks."""
         with self._lock:
             if self._creates is None:
-                self._creates = self._described() or self._probed()
+                self._creates = self._found_out()
+                if self._creates != "enforced":
+                    _log.warning(_NOT_ATOMIC, self._url)
             return self._creates == "enforced"
+
+    def _found_out(self) -> _descriptor.Creates:
+        return "ignored" if _only_looks(self.system) else self._described() or self._probed()
 
     def _described(self) -> _descriptor.Creates | None:
         try:
@@ -253,6 +272,13 @@ class _Root:
         with suppress(Exception):
             _write(self.system, self.path_of(DESCRIPTOR), _descriptor.encode(creates), "create")
         return creates
+
+
+def _only_looks(system: Any) -> bool:
+    """Return whether a create is fsspec's own, which looks whether the file is there and then writes it."""
+    from fsspec import AbstractFileSystem  # noqa: PLC0415  # slow to import; only this store needs it
+
+    return getattr(system.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
 
 def _second_create(system: Any, path: str) -> _descriptor.Creates:

@@ -97,7 +97,36 @@ class Meeting(Careless):
         super()._pipe(path, value, mode, **kwargs)
 
 
-TOYS = [Toy, Careless, Mumbling, Keyless, Silent, Meeting]
+class Crowded(Careless):
+    """Stores an object once a second writer has looked for it and is about to store it too."""
+
+    protocol = "crowded"
+    writers: ClassVar[threading.Barrier]
+
+    def _pipe(self, path: str, value: bytes, mode: str, **kwargs: Any) -> None:
+        at_once = path.endswith("/k")
+        if at_once:
+            self.writers.wait(timeout=10)
+        super()._pipe(path, value, mode, **kwargs)
+        if at_once:
+            self.writers.wait(timeout=10)
+
+
+class Plain(MemoryFileSystem):  # type: ignore[misc]  # fsspec is untyped
+    """Has no create of its own: fsspec's looks whether the file is there, and then writes it."""
+
+    protocol = "plain"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    pipe_file = fsspec.AbstractFileSystem.pipe_file
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        stripped: str = MemoryFileSystem._strip_protocol(path.removeprefix("plain://"))
+        return stripped
+
+
+TOYS: list[Any] = [Toy, Careless, Mumbling, Keyless, Silent, Meeting, Crowded, Plain]
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +136,7 @@ def _registered() -> None:
         fsspec.register_implementation(toy.protocol, toy, clobber=True)
 
 
-def url_on(toy: type[Toy]) -> str:
+def url_on(toy: Any) -> str:
     return f"{toy.protocol}://{uuid.uuid4()}/root"
 
 
@@ -190,6 +219,49 @@ def test_threads_that_put_first_share_one_probe() -> None:
 
     assert probes() == 2
     assert [found.key for found in store.keys()] == sorted(f"k{n}" for n in range(8))
+
+
+def test_of_two_writers_that_overwrite_each_other_only_the_one_whose_bytes_are_there_has_stored() -> None:
+    Crowded.writers = threading.Barrier(2)
+    url = url_on(Crowded)
+
+    def put(data: bytes) -> bytes | None:
+        try:
+            FsspecStore(url).put("k", data)
+        except ExistsError:
+            return None
+        return data
+
+    with ThreadPoolExecutor(2) as pool:
+        stored = [data for data in pool.map(put, [b"one", b"two"]) if data]
+
+    assert stored == [files_below(url)["k"]]
+
+
+@pytest.mark.parametrize(("toy", "warnings"), [(Toy, 0), (Careless, 1), (Mumbling, 1), (Plain, 1)])
+def test_a_file_system_without_atomic_creates_is_warned_of_once(
+    toy: Any, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = url_on(toy)
+    for _ in range(2):
+        caplog.clear()
+        store = FsspecStore(url)
+        for n in range(3):
+            with suppress(ExistsError):
+                store.put(f"k{n}", b"x")
+
+        assert [r.levelname for r in caplog.records] == ["WARNING"] * warnings
+        assert all(url in r.getMessage() for r in caplog.records)
+
+
+def test_a_file_system_that_looks_and_then_writes_needs_no_probe() -> None:
+    url = url_on(Plain)
+    FsspecStore(url).put("k", b"x")
+
+    with pytest.raises(ExistsError):
+        FsspecStore(url).put("k", b"y")
+
+    assert files_below(url) == {"k": b"x"}
 
 
 def test_reading_listing_and_overwriting_ask_nothing() -> None:

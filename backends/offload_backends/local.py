@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,6 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
 
 
@@ -67,7 +67,7 @@ class LocalStore:
             folder; the root itself may be a symbolic link, nothing below it. A folder that others may
             change is refused at the first use: one of another user than this one and root, or one that
             its group or everybody may write to, unless its sticky bit is set, as that of /tmp. The
-            group counts also where only this user is in it, which no folder tells.
+            user's own group, which has no other members, may write: umask 002 makes such folders.
         storage_options: `durability`: "fsync" (the default: a put survives a power cut) or "none"
             (it survives the death of the process only: a power cut may leave an empty file).
 
@@ -214,7 +214,7 @@ class LocalStore:
         """Yield what matches below folder `path`, entering no folder that cannot match."""
         with _absence_ignored(), self._folder(path) as folder:
             base = f"{path}/" if path else ""
-            for name in _sorted_names(folder):
+            for name in _sorted_names(folder, prefix.removeprefix(base) if prefix.startswith(base) else ""):
                 key = base + name
                 if name.endswith("/"):
                     if may_hold(key, prefix, after):
@@ -332,12 +332,32 @@ def _check_root(root: int, path: Path) -> bool:
             f"{path} belongs to user {info.st_uid}, who could change what it holds; name a folder of your "
             f"own, or give this one to user {os.geteuid()} with chown"
         )
-    is_common = bool(info.st_mode & _OTHERS_WRITE)
+    is_common = _is_written_by_others(info)
     if is_common and not info.st_mode & stat.S_ISVTX:
         raise StorePermissionError(
             f"{path} may be written to by others (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
         )
     return is_common
+
+
+def _is_written_by_others(folder: os.stat_result) -> bool:
+    if folder.st_mode & stat.S_IWOTH:
+        return True
+    return bool(folder.st_mode & stat.S_IWGRP) and not _is_private(folder.st_gid, os.geteuid())
+
+
+@cache
+def _is_private(group: int, user: int) -> bool:
+    """Return whether a group is the user's own, with nobody else in it."""
+    import grp  # noqa: PLC0415  # absent on Windows, and needed for few folders
+    import pwd  # noqa: PLC0415
+
+    try:
+        known = pwd.getpwuid(user)
+        return group == known.pw_gid and set(grp.getgrgid(group).gr_mem) <= {known.pw_name}
+    except KeyError:
+        # The system has no name for the user, as in a container, or none for the group.
+        return group == os.getegid()
 
 
 def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
@@ -357,13 +377,17 @@ def _check_child(folder: int, name: str) -> None:
         raise OSError(errno.ENOTDIR, "a folder of another user", name)
 
 
-def _sorted_names(folder: int) -> list[str]:
-    """Return the names of files and, with a slash, folders, in the order of the keys they make."""
+def _sorted_names(folder: int, beginning: str) -> list[str]:
+    """Return the names of files and, with a slash, folders, in the order of the keys they make.
+
+    What does not start with `beginning` is not looked at: one record of thousands is asked for by its ref.
+    """
     with os.scandir(folder) as entries:
         return sorted(
             entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
             for entry in entries
-            if not entry.name.startswith(".")
+            if entry.name.startswith(beginning)
+            and not entry.name.startswith(".")
             and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
         )
 

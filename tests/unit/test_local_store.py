@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -129,6 +130,7 @@ def test_a_root_that_others_may_write_to_is_refused_before_it_is_read_or_written
     tmp_path: Path, verb: str, open_mode: int
 ) -> None:
     (tmp_path / "old").write_bytes(b"kept")
+    give_to_another_group(tmp_path)
     tmp_path.chmod(open_mode)
 
     with pytest.raises(StorePermissionError, match=f"chmod go-w {tmp_path}"):
@@ -147,6 +149,26 @@ def test_a_root_whose_files_only_their_owner_may_change_is_used(
     tmp_path.chmod(safe_mode)
 
     VERBS[verb](LocalStore(str(tmp_path)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_root_that_the_users_own_group_may_write_to_is_used(tmp_path: Path, verb: str) -> None:
+    before = os.umask(0o002)
+    try:
+        (tmp_path / "root").mkdir()
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "root") == 0o775
+    (tmp_path / "root" / "old").write_bytes(b"x")
+
+    VERBS[verb](LocalStore(str(tmp_path / "root")))
+
+
+def test_what_everybody_may_write_to_is_refused_whoever_the_group_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+
+    with pytest.raises(StorePermissionError, match="chmod go-w"):
+        LocalStore(str(tmp_path)).put("k", b"x")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -191,10 +213,60 @@ def test_a_folder_that_another_user_planted_below_the_root_holds_no_objects(tmp_
     assert everything_below(tmp_path) == ["r", "r/planted"]
 
 
+def give_to_another_group(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder to a group that is not its own")
+    os.chown(path, -1, 65534)
+
+
 def give_to_another(path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     os.chown(path, 65534, 65534)
+
+
+class Watched:
+    """An entry of a folder; tells when more than its name is asked for."""
+
+    looked_at: ClassVar[list[str]] = []
+
+    def __init__(self, entry: os.DirEntry[str]) -> None:
+        self.name = entry.name
+        self._entry = entry
+
+    def __getattr__(self, attribute: str) -> object:
+        self.looked_at.append(self.name)
+        return getattr(self._entry, attribute)
+
+
+@pytest.mark.parametrize(("prefix", "shown"), [("r/s/k7", 111), ("r/s/k77~", 1), ("r/s/none", 0)])
+def test_a_listing_by_prefix_looks_at_no_other_file_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str, shown: int
+) -> None:
+    folder = tmp_path / "r" / "s"
+    folder.mkdir(parents=True)
+    for number in range(1000):
+        (folder / f"k{number}~").touch()
+    scan, stat_of, stats = os.scandir, os.stat, list[object]()
+
+    @contextmanager
+    def watched_scan(handle: int) -> Iterator[Iterator[Watched]]:
+        with scan(handle) as entries:
+            yield map(Watched, entries)
+
+    def counted_stat(path: Any, **options: Any) -> os.stat_result:
+        stats.append(path)
+        return stat_of(path, **options)
+
+    Watched.looked_at.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", watched_scan)
+        patched.setattr(os, "stat", counted_stat)
+        found = [found.key for found in LocalStore(str(tmp_path)).keys(prefix)]
+
+    assert len(found) == shown
+    assert {f"r/s/{name}" for name in Watched.looked_at} == set(found)
+    assert len(stats) == shown
 
 
 def test_no_link_below_the_root_is_followed(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -36,6 +38,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload_backends._s3_answers import ForeignAnswerError, check_answer
 
 # A call ends within DEADLINE seconds, plus what its bytes take at SLOWEST bytes a second; no try starts
 # after LAST_START, so that the last one can end and say what is wrong. An endpoint that does not take the
@@ -97,16 +100,22 @@ _HELP: dict[type[OffloadError], str] = {
 T = TypeVar("T")
 
 
-class _SingleTrySession(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
-    """A connection pool without aiohttp's own silent repetition of a request.
+class _Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
+    """A connection pool without aiohttp's own silent repetition of a request, which takes S3's answers only.
 
-    That one would meet an object that the first sending had stored, and call it somebody else's.
+    A repetition would meet an object that the first sending had stored, and call it somebody else's. A
+    redirect would take an object's bytes where nobody sent them.
     """
 
-    async def _get_session(self, proxy_url: str | None) -> aiohttp.ClientSession:
-        session: aiohttp.ClientSession = await super()._get_session(proxy_url)
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
         session._retry_connection = False  # noqa: SLF001  # there is no argument for it
-        return session
+        return SimpleNamespace(request=partial(session.request, allow_redirects=False))
+
+    async def send(self, request: Any) -> Any:
+        answer = await super().send(request)
+        await check_answer(request, answer)
+        return answer
 
 
 class S3Client:
@@ -303,7 +312,7 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
         **_TIMEOUTS,
         **(given.get("config_kwargs") or {}),
         "retries": {"mode": "standard", "total_max_attempts": 1},
-        "http_session_cls": _SingleTrySession,
+        "http_session_cls": _Session,
     }
     # A listing cache would hide what other machines write.
     ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
@@ -378,7 +387,7 @@ def _meaning(error: Exception) -> type[OffloadError]:
     status, code, _ = _answer(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
         return ExistsError
-    if code == _LOST_UPLOAD:
+    if code == _LOST_UPLOAD or isinstance(error, ForeignAnswerError):
         return StoreUnavailableError
     if status == HTTPStatus.NOT_FOUND:
         return StoreMissingError if code == "NoSuchBucket" else NotFoundError

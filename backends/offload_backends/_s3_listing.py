@@ -111,8 +111,9 @@ class Listing:
             yield page
             if not page.get("IsTruncated"):
                 return
-            came_from, position = position, {"ContinuationToken": page["NextContinuationToken"]}
-            if position == came_from:
+            token = page.get("NextContinuationToken")
+            came_from, position = position, {"ContinuationToken": token}
+            if not token or position == came_from:
                 raise StoreError(f"{self._root + prefix!r}: the server lists the same page again and again")
 
 

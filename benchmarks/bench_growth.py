@@ -6,7 +6,6 @@ proportional. Plots go to `plots/` beside this file where matplotlib is installe
 
 from __future__ import annotations
 
-import os
 import random
 import string
 import subprocess
@@ -63,10 +62,8 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         for curve in _records(folder, _SIZES[: _QUICK_SIZES if is_quick else None]):
             yield from curve.figures()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["OFFLOAD_CACHE_DIR"] = folder
-        for curve in _catalogs(_SESSIONS[: _QUICK_SESSIONS if is_quick else None]):
-            yield from curve.figures()
+    for curve in _catalogs(_SESSIONS[: _QUICK_SESSIONS if is_quick else None]):
+        yield from curve.figures()
     if is_quick:
         yield from _writers(_WRITERS[:_QUICK_WRITERS], _QUICK_ITEMS).figures()
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Generator, Iterator
 
@@ -68,15 +67,3 @@ def _no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-
-
-@pytest.fixture(scope="session")
-def _cache_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("caches")
-    return (str(folder / str(number)) for number in itertools.count())
-
-
-@pytest.fixture(autouse=True)
-def _no_cache_of_this_machine(monkeypatch: pytest.MonkeyPatch, _cache_folders: Iterator[str]) -> None:
-    """Give each test a cache folder of its own, which is not there yet."""
-    monkeypatch.setenv("OFFLOAD_CACHE_DIR", next(_cache_folders))

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from offload.errors import ConfigError
-from offload.index._cache import Applied, ListingCache
 from offload.index._keys import LINK_SUFFIX, Tombstone, generation_of, parse_key, session_prefix
-from offload.index._listing import LARGE, MAX_AGE, Listing, Page, Query, is_fresh
+from offload.index._listing import LARGE, MAX_AGE, Held, Listing, Page
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
@@ -24,10 +22,11 @@ class Catalog:
     """What is known of one session's records in one store.
 
     Entries that this process wrote are known at once; those of others come with `load`, or one by one
-    when an unknown ref is looked up. A record with a tombstone is no entry.
+    when an unknown ref is looked up. A record with a tombstone is no entry. An entry says what a listing
+    says of its record, whoever wrote it.
 
     A session of more than 1,000 objects is large: `page` and `recent` use a listing of it again for 100
-    times as long as it took, at most ten minutes, from this machine's cache or a snapshot in the store.
+    times as long as it took, at most ten minutes: one that is held in memory, or a snapshot in the store.
     """
 
     def __init__(self, store: OffloadStore, session: str) -> None:
@@ -41,23 +40,29 @@ class Catalog:
         self._tombstones: dict[str, dict[str, Tombstone]] = {}
         # The entries in order, until one of them changes.
         self._ordered: list[RecordInfo] | None = None
-        # What was written here, and how much of it the cache was told: its listing may be older.
+        # What was written here: a listing may be older.
         self._own: dict[str, RecordInfo] = {}
-        self._applied = Applied()
-        self._cache = None if store.durability == "memory" else ListingCache(store.url)
-        # Of a large session, when the listing that the entries are from began and how long it took.
-        self._held: tuple[float, float] | None = None
+        # Of a large session, the newest listing, and the one that all entries are from.
+        self._held: Held | None = None
+        self._taken: Held | None = None
 
     def add(self, info: RecordInfo) -> None:
         """Remember a record that this process stored, or found to be stored already."""
-        self._own[info.key] = info
-        self._remember(info)
+        row = parse_key(StoredObject(info.key, info.stored_bytes, info.created_at))
+        if isinstance(row, RecordInfo):
+            info = self._named(row)
+        with self._lock:
+            self._own[info.key] = info
+            self._remember(info)
+            if self._held is not None:
+                self._held.add(info)
 
     def drop(self, key: str) -> None:
         """Forget a key whose object turned out to be gone."""
-        self._forget(key)
-        if self._applied.listing and self._cache is not None:
-            self._cache.drop(self._session, key)
+        with self._lock:
+            self._forget(key)
+            if self._held is not None:
+                self._held.drop(key)
 
     def load(self) -> None:
         """List the session's records: one request per 1,000 of them on an object store."""
@@ -143,54 +148,37 @@ class Catalog:
         Raises:
             ConfigError: `after` is not among the entries.
         """
-        query = Query(item_type, tool, limit, after)
-        page = self._cached_page(query)
-        if page is None:
-            page = self._prepared_page(query)
-        infos = [self._named(info) for info in page.infos]
-        for info in infos:
-            self._remember(info)
+        held = self._recently_listed()
+        with self._lock:
+            page = held.page(item_type, tool, limit, after)
+            infos = [self._named(info) for info in page.infos]
+            for info in infos:
+                self._remember(info)
         return page._replace(infos=infos)
 
     def recent(self) -> list[RecordInfo]:
         """Return what `entries` does: of a large session by a listing that may be ten minutes old."""
-        if not self._is_held_fresh():
-            cached = None if self._cache is None else self._cache.listing(self._session, time.time())
-            listing = cached or self._list(may_be_old=True)
-            if listing is not None:
-                self._take_listing(listing)
+        held = self._recently_listed()
+        with self._lock:
+            if held is not self._taken:
+                listed = self._take_in(held.objects())
+                for key in self._entries.keys() - listed:
+                    self._forget(key)
+                self._taken = held
         return self.entries()
 
     def reindex(self) -> None:
         """Throw away what is derived of the session, list it anew and derive it again."""
-        if self._cache is not None:
-            self._cache.forget(self._session)
         delete_snapshots(self._store, self._session)
         self.load()
 
-    def _cached_page(self, query: Query) -> Page | None:
-        if self._cache is None:
-            return None
-        own = list(self._own.values())
-        found = self._cache.page(self._session, query, time.time(), own, self._applied)
-        if found is None:
-            return None
-        page, self._applied = found
-        return page
+    def _recently_listed(self) -> Held:
+        """Return a listing that may still be used: of a small session always a new one."""
+        held = self._held
+        return held if held is not None and held.is_fresh(time.time()) else self._list(may_be_old=True)
 
-    def _prepared_page(self, query: Query) -> Page:
-        """Have a recent listing, of a large session in the cache if that works, and return a page of it."""
-        listing = None if self._is_held_fresh() else self._list(may_be_old=True)
-        if listing is not None:
-            page = self._cached_page(query) if self._fill(listing) else None
-            if page is not None:
-                return page
-            # The cache takes nothing, or another process has emptied it again.
-            self._take_listing(listing)
-        return self._cached_page(query) or _page_of(self.entries(), query)
-
-    def _list(self, *, may_be_old: bool) -> Listing | None:
-        """List the session into memory; or, if that may be, stop at a recent snapshot and return it."""
+    def _list(self, *, may_be_old: bool) -> Held:
+        """List the session into memory; or, if that may be, stop at a recent snapshot and hold that."""
         known, began, start = set(self._entries), time.time(), time.monotonic()
         objects: list[StoredObject] = []
         for stored in self._store.keys(self._prefix):
@@ -198,38 +186,29 @@ class Catalog:
             if may_be_old and len(objects) == LARGE + 1:
                 snapshot = read_snapshot(self._store, self._session, time.time())
                 if snapshot is not None:
-                    return snapshot
+                    return self._hold_old(snapshot)
         took = time.monotonic() - start
-        self._tombstones.clear()
-        for key in known - self._take_in(objects):
-            self._forget(key)
-        self._held = None
-        if len(objects) > LARGE:
+        with self._lock:
+            self._tombstones.clear()
+            for key in known - self._take_in(objects):
+                self._forget(key)
             listing = Listing.of(self.entries(), began, took)
-            self._held = began, took
-            self._fill(listing)
+            held = self._taken = Held(listing, self._prefix)
+            self._held = held if len(objects) > LARGE else None
+        if self._held is not None:
             write_snapshot(self._store, self._session, listing, time.time())
-        return None
+        return held
 
-    def _fill(self, listing: Listing) -> bool:
-        return self._cache is not None and self._cache.fill(self._session, listing, time.time())
-
-    def _take_listing(self, listing: Listing) -> None:
-        """Take a listing for what the session holds, but for what was written here since."""
-        known = set(self._entries)
-        listed = self._take_in(listing.objects(self._prefix))
-        # The listing's clock may be another machine's.
-        since = listing.began - MAX_AGE
-        own = {key for key, info in self._own.items() if info.created_at >= since}
-        for key in known - listed - own:
-            self._forget(key)
-        self._held = listing.began, listing.took
-
-    def _is_held_fresh(self) -> bool:
-        if self._held is None:
-            return False
-        began, took = self._held
-        return is_fresh(time.time() - began, took)
+    def _hold_old(self, listing: Listing) -> Held:
+        """Hold a listing that may miss what was written here since."""
+        held = Held(listing, self._prefix)
+        with self._lock:
+            for info in self._own.values():
+                # The listing's clock may be another machine's.
+                if info.created_at >= listing.began - MAX_AGE:
+                    held.add(info)
+            self._held = held
+        return held
 
     def _take_in(self, objects: Iterable[StoredObject], ref: str | None = None) -> set[str]:
         """Remember what stands there, of `ref` alone if one is given; return the entries' keys."""
@@ -252,17 +231,8 @@ class Catalog:
         return info.key in self._tombstones.get(info.ref, ())
 
     def _remember(self, info: RecordInfo) -> None:
-        """Remember a record. What was known of it beyond a listing is kept; the time is the store's."""
         with self._lock:
-            known = self._entries.get(info.key)
-            if known is not None and info.lines is None:
-                info = msgspec.structs.replace(
-                    known,
-                    created_at=info.created_at,
-                    expires_at=info.expires_at,
-                    stored_bytes=info.stored_bytes,
-                )
-            if info == known or self._is_buried(info):
+            if info == self._entries.get(info.key) or self._is_buried(info):
                 return
             self._ordered = None
             self._entries[info.key] = info
@@ -277,9 +247,7 @@ class Catalog:
             if info is not None:
                 self._keys_of[info.ref].remove(key)
                 self._ordered = None
-            if self._own.pop(key, None) is not None:
-                # The ones after it moved up: all are told again.
-                self._applied = self._applied._replace(entries=0)
+            self._own.pop(key, None)
 
 
 def reindex(store: OffloadStore, session: str) -> int:
@@ -290,20 +258,3 @@ def reindex(store: OffloadStore, session: str) -> int:
     catalog = Catalog(store, session)
     catalog.reindex()
     return len(catalog.entries())
-
-
-def _page_of(infos: list[RecordInfo], query: Query) -> Page:
-    matching = [
-        info
-        for info in reversed(infos)
-        if query.item_type in (None, info.item_type) and query.tool in (None, info.tool_name)
-    ]
-    start = 0
-    if query.after is not None:
-        refs = [info.ref for info in matching]
-        if query.after not in refs:
-            raise ConfigError(
-                f"cursor {query.after[:40]!r} is not of an answer here; leave it out to start over"
-            )
-        start = refs.index(query.after) + 1
-    return Page(matching[start : start + query.limit], start, len(matching))

@@ -312,7 +312,7 @@ def test_08_two_machines_send_the_same_bytes_and_what_was_sent_stays_a_prefix(tm
     sent: list[str] = []
     for machine, seed in (("one", "1"), ("two", "4711")):
         home = tmp_path / machine
-        where = {"HOME": str(home), "OFFLOAD_CACHE_DIR": str(home / "cache"), "PYTHONHASHSEED": seed}
+        where = {"HOME": str(home), "PYTHONHASHSEED": seed}
         done = run(TURNS, home / "store", transcript, **where, TZ=f"UTC{len(sent) * 5}")
         assert done.returncode == 0, done.stderr
         sent.append(done.stdout)
@@ -346,7 +346,7 @@ def test_09_another_machine_resumes_from_the_bucket_alone(s3_bucket, tmp_path):
     assert out.messages != messages
 
     command = [sys.executable, "-c", MACHINE_B, s3_bucket.url, json.dumps(s3_bucket.storage_options)]
-    environment = os.environ | {"HOME": str(tmp_path), "OFFLOAD_CACHE_DIR": str(tmp_path / "cache")}
+    environment = os.environ | {"HOME": str(tmp_path)}
     done = subprocess.run(
         command, input=json.dumps(out.messages), capture_output=True, text=True, check=True, env=environment
     )

@@ -148,7 +148,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT / "tests"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HOME": str(home),
-        "OFFLOAD_CACHE_DIR": str(home / "cache"),
         "COLUMNS": "100",
         "AWS_EC2_METADATA_DISABLED": "true",
     }

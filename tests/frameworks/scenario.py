@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from offload.session import SessionReader
+
 # Offloaded when it is appended; a tool that reads is seen once in full first.
 QUERY = "query_sales"
 READER = "read_report"
@@ -26,6 +28,12 @@ QUESTION = "How did the sales go?"
 ANSWER = "They went well."
 
 _REF = re.compile(r"^\[Offloaded: .* id ([a-z]{10,20})\]$", re.MULTILINE)
+
+
+def calls_of(off: Any) -> list[str | None]:
+    """Return the call ids of the session's records, oldest first, from their headers."""
+    reader = SessionReader(off.store, off.session)
+    return [reader.load(info)[0].tool_use_id for info in reader.infos()]
 
 
 def needle(owner: str) -> str:

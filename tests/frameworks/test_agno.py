@@ -117,7 +117,7 @@ def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        assert [record.tool_use_id for record in offloading.offloader(owner).records()] == ["call_0"]
+        assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
 
 
 def test_a_session_cannot_read_what_another_stored(store):
@@ -223,7 +223,7 @@ def test_of_two_calls_alike_neither_result_is_taken_for_that_of_the_other(store)
     off = offloading.offloader("alice")
     contents = [b"".join(off.content(ref)).decode() for ref in scenario.refs(shown)]
     assert contents == [report("alice"), report("bob")]
-    assert [record.tool_use_id for record in off.records()] == [None, None]
+    assert scenario.calls_of(off) == [None, None]
 
 
 def _named(function):

@@ -123,7 +123,7 @@ def test_two_threads_with_one_call_id_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        assert [record.tool_use_id for record in middleware.offloader(owner).records()] == ["call_0"]
+        assert scenario.calls_of(middleware.offloader(owner)) == ["call_0"]
 
 
 def test_a_thread_cannot_read_what_another_stored(store):

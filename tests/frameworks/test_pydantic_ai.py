@@ -82,7 +82,7 @@ def test_two_conversations_with_one_call_id_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        assert [record.tool_use_id for record in capability.offloader(owner).records()] == ["call_0"]
+        assert scenario.calls_of(capability.offloader(owner)) == ["call_0"]
 
 
 def test_a_conversation_cannot_read_what_another_stored(store):

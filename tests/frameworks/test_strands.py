@@ -122,7 +122,7 @@ def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        assert [record.tool_use_id for record in plugin.offloader(agents[owner]).records()] == ["call_0"]
+        assert scenario.calls_of(plugin.offloader(agents[owner])) == ["call_0"]
 
 
 def test_an_agent_cannot_read_what_another_stored(store):

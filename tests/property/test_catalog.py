@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -23,18 +18,8 @@ numbers = st.integers(0, 30)
 machines = st.integers(0, MACHINES - 1)
 
 
-@contextmanager
-def cache_of(machine: int) -> Iterator[None]:
-    before = os.environ["OFFLOAD_CACHE_DIR"]
-    os.environ["OFFLOAD_CACHE_DIR"] = f"{before}-{machine}"
-    try:
-        yield
-    finally:
-        os.environ["OFFLOAD_CACHE_DIR"] = before
-
-
 class Machines(RuleBasedStateMachine):
-    """A few machines, each with a cache and a catalog of its own, on one store with a session of records."""
+    """A few machines, each with a catalog of its own, on one store with a session of records."""
 
     @initialize(seconds=st.sampled_from([0.001, 0.3, 30.0]))
     def begin(self, seconds: float) -> None:
@@ -53,8 +38,6 @@ class Machines(RuleBasedStateMachine):
         self.held_up: list[tuple[str, bytes]] = []
 
     def teardown(self) -> None:
-        for machine in range(MACHINES):
-            shutil.rmtree(f"{os.environ['OFFLOAD_CACHE_DIR']}-{machine}", ignore_errors=True)
         if hasattr(self, "patched"):
             self.patched.undo()
 
@@ -67,8 +50,7 @@ class Machines(RuleBasedStateMachine):
             self.store.put(key, b"data")
             self.came[key] = self.clock.now
         self.wrote[machine].add(key)
-        with cache_of(machine):
-            self.catalogs[machine].add(info_of(key, self.clock.now))
+        self.catalogs[machine].add(info_of(key, self.clock.now))
 
     @precondition(lambda self: self.came.keys() - self.went.keys())
     @rule(data=st.data())
@@ -98,18 +80,13 @@ class Machines(RuleBasedStateMachine):
             del self.store.objects[key]
 
     @rule(machine=machines)
-    def a_cache_is_lost(self, machine: int) -> None:
-        shutil.rmtree(f"{os.environ['OFFLOAD_CACHE_DIR']}-{machine}", ignore_errors=True)
-
-    @rule(machine=machines)
     def a_machine_starts_anew(self, machine: int) -> None:
         self.catalogs[machine] = Catalog(self.store, "s")
         self.wrote[machine].clear()
 
     @rule(machine=machines)
     def list_whole(self, machine: int) -> None:
-        with cache_of(machine):
-            self.catalogs[machine].load()
+        self.catalogs[machine].load()
         listed = {info.key for info in self.catalogs[machine].objects()}
         assert listed == self.came.keys() - self.went.keys()
         # Older listings come to know only what is not told by this one.
@@ -118,20 +95,18 @@ class Machines(RuleBasedStateMachine):
     @rule(machine=machines, limit=st.integers(1, 4))
     def list_by_pages(self, machine: int, limit: int) -> None:
         shown: list[str] = []
-        with cache_of(machine):
-            page = self.catalogs[machine].page(limit=limit)
-            frozen = self.clock.now
-            while page.infos:
-                assert page.start == len(shown)
-                shown += [info.key for info in page.infos]
-                self.clock.now = frozen  # The pages are of one moment.
-                page = self.catalogs[machine].page(limit=limit, after=page.infos[-1].ref)
+        page = self.catalogs[machine].page(limit=limit)
+        frozen = self.clock.now
+        while page.infos:
+            assert page.start == len(shown)
+            shown += [info.key for info in page.infos]
+            self.clock.now = frozen  # The pages are of one moment.
+            page = self.catalogs[machine].page(limit=limit, after=page.infos[-1].ref)
         self.check(machine, shown)
 
     @rule(machine=machines)
     def list_recent(self, machine: int) -> None:
-        with cache_of(machine):
-            shown = [info.key for info in self.catalogs[machine].recent()]
+        shown = [info.key for info in self.catalogs[machine].recent()]
         self.check(machine, shown)
 
     def check(self, machine: int, shown: list[str]) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
 from offload.config import Config, load_config
-from offload.index._cache import ListingCache
 
 SECRET = "hunter2-canary"  # noqa: S105 # looked for, and not to be found
 
@@ -247,14 +246,12 @@ def test_without_a_home_folder_a_store_must_be_named(
     def nobody(_: int) -> None:
         raise KeyError
 
-    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "OFFLOAD_CACHE_DIR"):
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", nobody)
     assert config(folder).settings.store is None
     with pytest.raises(ConfigError, match="name a store"):
         open_store()
-    store = open_store(tmp_path / "kept")
-    assert ListingCache(store.url).listing("s", now=0.0) is None
     for source in ("~/x.toml", "~nobody-here/x.toml"):
         with pytest.raises(ConfigError, match="home"):
             config(folder, {"OFFLOAD_CONFIG": source})

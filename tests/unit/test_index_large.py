@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import sqlite3
-import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,6 @@ from large import Clock, LargeStore, fill, info_of, key_of
 from offload import open_store
 from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
 from offload.index import Catalog, reindex, tombstone_key
-from offload.index import _cache as cache_module
 from offload.store import StoredObject
 from offload.wrappers import ReadOnlyStore
 
@@ -39,18 +35,6 @@ def store(clock: Clock) -> LargeStore:
     return LargeStore(clock)
 
 
-@pytest.fixture
-def cache() -> Path:
-    return Path(os.environ["OFFLOAD_CACHE_DIR"])
-
-
-@pytest.fixture
-def uncached(cache: Path) -> None:
-    """No cache folder can be made."""
-    cache.parent.mkdir(exist_ok=True)
-    cache.write_bytes(b"in the way")
-
-
 def shown(catalog: Catalog, **query: Any) -> list[str]:
     """Return the keys of every page, first to last."""
     keys: list[str] = []
@@ -62,57 +46,33 @@ def shown(catalog: Catalog, **query: Any) -> list[str]:
     return keys
 
 
-def forget_this_machine(cache: Path) -> None:
-    for file in cache.iterdir():
-        file.unlink()
-
-
 # --- what it costs ---------------------------------------------------------------------------------
 
 
-def test_a_session_of_a_thousand_records_is_listed_for_every_page_and_kept_nowhere(
-    store: LargeStore, cache: Path
-) -> None:
+def test_a_session_of_a_thousand_records_is_listed_for_every_page_and_kept_nowhere(store: LargeStore) -> None:
     keys = fill(store, 1000)
     catalog = Catalog(store, "s")
     for _ in range(2):
         assert len(catalog.page(limit=5).infos) == 5
     assert store.spent() == ["LIST r/"] * 2
     assert sorted(store.objects) == sorted(keys)
-    assert not cache.exists()
 
 
-def test_a_large_session_is_listed_once_for_the_pages_of_all_processes_of_a_machine(
-    store: LargeStore,
-) -> None:
-    keys = fill(store, 3000)
-    assert shown(Catalog(store, "s")) == keys[::-1]
-    assert store.spent() == ["LIST r/", "LIST r/", "LIST i/", "LIST r/"]
-    assert shown(Catalog(store, "s")) == keys[::-1]
-    assert store.spent() == []
-
-
-def test_a_machine_without_a_cache_opens_a_session_with_a_page_of_a_listing_and_a_snapshot(
-    store: LargeStore, cache: Path
-) -> None:
+def test_a_process_opens_a_large_session_with_a_page_of_a_listing_and_a_snapshot(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
     assert store.spent() == ["LIST r/"] * PAGES + ["LIST i/", "PUT i/"]
-    forget_this_machine(cache)
     assert shown(Catalog(store, "s")) == keys[::-1]
     assert store.spent() == ["LIST r/"] * 2 + ["LIST i/", "GET i/"]
 
 
-@pytest.mark.usefixtures("uncached")
-def test_without_a_cache_folder_a_process_holds_the_listing_itself(store: LargeStore) -> None:
-    keys = fill(store, MANY)
+def test_a_large_session_is_listed_once_for_all_pages_of_a_process(store: LargeStore) -> None:
+    keys = fill(store, 3000)
     catalog = Catalog(store, "s")
     assert shown(catalog) == keys[::-1]
-    store.spent()
+    assert store.spent() == ["LIST r/", "LIST r/", "LIST i/", "LIST r/"]
     assert shown(catalog, item_type="tool_result") == [k for k in keys[::-1] if "~tool_result~" in k]
     assert store.spent() == []
-    assert shown(Catalog(store, "s")) == keys[::-1]
-    assert store.spent() == ["LIST r/"] * 2 + ["LIST i/", "GET i/"]
 
 
 def test_a_whole_listing_of_some_thousand_records_costs_nothing_beside_its_pages(store: LargeStore) -> None:
@@ -123,9 +83,9 @@ def test_a_whole_listing_of_some_thousand_records_costs_nothing_beside_its_pages
 
 def test_a_search_through_a_large_session_lists_no_record_by_itself(store: LargeStore) -> None:
     keys = fill(store, 2000)
-    Catalog(store, "s").page()
-    store.spent()
     catalog = Catalog(store, "s")
+    catalog.page()
+    store.spent()
     for _ in range(2):
         infos = catalog.recent()
         assert [i.key for i in infos] == keys
@@ -133,49 +93,41 @@ def test_a_search_through_a_large_session_lists_no_record_by_itself(store: Large
     assert store.spent() == []
 
 
-def test_a_store_in_memory_has_no_cache_file(store: LargeStore, cache: Path) -> None:
-    store.durability = "memory"
-    keys = fill(store, 2000)
-    catalog = Catalog(store, "s")
-    assert shown(catalog) == keys[::-1]
-    assert not cache.exists()
-
-
 # --- how old it may be -----------------------------------------------------------------------------
 
 
 def test_a_listing_is_used_for_a_hundred_times_as_long_as_it_took(store: LargeStore, clock: Clock) -> None:
     fill(store, 3000)  # Three pages and the look for a snapshot take 0.4 seconds.
-    Catalog(store, "s").page()
+    catalog = Catalog(store, "s")
+    catalog.page()
     [late] = fill(store, 1, start=3000)
     clock.now += 37
-    assert late not in shown(Catalog(store, "s"))
+    assert late not in shown(catalog)
     clock.now += 3
-    assert late in shown(Catalog(store, "s"))
+    assert late in shown(catalog)
 
 
-@pytest.mark.parametrize("way", ["cache", "snapshot"])
-def test_no_listing_is_used_for_more_than_ten_minutes(
-    store: LargeStore, clock: Clock, cache: Path, way: str
-) -> None:
+@pytest.mark.parametrize("way", ["memory", "snapshot"])
+def test_no_listing_is_used_for_more_than_ten_minutes(store: LargeStore, clock: Clock, way: str) -> None:
     store.seconds_a_page = 20.0
     fill(store, MANY)
     began = clock.now
-    Catalog(store, "s").page()
+    catalog = Catalog(store, "s")
+    catalog.page()
     [late] = fill(store, 1, start=MANY)
     for age, is_shown in [(520, False), (601, True)]:
         clock.now = began + age
-        if way == "snapshot":
-            forget_this_machine(cache)
-        assert (late in shown(Catalog(store, "s"))) is is_shown
+        asked = catalog if way == "memory" else Catalog(store, "s")
+        assert (late in shown(asked)) is is_shown
 
 
 def test_a_clock_that_was_put_back_makes_a_listing_stale(store: LargeStore, clock: Clock) -> None:
     fill(store, 2000)
-    Catalog(store, "s").page()
+    catalog = Catalog(store, "s")
+    catalog.page()
     store.spent()
     clock.now -= 3600
-    Catalog(store, "s").page()
+    catalog.page()
     assert "LIST r/" in store.spent()
 
 
@@ -189,9 +141,7 @@ def test_a_whole_listing_is_always_fresh(store: LargeStore) -> None:
     assert [i.key for i in catalog.entries()] == keys
 
 
-def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(
-    store: LargeStore, clock: Clock, cache: Path
-) -> None:
+def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(store: LargeStore, clock: Clock) -> None:
     fill(store, MANY)
     Catalog(store, "s").load()
     [(name, snapshot)] = [(k, o) for k, o in store.objects.items() if k.startswith("i/")]
@@ -199,12 +149,11 @@ def test_a_snapshot_that_is_published_late_is_as_old_as_its_listing(
     [late] = fill(store, 1, start=MANY)
     clock.now += 3600
     store.objects[name] = snapshot[0], clock.now
-    forget_this_machine(cache)
     assert late in shown(Catalog(store, "s"))
 
 
 def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
-    store: LargeStore, clock: Clock, cache: Path
+    store: LargeStore, clock: Clock
 ) -> None:
     store.seconds_a_page = 20.0
     fill(store, MANY)
@@ -215,44 +164,28 @@ def test_a_snapshot_of_a_writer_whose_clock_is_ahead_is_as_old_as_its_object(
     [late] = fill(store, 1, start=MANY)
     store.objects[f"i/s/{(clock.now + 3600) * 1000:.0f}~{took}~{letters}"] = snapshot
     clock.now += 3700
-    forget_this_machine(cache)
     assert late in shown(Catalog(store, "s"))
+
+
+def test_a_session_in_another_store_of_the_same_url_shows_nothing_of_this_one(clock: Clock) -> None:
+    ours, theirs = LargeStore(clock), LargeStore(clock)
+    keys, others = fill(ours, MANY), fill(theirs, 1500)
+    assert shown(Catalog(ours, "s")) == keys[::-1]
+    assert shown(Catalog(theirs, "s")) == others[::-1]
 
 
 # --- what it never misses --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["cache", "no cache folder", "cache removed"])
-def test_what_a_process_wrote_itself_is_listed_at_once_and_once(
-    store: LargeStore, clock: Clock, cache: Path, way: str, request: pytest.FixtureRequest
-) -> None:
-    if way == "no cache folder":
-        request.getfixturevalue("uncached")
+def test_what_a_process_wrote_itself_is_listed_at_once_and_once(store: LargeStore, clock: Clock) -> None:
     keys = fill(store, MANY)
     catalog = Catalog(store, "s")
     catalog.page()
     for number in range(MANY, MANY + 3):
         keys += fill(store, 1, start=number)
         catalog.add(info_of(keys[-1], clock.now))
-        if way == "cache removed":
-            forget_this_machine(cache)
         assert shown(catalog) == keys[::-1]
     assert catalog.page().total == MANY + 3
-
-
-def test_what_a_process_wrote_is_listed_when_another_one_brings_an_older_listing(
-    store: LargeStore, clock: Clock, cache: Path
-) -> None:
-    store.seconds_a_page = 5.0
-    keys = fill(store, MANY)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    keys += fill(store, 1, start=MANY)
-    catalog.add(info_of(keys[-1], clock.now))
-    assert shown(catalog) == keys[::-1]
-    forget_this_machine(cache)
-    assert keys[-1] not in shown(Catalog(store, "s"))  # From the snapshot.
-    assert shown(catalog) == keys[::-1]
 
 
 def test_what_a_process_wrote_is_listed_though_the_clock_of_who_listed_was_ahead(
@@ -269,7 +202,6 @@ def test_what_a_process_wrote_is_listed_though_the_clock_of_who_listed_was_ahead
     assert {i.key for i in catalog.recent()} == set(keys)
 
 
-@pytest.mark.usefixtures("uncached")
 def test_what_a_process_wrote_stays_when_it_takes_an_older_snapshot(store: LargeStore, clock: Clock) -> None:
     store.seconds_a_page = 5.0
     keys = fill(store, MANY)
@@ -294,16 +226,6 @@ def test_what_is_written_after_another_own_record_was_dropped_is_listed(
     keys += fill(store, 1, start=2001)
     catalog.add(info_of(keys[-1], clock.now))
     assert shown(catalog) == keys[::-1]
-
-
-@pytest.mark.usefixtures("uncached")
-def test_without_cache_and_snapshot_a_process_uses_its_own_listing_again(store: LargeStore) -> None:
-    fill(store, 3000)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    store.spent()
-    catalog.page()
-    assert store.spent() == []
 
 
 def test_a_ref_that_no_listing_had_is_found_in_the_store(store: LargeStore) -> None:
@@ -331,7 +253,7 @@ def test_a_ghost_is_dropped_when_the_store_was_asked_for_it(store: LargeStore, h
         assert shown(one) == keys[-2::-1]
 
 
-def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore, cache: Path) -> None:
+def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore) -> None:
     keys = fill(store, MANY)
     for key in keys[:2]:
         store.put(tombstone_key(key, "quota"), b"")
@@ -340,7 +262,6 @@ def test_a_collected_record_is_in_no_listing_and_no_snapshot(store: LargeStore, 
     store.put(keys[1], b"data")
     expected = [keys[1], *keys[:1:-1]]
     assert shown(Catalog(store, "s")) == expected
-    forget_this_machine(cache)
     assert shown(Catalog(store, "s")) == expected
 
 
@@ -431,28 +352,26 @@ BAD = {
 
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_a_snapshot_that_cannot_be_read_is_passed_over(store: LargeStore, cache: Path, data: bytes) -> None:
+def test_a_snapshot_that_cannot_be_read_is_passed_over(store: LargeStore, data: bytes) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
     [name] = [key for key in store.objects if key.startswith("i/")]
     store.objects[name] = data, store.clock.now
-    forget_this_machine(cache)
     assert shown(Catalog(store, "s")) == keys[::-1]
 
 
-def test_a_snapshot_with_one_flipped_bit_is_passed_over(store: LargeStore, cache: Path) -> None:
+def test_a_snapshot_with_one_flipped_bit_is_passed_over(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
     [name] = [key for key in store.objects if key.startswith("i/")]
     whole = bytearray(store.objects[name][0])
     whole[len(whole) // 2] ^= 1
     store.objects[name] = bytes(whole), store.clock.now
-    forget_this_machine(cache)
     assert shown(Catalog(store, "s")) == keys[::-1]
 
 
 def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_entries(
-    store: LargeStore, cache: Path
+    store: LargeStore,
 ) -> None:
     keys = fill(store, MANY)
     store.put("i/s/readme.md", b"text")
@@ -461,19 +380,17 @@ def test_foreign_objects_beside_snapshots_and_foreign_names_inside_one_are_no_en
     own = keys[0].rpartition("/")[2]
     body = snapshot_of(names=["../x", "a~b", "a~b~c~d", own], sizes=[1] * 4, times=[1.0] * 4)
     store.objects[name] = body, store.clock.now
-    forget_this_machine(cache)
     assert [i.key for i in Catalog(store, "s").page().infos] == [keys[0]]
     assert "i/s/readme.md" in store.objects
 
 
-def test_only_the_two_newest_snapshots_stay(store: LargeStore, clock: Clock, cache: Path) -> None:
+def test_only_the_two_newest_snapshots_stay(store: LargeStore, clock: Clock) -> None:
     fill(store, MANY)
     names: list[str] = []
     for _ in range(4):
         Catalog(store, "s").load()
         names += [key for key in store.objects if key.startswith("i/") and key not in names]
         clock.now += 3600
-        forget_this_machine(cache)
     assert len(names) == 4
     assert [key for key in store.objects if key.startswith("i/")] == names[-2:]
 
@@ -505,15 +422,12 @@ class BrokenStore(LargeStore):
 
 
 @pytest.mark.parametrize("verb", ["put", "get", "keys", "delete"])
-def test_a_store_that_fails_with_snapshots_still_lists_its_sessions(
-    clock: Clock, cache: Path, verb: str
-) -> None:
+def test_a_store_that_fails_with_snapshots_still_lists_its_sessions(clock: Clock, verb: str) -> None:
     store = BrokenStore(clock)
     store.verb = verb
     keys = fill(store, MANY)
     for _ in range(3):
         assert [i.key for i in Catalog(store, "s").page().infos] == keys[:-51:-1]
-        forget_this_machine(cache)
         clock.now += 3600
 
 
@@ -540,77 +454,7 @@ def test_a_listing_that_fails_midway_changes_nothing(
     assert [i.key for i in catalog.entries()] == keys
 
 
-# --- what may be wrong with the cache --------------------------------------------------------------
-
-
-def the_file(cache: Path) -> Path:
-    [file] = [path for path in cache.iterdir() if path.suffix == ".sqlite"]
-    return file
-
-
-def test_the_cache_is_readable_by_its_owner_alone(store: LargeStore, cache: Path) -> None:
-    fill(store, 2000)
-    Catalog(store, "s").page()
-    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
-    assert [stat.S_IMODE(path.stat().st_mode) for path in cache.iterdir()] == [0o600]
-
-
-@pytest.mark.parametrize("damage", ["noise", "torn", "empty", "foreign", "scribbled"])
-def test_a_damaged_cache_file_costs_a_listing_and_no_more(
-    store: LargeStore, cache: Path, damage: str
-) -> None:
-    keys = fill(store, 3000)
-    Catalog(store, "s").page()
-    file = the_file(cache)
-    whole = file.read_bytes()
-    file.unlink()
-    match damage:
-        case "noise":
-            file.write_bytes(b"noise" * 10_000)
-        case "torn":
-            file.write_bytes(whole[: len(whole) // 2])
-        case "empty":
-            file.touch()
-        case "foreign":
-            with sqlite3.connect(file) as db:
-                db.execute("CREATE TABLE listing (a)")
-            db.close()
-        case "scribbled":
-            file.write_bytes(whole[:8192] + b"\xff" * (len(whole) - 8192))
-    assert shown(Catalog(store, "s")) == keys[::-1]
-    catalog = Catalog(store, "s")
-    assert [i.key for i in catalog.recent()] == keys
-
-
-def test_a_removed_cache_file_is_made_anew(store: LargeStore, cache: Path) -> None:
-    fill(store, 2000)
-    Catalog(store, "s").page()
-    the_file(cache).write_bytes(b"noise" * 10_000)
-    Catalog(store, "s").page()
-    store.spent()
-    Catalog(store, "s").page()
-    assert store.spent() == []
-
-
-def test_a_locked_cache_is_passed_by(
-    store: LargeStore, clock: Clock, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache_module, "_PATIENCE", 0.0)
-    keys = fill(store, 2000)
-    catalog = Catalog(store, "s")
-    catalog.page()
-    file = the_file(cache).stat().st_ino
-    other = sqlite3.connect(the_file(cache), isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    try:
-        keys += fill(store, 1, start=2000)
-        catalog.add(info_of(keys[-1], clock.now))
-        assert shown(catalog) == keys[::-1]
-        clock.now += 3600
-        assert shown(Catalog(store, "s")) == keys[::-1]
-    finally:
-        other.close()
-    assert the_file(cache).stat().st_ino == file
+# --- who shares it ---------------------------------------------------------------------------------
 
 
 def test_threads_share_a_catalog(store: LargeStore) -> None:
@@ -639,7 +483,7 @@ def test_a_forked_process_reads_the_pages_of_its_parent(store: LargeStore) -> No
 # --- reindex ---------------------------------------------------------------------------------------
 
 
-def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStore, cache: Path) -> None:
+def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
     [old] = [key for key in store.objects if key.startswith("i/")]
@@ -648,7 +492,6 @@ def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStor
     [new] = [key for key in store.objects if key.startswith("i/")]
     assert new != old
     assert shown(Catalog(store, "s")) == keys[::-1]
-    forget_this_machine(cache)
     assert shown(Catalog(store, "s")) == keys[::-1]
 
 
@@ -660,12 +503,11 @@ def test_reindex_of_a_small_or_absent_session_leaves_no_snapshot(store: LargeSto
     assert not [key for key in store.objects if key.startswith("i/")]
 
 
-def test_reindex_rebuilds_what_was_lost_from_the_records_alone(store: LargeStore, cache: Path) -> None:
+def test_reindex_rebuilds_what_was_lost_from_the_records_alone(store: LargeStore) -> None:
     keys = fill(store, MANY)
     Catalog(store, "s").load()
     for key in [key for key in store.objects if key.startswith("i/")]:
         store.delete(key)
-    forget_this_machine(cache)
     assert reindex(store, "s") == MANY
     assert shown(Catalog(store, "s")) == keys[::-1]
     assert len([key for key in store.objects if key.startswith("i/")]) == 1
@@ -676,21 +518,3 @@ def test_a_local_store_keeps_its_snapshots_under_its_root(tmp_path: Path) -> Non
     with pytest.raises(NotFoundError):
         store.get("i/s/none")
     assert reindex(store, "s") == 0
-
-
-def test_a_page_is_whole_though_another_process_empties_the_cache_just_then(
-    store: LargeStore, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(store, MANY)
-    Catalog(store, "s").load()
-    forget_this_machine(cache)
-    keep = cache_module.ListingCache.fill
-
-    def keep_and_lose(kept: cache_module.ListingCache, session: str, *listing: Any) -> bool:
-        is_kept = keep(kept, session, *listing)
-        kept.forget(session)
-        return is_kept
-
-    monkeypatch.setattr(cache_module.ListingCache, "fill", keep_and_lose)
-
-    assert len(set(shown(Catalog(store, "s")))) == MANY

@@ -130,6 +130,23 @@ class SupportsStreams(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsIdentity(Protocol):
+    """Which store it is, where the address alone does not say: one bucket's name, at two services."""
+
+    def identity(self) -> str:
+        """Return a text that is equal for stores of the same objects, and holds no credential.
+
+        It is the same in every process, unless the objects end with this one.
+        """
+        ...
+
+
+def identity_of(store: OffloadStore) -> str:
+    """Return what to keep apart by what is kept of a store: its identity, else its address."""
+    return store.identity() if isinstance(store, SupportsIdentity) else store.url
+
+
 def check_range(start: int, end: int | None) -> None:
     """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
     if end is not None and (start < 0 or end < 0):

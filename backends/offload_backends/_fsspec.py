@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from hashlib import sha256
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ from offload_backends._checks import is_key, may_hold
 
 _log = logging.getLogger("offload")
 _USER = re.compile(r"(?<=://)[^/\s]*@")
+_USER_NAME = re.compile(r"(?<=://)[^/\s:@]*(?=[^/\s]*@)")
+_SECRET = re.compile(r"secret|pass|token|credential|sas|account_key|connection_string", re.IGNORECASE)
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Each file system has its own word for the time of the last write.
@@ -81,6 +84,11 @@ class FsspecStore:
     def url(self) -> str:
         """The address, without user and password."""
         return self._url
+
+    def identity(self) -> str:
+        """Return the address, and a digest of user and options but for what a name calls a secret."""
+        who = repr((_USER_NAME.findall(self._full_url), _told(self._options)))
+        return f"{self._url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
     @property
     def is_shared(self) -> bool:
@@ -322,6 +330,13 @@ def _check_scheme(scheme: str, url: str) -> None:
         raise UnknownSchemeError(f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}")
 
 
+def _told(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return those of `options` that are plain values and no secrets, in one order."""
+    named = [(name, options[name]) for name in sorted(options) if not _SECRET.search(name)]
+    told = [(name, _told(value) if isinstance(value, Mapping) else value) for name, value in named]
+    return [(name, value) for name, value in told if isinstance(value, str | int | float | list)]
+
+
 def _name(entry: Mapping[str, Any]) -> str:
     """Return the last part of an entry's path, with a slash if it is a folder."""
     name: str = entry["name"].rstrip("/").rpartition("/")[2]
@@ -334,6 +349,7 @@ def _modified(entry: Mapping[str, Any]) -> float:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore
+    from offload.store import OffloadStore, SupportsIdentity
 
     _conforms: type[OffloadStore] = FsspecStore
+    _identified: type[SupportsIdentity] = FsspecStore

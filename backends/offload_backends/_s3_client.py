@@ -170,6 +170,16 @@ class S3Client:
             async with asyncio.timeout(DEADLINE):
                 return _is_aws(await self._connect())
 
+    async def account(self) -> str:
+        """Return the endpoint and the account, or the id of the key, wherever they were configured."""
+        with self._mapped_errors(""):
+            async with asyncio.timeout(DEADLINE):
+                connection = await self._connect()
+                signer = connection._request_signer  # noqa: SLF001  # nothing else tells what was found
+                found = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
+        who = "nobody" if found is None else getattr(found, "account_id", None) or found.access_key
+        return f"{connection.meta.endpoint_url} {who}"
+
     @staticmethod
     def is_unsupported(error: StoreError) -> bool:
         """Return whether the server said that it does not know what the request asked for."""

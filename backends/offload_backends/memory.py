@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ class _Space:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.objects: dict[str, tuple[bytes, float]] = {}
+        self.name = secrets.token_hex(8)
 
 
 _shared_spaces: dict[str, _Space] = {}
@@ -57,6 +59,10 @@ class MemoryStore:
     def url(self) -> str:
         """The address; of a store of its own it opens another, empty one."""
         return self._url
+
+    def identity(self) -> str:
+        """Return the address, and the name that this memory has for as long as it lasts."""
+        return f"{self._url} {self._space.name}"
 
     @property
     def is_shared(self) -> bool:
@@ -114,7 +120,8 @@ class MemoryStore:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsStreams
+    from offload.store import OffloadStore, SupportsIdentity, SupportsStreams
 
     _conforms: type[OffloadStore] = MemoryStore
+    _identified: type[SupportsIdentity] = MemoryStore
     _streams: type[SupportsStreams] = MemoryStore

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -87,6 +88,11 @@ class S3Store:
     def url(self) -> str:
         """Bucket and prefix; endpoint and credentials are storage options."""
         return f"{_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
+
+    def identity(self) -> str:
+        """Return the address, and a digest of the endpoint and the account; connects, but asks nothing."""
+        client = self._client()
+        return f"{self.url} {sha256(client.run(client.account).encode()).hexdigest()}"
 
     @property
     def is_shared(self) -> bool:
@@ -282,8 +288,9 @@ async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsBulk, SupportsStreams
+    from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams
 
     _conforms: type[OffloadStore] = S3Store
     _moves_many: type[SupportsBulk] = S3Store
     _streams: type[SupportsStreams] = S3Store
+    _identified: type[SupportsIdentity] = S3Store

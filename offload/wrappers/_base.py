@@ -7,7 +7,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from offload.errors import OffloadError
-from offload.store import Durability, OffloadStore, StoredObject, SupportsBulk, SupportsStreams
+from offload.store import (
+    Durability,
+    OffloadStore,
+    StoredObject,
+    SupportsBulk,
+    SupportsStreams,
+    identity_of,
+)
 
 
 class WrapperStore:
@@ -54,6 +61,10 @@ class WrapperStore:
     def url(self) -> str:
         """The address of the wrapped store; it opens that one, without the wrapper."""
         return self.inner.url
+
+    def identity(self) -> str:
+        """Return which store the wrapped one is; see `SupportsIdentity.identity`."""
+        return identity_of(self.inner)
 
     @property
     def is_shared(self) -> bool:

@@ -30,11 +30,12 @@ class CachingStore(WrapperStore):
     object before it returns, also where the wrapped store raised; one whose process was killed on the
     way counts as another writer. To learn what the store itself holds, verify it without the cache.
 
-    A folder serves one store, opened with one set of options, from any number of processes of one
-    user on one machine. It is made private (0700, files 0600). Every file carries a SHA-256, which is
-    compared on each read; one that does not match is removed and the object fetched again. A full
-    or failing disk costs hits, never a read. Each process keeps to `max_bytes` by a scan after writing
-    a sixteenth of it: of n busy processes together the folder can exceed it by (n - 1) sixteenths.
+    A folder serves any number of processes of one user on one machine. Stores that differ in their URL,
+    endpoint or account do not meet in it; of a store without `identity` the URL alone counts. It is made
+    private (0700, files 0600). Every file carries a SHA-256, which is compared on each read; one that
+    does not match is removed and the object fetched again. A full or failing disk costs hits, never a
+    read. Each process keeps to `max_bytes` by a scan after writing a sixteenth of it: of n busy processes
+    together the folder can exceed it by (n - 1) sixteenths.
 
     Args:
         inner: the store that is wrapped.
@@ -58,7 +59,7 @@ class CachingStore(WrapperStore):
             raise ConfigError(f"max_bytes is {max_bytes}; give the cache at least one byte")
         self._largest = max_bytes // _LARGEST_SHARE
         self._cache: MemoryCache | FolderCache = (
-            MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=inner.url)
+            MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=self.identity)
         )
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:

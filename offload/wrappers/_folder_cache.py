@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,13 +36,13 @@ class FolderCache:
     Args:
         folder: where the files are; made private at the first use.
         max_bytes: what the files may take together.
-        scope: what the names belong to; the same name in another scope is another entry.
+        scope: tells what the names belong to; the same name in another scope is another entry.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], max_bytes: int, *, scope: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str], max_bytes: int, *, scope: Callable[[], str]) -> None:
         self._folder = Path(folder).expanduser().absolute()
         self._max_bytes = max_bytes
-        self._scope = scope
+        self._tell_scope = scope
         # Full, so that the first fill scans.
         self._written = max_bytes
         self._lock = threading.Lock()
@@ -105,6 +106,11 @@ class FolderCache:
         place = f"{self._scope}\0{name}".encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(place).hexdigest()
         return self._folder / digest[:2] / digest[2:]
+
+    @cached_property
+    def _scope(self) -> str:
+        # Not before the first use: to tell an endpoint and an account, a store may have to connect.
+        return self._tell_scope()
 
     def _prepare(self) -> None:
         """Make the folder; whoever else can write to it could plant entries."""

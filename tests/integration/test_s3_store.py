@@ -24,6 +24,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.wrappers import CachingStore
 from offload_backends import _s3_client, _s3_listing, s3
 from offload_backends.s3 import S3Store
 
@@ -448,3 +449,49 @@ def test_a_batch_to_a_bucket_that_is_not_there_is_not_tried_item_by_item(
 
     assert all(isinstance(e, StoreMissingError) for e in errors)
     assert len(proxy.requests) <= 64
+
+
+def options_through(bucket: Bucket, endpoint: str, key: str = "key") -> dict[str, Any]:
+    return {**bucket.storage_options, "endpoint_url": endpoint, "key": key}
+
+
+@pytest.mark.parametrize("differs", ["endpoint", "environment", "key"])
+def test_a_cache_of_one_service_serves_nothing_of_another_under_the_same_url(
+    bucket: Bucket, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differs: str
+) -> None:
+    bucket.write("k", b"bytes")
+    direct = {n: v for n, v in bucket.storage_options.items() if n != "endpoint_url"}
+    first = S3Store(bucket.url, storage_options=bucket.storage_options)
+    options = {
+        "endpoint": options_through(bucket, proxy.url),
+        "environment": direct,
+        "key": options_through(bucket, proxy.url, "another"),
+    }[differs]
+    if differs == "key":
+        first = S3Store(bucket.url, storage_options=options_through(bucket, proxy.url))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+    CachingStore(first, folder=tmp_path / "cache").get("k")
+    proxy.requests.clear()
+
+    for _ in range(2):
+        store = S3Store(bucket.url, storage_options=options)
+        assert CachingStore(store, folder=tmp_path / "cache").get("k") == b"bytes"
+
+    assert proxy.methods == ["GET"]
+
+
+def test_a_store_is_told_by_nothing_that_opens_it(bucket: Bucket, proxy: Proxy) -> None:
+    options = {"key": "AKIAIDENTITY", "secret": "hunter2-canary", "endpoint_url": proxy.url}
+
+    told = S3Store(bucket.url, storage_options=options).identity()
+
+    assert told.startswith(bucket.url)
+    assert not any(text in told for text in (*options.values(), proxy.url))
+    assert S3Store(bucket.url, storage_options={**options, "secret": "other"}).identity() == told
+    assert proxy.requests == []
+
+
+def test_a_store_without_credentials_is_told_too(bucket: Bucket, proxy: Proxy) -> None:
+    store = S3Store(bucket.url, storage_options={"anon": True, "endpoint_url": proxy.url})
+
+    assert store.identity() != S3Store(bucket.url, storage_options=bucket.storage_options).identity()

@@ -12,6 +12,7 @@ import pytest
 from offload.errors import ConfigError, NotFoundError, StorePermissionError, StoreUnavailableError
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import CachingStore
+from offload_backends._fsspec import FsspecStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -259,6 +260,33 @@ def test_a_folder_serves_a_later_store(tmp_path, inner, medium):
 
     assert CachingStore(inner, folder=tmp_path / "cache").get("a") == b"kept"
     assert inner.operations == 1
+
+
+def test_two_stores_of_one_url_do_not_meet_in_a_folder(tmp_path):
+    stores = [CachingStore(MemoryStore(), folder=tmp_path / "cache") for _ in range(2)]
+    for number, store in enumerate(stores):
+        store.put("a", b"%d" % number)
+
+    assert [store.get("a") for store in stores for _ in range(2)] == [b"0", b"0", b"1", b"1"]
+
+
+@pytest.mark.parametrize("options", [{"host": "one"}, {"username": "alice"}, {"client": {"region": "x"}}])
+def test_two_stores_of_one_url_and_other_options_are_told_apart(options):
+    stores = [FsspecStore("github://owner:repo@/x", storage_options=given) for given in ({}, options)]
+
+    assert len({CachingStore(store).identity() for store in stores}) == 2
+
+
+@pytest.mark.parametrize("secret", ["password", "token", "sas_token", "account_key", "connection_string"])
+def test_a_secret_is_no_part_of_what_a_store_is_told_by(secret):
+    url = "sftp://host/folder"
+    known, changed = ({"username": "u", secret: text} for text in ("hunter2", "hunter3"))
+
+    identities = {FsspecStore(url, storage_options=given).identity() for given in (known, changed)}
+
+    assert len(identities) == 1
+    assert FsspecStore("sftp://u:a@host/f").identity() == FsspecStore("sftp://u:b@host/f").identity()
+    assert FsspecStore("sftp://u@host/f").identity() != FsspecStore("sftp://v@host/f").identity()
 
 
 def test_stores_of_two_urls_do_not_meet_in_a_folder(tmp_path):

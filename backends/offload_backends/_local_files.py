@@ -18,6 +18,7 @@ import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 
 Buffer = bytes | memoryview
 
@@ -136,6 +137,42 @@ def is_object(folder: int, name: str) -> bool:
 def is_own(info: os.stat_result) -> bool:
     """Tell whether a file or folder is of this user, or of root, who can do anything anyway."""
     return info.st_uid in (os.geteuid(), 0)
+
+
+def is_written_by_others(folder: os.stat_result) -> bool:
+    """Tell whether others than the folder's user may write to it."""
+    if folder.st_mode & stat.S_IWOTH:
+        return True
+    return bool(folder.st_mode & stat.S_IWGRP) and not _is_private(folder.st_gid, os.geteuid())
+
+
+@cache
+def _is_private(group: int, user: int) -> bool:
+    """Return whether a group is the user's own, with nobody else in it."""
+    import grp  # noqa: PLC0415  # absent on Windows, and needed for few folders
+    import pwd  # noqa: PLC0415
+
+    try:
+        known = pwd.getpwuid(user)
+        return group == known.pw_gid and set(grp.getgrgid(group).gr_mem) <= {known.pw_name}
+    except KeyError:
+        # The system has no name for the user, as in a container, or none for the group.
+        return group == os.getegid()
+
+
+def sorted_names(folder: int, beginning: str) -> list[str]:
+    """Return the names of files and, with a slash, folders, in the order of the keys they make.
+
+    What does not start with `beginning` is not looked at: one record of thousands is asked for by its ref.
+    """
+    with os.scandir(folder) as entries:
+        return sorted(
+            entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
+            for entry in entries
+            if entry.name.startswith(beginning)
+            and not entry.name.startswith(".")
+            and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
+        )
 
 
 @contextmanager

@@ -7,9 +7,13 @@ answers in HTTP. Taken for S3's, a page with status 200 is a stored object, one 
 from __future__ import annotations
 
 import re
+from functools import partial
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
+
+from aiobotocore.httpsession import AIOHTTPSession
 
 # Whoever says so, it may pass: these are asked again, and nothing is made of them.
 _PASSING = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
@@ -22,7 +26,25 @@ class ForeignAnswerError(Exception):
     """The answer came from something else than an S3 service, or without what proves it; says from what."""
 
 
-async def check_answer(request: Any, answer: Any) -> None:
+class S3Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
+    """A connection pool without aiohttp's own silent repetition of a request, which takes S3's answers only.
+
+    A repetition would meet an object that the first sending had stored, and call it somebody else's. A
+    redirect would take an object's bytes where nobody sent them.
+    """
+
+    async def _get_session(self, proxy_url: str | None) -> Any:
+        session = await super()._get_session(proxy_url)
+        session._retry_connection = False  # noqa: SLF001  # there is no argument for it
+        return SimpleNamespace(request=partial(session.request, allow_redirects=False))
+
+    async def send(self, request: Any) -> Any:
+        answer = await super().send(request)
+        await _check(request, answer)
+        return answer
+
+
+async def _check(request: Any, answer: Any) -> None:
     """Raise `ForeignAnswerError` if `answer` shows that no S3 service gave it.
 
     Args:
@@ -44,7 +66,7 @@ def _is_of_s3(request: Any, answer: Any, body: bytes) -> bool:
     headers = answer.headers
     # Not required of all: some servers send no header of this kind.
     is_signed = any(name.startswith("x-amz") for name in headers)
-    is_page = "html" in headers.get("content-type", "") and not is_signed
+    is_page = "html" in headers.get("content-type", "").lower() and not is_signed
     if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
         # What answers a HEAD has no body to tell by.
         return _is_error(body) if body else is_signed or (request.method == "HEAD" and not is_page)

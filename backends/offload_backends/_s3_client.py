@@ -13,9 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from http import HTTPStatus
-from types import SimpleNamespace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,7 +21,6 @@ import aiohttp
 import fsspec.asyn
 import fsspec.config
 import s3fs
-from aiobotocore.httpsession import AIOHTTPSession
 from botocore import exceptions as boto
 from botocore.handlers import add_expect_header
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
@@ -38,7 +35,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends._s3_answers import ForeignAnswerError, check_answer
+from offload_backends._s3_answers import ForeignAnswerError, S3Session
 
 # A call ends within DEADLINE seconds, plus what its bytes take at SLOWEST bytes a second; no try starts
 # after LAST_START, so that the last one can end and say what is wrong. An endpoint that does not take the
@@ -98,24 +95,6 @@ _HELP: dict[type[OffloadError], str] = {
 }
 
 T = TypeVar("T")
-
-
-class _Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
-    """A connection pool without aiohttp's own silent repetition of a request, which takes S3's answers only.
-
-    A repetition would meet an object that the first sending had stored, and call it somebody else's. A
-    redirect would take an object's bytes where nobody sent them.
-    """
-
-    async def _get_session(self, proxy_url: str | None) -> Any:
-        session = await super()._get_session(proxy_url)
-        session._retry_connection = False  # noqa: SLF001  # there is no argument for it
-        return SimpleNamespace(request=partial(session.request, allow_redirects=False))
-
-    async def send(self, request: Any) -> Any:
-        answer = await super().send(request)
-        await check_answer(request, answer)
-        return answer
 
 
 class S3Client:
@@ -322,7 +301,7 @@ def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
         **_TIMEOUTS,
         **(given.get("config_kwargs") or {}),
         "retries": {"mode": "standard", "total_max_attempts": 1},
-        "http_session_cls": _Session,
+        "http_session_cls": S3Session,
     }
     # A listing cache would hide what other machines write.
     ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}

@@ -12,7 +12,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,9 +35,11 @@ from offload_backends._local_files import (
     create,
     is_object,
     is_own,
+    is_written_by_others,
     make_folder,
     read,
     replace,
+    sorted_names,
     sweep,
     sync_object,
 )
@@ -214,7 +215,7 @@ class LocalStore:
         """Yield what matches below folder `path`, entering no folder that cannot match."""
         with _absence_ignored(), self._folder(path) as folder:
             base = f"{path}/" if path else ""
-            for name in _sorted_names(folder, prefix.removeprefix(base) if prefix.startswith(base) else ""):
+            for name in sorted_names(folder, prefix.removeprefix(base) if prefix.startswith(base) else ""):
                 key = base + name
                 if name.endswith("/"):
                     if may_hold(key, prefix, after):
@@ -332,32 +333,12 @@ def _check_root(root: int, path: Path) -> bool:
             f"{path} belongs to user {info.st_uid}, who could change what it holds; name a folder of your "
             f"own, or give this one to user {os.geteuid()} with chown"
         )
-    is_common = _is_written_by_others(info)
+    is_common = is_written_by_others(info)
     if is_common and not info.st_mode & stat.S_ISVTX:
         raise StorePermissionError(
             f"{path} may be written to by others (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
         )
     return is_common
-
-
-def _is_written_by_others(folder: os.stat_result) -> bool:
-    if folder.st_mode & stat.S_IWOTH:
-        return True
-    return bool(folder.st_mode & stat.S_IWGRP) and not _is_private(folder.st_gid, os.geteuid())
-
-
-@cache
-def _is_private(group: int, user: int) -> bool:
-    """Return whether a group is the user's own, with nobody else in it."""
-    import grp  # noqa: PLC0415  # absent on Windows, and needed for few folders
-    import pwd  # noqa: PLC0415
-
-    try:
-        known = pwd.getpwuid(user)
-        return group == known.pw_gid and set(grp.getgrgid(group).gr_mem) <= {known.pw_name}
-    except KeyError:
-        # The system has no name for the user, as in a container, or none for the group.
-        return group == os.getegid()
 
 
 def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
@@ -375,21 +356,6 @@ def _check_child(folder: int, name: str) -> None:
     """Raise what a file in the place of the open folder would, if another user made the folder."""
     if not is_own(os.fstat(folder)):
         raise OSError(errno.ENOTDIR, "a folder of another user", name)
-
-
-def _sorted_names(folder: int, beginning: str) -> list[str]:
-    """Return the names of files and, with a slash, folders, in the order of the keys they make.
-
-    What does not start with `beginning` is not looked at: one record of thousands is asked for by its ref.
-    """
-    with os.scandir(folder) as entries:
-        return sorted(
-            entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
-            for entry in entries
-            if entry.name.startswith(beginning)
-            and not entry.name.startswith(".")
-            and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
-        )
 
 
 @contextmanager

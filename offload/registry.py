@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -106,15 +107,28 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> EntryPoint | None:
-    # A checkout beside its installed wheel lists the same entry point twice.
-    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    found = _installed(entry_points).get(name)
+    if found is None:
+        # It may have been installed while this process runs.
+        _installed.cache_clear()
+        found = _installed(entry_points).get(name, {})
     if len(found) > 1:
         raise ConfigError(f"several installed backends claim {name!r}: {', '.join(sorted(found))}")
     return next(iter(found.values()), None)
 
 
+@lru_cache(maxsize=1)
+def _installed(find: Callable[..., EntryPoints]) -> Mapping[str, Mapping[str, EntryPoint]]:
+    """Return name → value → entry point, as `find` reads them: once, it looks through every package."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in find(group=GROUP):
+        # A checkout beside its installed wheel lists the same entry point twice.
+        found.setdefault(point.name, {})[point.value] = point
+    return found
+
+
 def _known() -> str:
-    return ", ".join(sorted({point.name for point in entry_points(group=GROUP)})) or "none"
+    return ", ".join(sorted(_installed(entry_points))) or "none"
 
 
 def _distribution(entry_point: EntryPoint) -> str:

@@ -94,6 +94,32 @@ def test_two_packages_that_claim_one_scheme_are_told(monkeypatch: pytest.MonkeyP
         open_store("s3://bucket")
 
 
+def test_what_is_installed_is_read_once_and_again_for_a_scheme_that_nobody_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Any] = []
+
+    def counted(**asked: Any) -> EntryPoints:
+        reads.append(asked)
+        return entry_points(**asked)
+
+    monkeypatch.setattr(registry, "entry_points", counted)
+    for _ in range(20):
+        open_store(tmp_path)
+        open_store("memory://")
+    read_for_known = len(reads)
+    with pytest.raises(UnknownSchemeError):
+        open_store("zork://")
+    info = tmp_path / "zork-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zork\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[offload.backends]\nzork = offload_backends.memory:MemoryStore\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert read_for_known == 1
+    assert isinstance(open_store("zork://"), MemoryStore)
+
+
 def test_a_backend_that_lacks_a_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, zork="no_such_package.store:Store")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from offload import ConfigError, Offloader
+from offload import ConfigError, Offloader, OffloadPolicy, Rule, estimate_tokens
 
 SECRET = "AKIA" + "A1B2C3D4" * 2
 LOG = "".join(f"line {n}: the key is {SECRET} and the number {n * n}\n" for n in range(600))
@@ -162,6 +162,24 @@ def test_a_summary_stands_in_the_placeholder_and_only_new_items_are_summed_up(tm
     assert given == [LOG]
     assert second.messages == out.messages
     assert off.restore(out.messages) == conversation(LOG)
+
+
+@pytest.mark.parametrize("lines", range(20, 120, 7))
+@pytest.mark.parametrize("chars", [100, 300, 600, 1000])
+def test_a_placeholder_with_its_summary_pays_or_goes_without(tmp_path: Path, chars: int, lines: int) -> None:
+    text = "".join(OTHER.splitlines(keepends=True)[:lines])
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=1, preview_chars=0)}, tools={})
+    summary = ("It says row after row. " * 50)[:chars].strip()
+    plain = Offloader("memory://", session="s", policy=policy).offload(conversation(text))
+    off = Offloader(tmp_path, session="s", policy=policy, summarizer=lambda _: summary)
+
+    out = off.offload(conversation(text))
+
+    [placeholder], [without] = shown(out.messages), shown(plain.messages)
+    with_it = without.replace("]\n", f"]\n[Summary: {summary}]\n", 1)
+    pays = estimate_tokens(text) - estimate_tokens(with_it) >= policy.min_saving and len(with_it) < len(text)
+    assert placeholder == (with_it if pays else without)
+    assert off.restore(out.messages) == conversation(text)
 
 
 @pytest.mark.parametrize("answer", [None, 5, "", "   "])

@@ -148,15 +148,17 @@ class RoundCompactor:
     ) -> bool:
         """Tell whether a compaction is due: the context takes the trigger's part of the window or more.
 
+        Of a list that grew since the last call only what is new is counted.
+
         Args:
             messages: the conversation.
             system_prompt: what is sent as system prompt beside it.
             tools: the tool definitions that are sent along.
         """
-        return (
-            self.config.enabled
-            and self._view(messages, system_prompt, tools).total >= self.config.trigger_tokens
-        )
+        if not self.config.enabled:
+            return False
+        fixed = self._fixed(system_prompt, tools)
+        return fixed + self._counter.total(messages) >= self.config.trigger_tokens
 
     def compact(
         self, messages: Sequence[Any], system_prompt: str = "", tools: Sequence[Any] = ()
@@ -215,8 +217,11 @@ class RoundCompactor:
         head = [i for i, message in enumerate(given) if role_or_none(message) in _SYSTEM_ROLES]
         others = [i for i in range(len(given)) if i not in set(head)]
         rounds = [[others[i] for i in one] for one in split_rounds([given[i] for i in others])]
-        fixed = self._counter.text(system_prompt) + self._counter.data(list(tools))
+        fixed = self._fixed(system_prompt, tools)
         return _View(given, self._counter.messages(given), head, rounds, fixed)
+
+    def _fixed(self, system_prompt: str, tools: Sequence[Any]) -> int:
+        return self._counter.text(system_prompt) + self._counter.data(list(tools))
 
     def _refusal(self, view: _View) -> Refusal | None:
         """Ask whether to compact; return what is done instead, None if nothing is."""

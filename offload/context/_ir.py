@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 from offload.context._pairs import answered_calls, is_answer, partners, role_or_none, scan_of
@@ -79,26 +80,106 @@ class ContextItem:
     priority: int
 
 
-@dataclass(slots=True)
-class Segment:
-    """A part of the context: items in their order.
+class _Items(list[ContextItem]):
+    """Items in their order, with the sum of their tokens and a list of their messages kept along.
 
-    Attributes:
-        name: which part it is.
-        items: its items.
+    Appending an item and replacing one keep both as they go; after any other change they are made anew.
     """
 
-    name: SegmentName
-    items: list[ContextItem] = field(default_factory=list)
+    def __init__(self, items: Iterable[ContextItem] = ()) -> None:
+        super().__init__(items)
+        self._is_stale = True
+        self._tokens = 0
+        self._messages: list[Any] = []
+
+    def append(self, item: ContextItem) -> None:
+        super().append(item)
+        self._tokens += item.token_count
+        self._messages.append(item.message)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(index, int) and not self._is_stale:
+            self._tokens += value.token_count - self[index].token_count
+            self._messages[index] = value.message
+        else:
+            self._is_stale = True
+        super().__setitem__(index, value)
+
+    def __reduce__(self) -> Any:
+        return _Items, (list(self),)
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its items."""
-        return sum(item.token_count for item in self.items)
+        self._freshen()
+        return self._tokens
+
+    @property
+    def messages(self) -> list[Any]:
+        self._freshen()
+        return self._messages
+
+    def _freshen(self) -> None:
+        if self._is_stale:
+            self._tokens = sum(item.token_count for item in self)
+            self._messages = [item.message for item in self]
+            self._is_stale = False
+
+
+def _staling(name: str) -> Callable[..., Any]:
+    change = getattr(list, name)
+
+    @wraps(change)
+    def changed(items: _Items, *args: Any, **options: Any) -> Any:
+        items._is_stale = True  # noqa: SLF001 # a method of that class
+        return change(items, *args, **options)
+
+    return changed
+
+
+for _name in (
+    *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+    *("__delitem__", "__iadd__", "__imul__"),
+):
+    setattr(_Items, _name, _staling(_name))
+
+
+class Segment:
+    """A part of the context: items in their order.
+
+    Args:
+        name: which part it is.
+        items: its items.
+
+    Attributes:
+        name: which part it is.
+    """
+
+    def __init__(self, name: SegmentName, items: Iterable[ContextItem] = ()) -> None:
+        self.name = name
+        self._items = _Items(items)
+
+    @property
+    def items(self) -> list[ContextItem]:
+        """Its items; they may be changed."""
+        return self._items
+
+    @items.setter
+    def items(self, items: Iterable[ContextItem]) -> None:
+        self._items = _Items(items)
+
+    @property
+    def messages(self) -> Sequence[Any]:
+        """The messages of its items, in order: as they stand now, and not to be changed."""
+        return self._items.messages
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all its items, a sum that is kept."""
+        return self._items.tokens
 
     def of_type(self, item_type: ItemType) -> list[ContextItem]:
         """Return its items of one type, oldest first."""
-        return [item for item in self.items if item.item_type == item_type]
+        return [item for item in self._items if item.item_type == item_type]
 
 
 class ContextCompactor(Protocol[ResultT_co]):
@@ -148,7 +229,7 @@ class ContextIR:
     @property
     def conversation_messages(self) -> list[Any]:
         """The messages of the conversation, in order."""
-        return [item.message for item in self.conversation.items]
+        return list(self.conversation.messages)
 
     def new_item(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
         """Return an item of `message`, which is in no segment yet.
@@ -184,7 +265,7 @@ class ContextIR:
 
     def lower(self) -> list[Any]:
         """Return the messages of a request: those of the header, then those of the conversation."""
-        return [item.message for item in (*self.header.items, *self.conversation.items)]
+        return [*self.header.messages, *self.conversation.messages]
 
     def remove_by_type(self, item_type: ItemType) -> list[ContextItem]:
         """Remove the items of one type from the conversation, and what belongs to them; return them."""

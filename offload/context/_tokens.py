@@ -26,6 +26,8 @@ class MessageCounter:
         self._count = in_whole_numbers(estimate_tokens if token_counter is None else token_counter)
         # The message is held too: the id of one that is gone may be given to another.
         self._known: dict[int, tuple[Any, int]] = {}
+        self._summed: list[Any] = []
+        self._sum = 0
 
     def text(self, text: str) -> int:
         """Return the tokens of a text."""
@@ -51,3 +53,24 @@ class MessageCounter:
             found = known.get(id(message))
             self._known[id(message)] = (message, self.message(message)) if found is None else found
         return [self._known[id(message)][1] for message in messages]
+
+    def total(self, messages: Sequence[Any]) -> int:
+        """Return the tokens of all messages; of a list that grew since, only what is new is counted."""
+        given, summed = list(messages), len(self._summed)
+        if are_equal(given[:summed], self._summed):
+            new = given[summed:]
+            counts = [self.message(message) for message in new]
+            self._known |= {id(m): (m, count) for m, count in zip(new, counts, strict=True)}
+            self._sum += sum(counts)
+        else:
+            self._sum = sum(self.messages(given))
+        self._summed = given
+        return self._sum
+
+
+def are_equal(some: list[Any], others: list[Any]) -> bool:
+    """Tell whether two lists hold the same messages; those that cannot be compared are not the same."""
+    try:
+        return some == others
+    except Exception:  # noqa: BLE001 # an object that stands for a message may raise anything
+        return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import os
 from pathlib import Path
@@ -380,3 +381,44 @@ def test_removing_any_item_of_a_transcript_parts_no_call_from_its_result(path):
     left_calls, left_results = ids_of(context.lower())
     assert left_calls & results == left_results & calls
     assert len(context.lower()) < len(messages)
+
+
+# --- sums --------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "append": lambda items, new: items.append(new),
+    "insert": lambda items, new: items.insert(2, new),
+    "set": lambda items, new: items.__setitem__(3, new),
+    "slice": lambda items, new: items.__setitem__(slice(1, 4), [new]),
+    "extend": lambda items, new: items.extend([new, new]),
+    "add": lambda items, new: items.__iadd__([new]),
+    "delete": lambda items, _: items.__delitem__(0),
+    "remove": lambda items, _: items.remove(items[2]),
+    "pop": lambda items, _: items.pop(),
+    "reverse": lambda items, _: items.reverse(),
+    "sort": lambda items, _: items.sort(key=lambda item: item.token_count),
+    "clear": lambda items, _: items.clear(),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(CHANGES)), max_size=12))
+def test_tokens_and_messages_are_those_of_the_items_however_these_are_changed(names):
+    context = chat()
+    for n, name in enumerate(names):
+        items = context.conversation.items
+        if len(items) > 3 or name in ("append", "insert", "extend"):
+            CHANGES[name](items, context.new_item(user(f"more {n} " * n)))
+
+        items = context.conversation.items
+        assert context.conversation.tokens == sum(item.token_count for item in items)
+        assert list(context.conversation.messages) == [item.message for item in items]
+    assert copy.deepcopy(context).total_tokens == context.total_tokens
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=9), max_size=6))
+def test_the_total_of_a_list_is_the_sum_of_its_messages_whatever_list_came_before(lists):
+    counter, messages = MessageCounter(), [user("word " * n) for n in range(7)]
+
+    for numbers in lists:
+        given_list = [messages[n] for n in numbers]
+        assert counter.total(given_list) == sum(map(MessageCounter().message, given_list))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from offload.agent._journal import Line
 from offload.compaction import SelectiveCompaction
-from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
+from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
+from offload.context._tokens import are_equal
 from offload.errors import ContextFullError, OffloadError
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 
 # They stand for messages by every character of theirs.
 _STAND_INS = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
+# So many messages are compared one by one.
+_FEW = 8
 
 
 class HeldMessages:
@@ -24,12 +27,19 @@ class HeldMessages:
     Args:
         token_counter: counts tokens of a text.
         events: told what happens.
+
+    Attributes:
+        settled: how many lines from the first on are as they were when this was last set to their number.
     """
 
     def __init__(self, token_counter: TokenCounter, events: EventBus) -> None:
         self._context = ContextIR(token_counter=token_counter, event_bus=events)
-        # Item id → its message as offloaders are given it, who compare with what they were given before.
-        self._given: dict[str, Any] = {}
+        self.settled = 0
+        # Of each item that offloaders are given: its place, its message as they are given it, who compare
+        # with what they were given before, and the message that stands there now.
+        self._places: list[int] = []
+        self._given: list[Any] = []
+        self._shown: list[Any] = []
         self._arrived: deque[tuple[Any, ItemType | None]] = deque()
         self._arrival = threading.RLock()
 
@@ -49,10 +59,15 @@ class HeldMessages:
         """Their tokens, an estimate."""
         return self._context.total_tokens
 
-    def lines(self) -> list[Line]:
-        """Return them with what each is."""
-        items = (*self._context.header.items, *self._context.conversation.items)
-        return [Line(item.item_type, item.message) for item in items]
+    @property
+    def count(self) -> int:
+        """How many lines there are: the messages of a request."""
+        return len(self._context.header.items) + len(self._context.conversation.items)
+
+    def lines(self, start: int = 0) -> Sequence[ContextItem]:
+        """Return the items from the `start`-th on."""
+        header, items = self._context.header.items, self._context.conversation.items
+        return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
 
     def arrive(self, message: Any, item_type: ItemType | None = None) -> None:
         """Append a message that is taken in later: at once, whatever another thread does to the others."""
@@ -69,12 +84,22 @@ class HeldMessages:
     def _add(self, message: Any, item_type: ItemType | None) -> None:
         """Append a message; a system message in the midst of a conversation keeps its place there."""
         context = self._context
+        place = len(context.conversation.items)
         item = context.new_item(message, item_type)
-        if item.item_type is ItemType.SYSTEM_PROMPT and context.conversation.items:
+        if item.item_type is ItemType.SYSTEM_PROMPT and place:
             context.conversation.items.append(item)
         else:
             item = context.add_message(message, item_type)
-        self._given[item.id] = message
+        if len(context.conversation.items) > place:
+            self._register(place, item, message)
+        else:
+            self.settled = min(self.settled, len(context.header.items) - 1)
+
+    def _register(self, place: int, item: ContextItem, given: Any) -> None:
+        if item.item_type not in _STAND_INS:
+            self._places.append(place)
+            self._given.append(given)
+            self._shown.append(item.message)
 
     def offload(self, offloader: Offloader, *, for_good: bool = False) -> list[OffloadError]:
         """Have items leave; return what failed.
@@ -83,19 +108,22 @@ class HeldMessages:
             offloader: whose policy it goes by.
             for_good: whether it goes by what is left of the messages, and all others by what it leaves.
         """
-        items = self._context.conversation.items
-        places = [i for i, item in enumerate(items) if item.item_type not in _STAND_INS]
-        given = [items[i].message if for_good else self._given[items[i].id] for i in places]
-        result = offloader.offload(given)
-        changed = [(i, m) for i, m in zip(places, result.messages, strict=True) if m is not items[i].message]
+        result = offloader.offload(self._shown if for_good else self._given)
+        changed = _differing(self._shown, result.messages)
         before = self._context.total_tokens
-        for i, message in changed:
-            items[i] = replace(self._context.new_item(message, items[i].item_type), id=items[i].id)
-            if for_good:
-                self._given[items[i].id] = message
+        for index in changed:
+            self._replace(index, result.messages[index], for_good=for_good)
         if changed:
             self._tell_offloaded(len(changed), before - self._context.total_tokens)
         return result.errors
+
+    def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
+        items, place = self._context.conversation.items, self._places[index]
+        items[place] = replace(self._context.new_item(message, items[place].item_type), id=items[place].id)
+        self._shown[index] = message
+        if for_good:
+            self._given[index] = message
+        self.settled = min(self.settled, len(self._context.header.items) + place)
 
     def compact(self, strategy: SelectiveCompaction, tokens: int) -> list[OffloadError]:
         """Have messages leave; return what failed.
@@ -104,12 +132,21 @@ class HeldMessages:
             strategy: which of them, and what stands for them.
             tokens: what the context takes, as its provider would count.
         """
-        result = self._context.auto_compact(strategy, current_total_tokens=tokens)
         items = self._context.conversation.items
-        self._given = {item.id: self._given.get(item.id, item.message) for item in items}
+        result = self._context.auto_compact(strategy, current_total_tokens=tokens)
+        if result.is_compacted:
+            self._register_anew(
+                {items[p].id: given for p, given in zip(self._places, self._given, strict=True)}
+            )
         # That it cannot be made small enough shows in the request, if it matters.
         is_failure = result.error is not None and not isinstance(result.error, ContextFullError)
         return [result.error] if result.error is not None and is_failure else []
+
+    def _register_anew(self, given: Mapping[str, Any]) -> None:
+        self._places, self._given, self._shown = [], [], []
+        self.settled = min(self.settled, len(self._context.header.items))
+        for place, item in enumerate(self._context.conversation.items):
+            self._register(place, item, given.get(item.id, item.message))
 
     def restored(self, offloader: Offloader, strategy: SelectiveCompaction) -> list[Any]:
         """Return all that was ever added, as it was. Raises `OffloadError`."""
@@ -125,3 +162,14 @@ class HeldMessages:
         detail = f"{count} messages became smaller, by {freed} tokens"
         data = {"messages": count, "tokens": freed}
         self._context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
+
+
+def _differing(some: list[Any], others: list[Any]) -> list[int]:
+    """Return the indices at which two lists of one length hold another message, in few steps where few do."""
+    if are_equal(some, others):
+        return []
+    if len(some) <= _FEW:
+        return [i for i, (one, other) in enumerate(zip(some, others, strict=True)) if one is not other]
+    half = len(some) // 2
+    later = _differing(some[half:], others[half:])
+    return [*_differing(some[:half], others[:half]), *(half + i for i in later)]

@@ -1,51 +1,52 @@
 """The journal of a conversation: what another process needs to go on with it.
 
-It lies in a session of its own beside the one that it tells of, so the model's tools do not show it.
-Each entry is a record that is written once: the messages that are new, or, where the conversation was
-changed otherwise than by growing, all that are in it. So a turn writes what is new in it, and who goes on
-reads from the last whole entry on. An entry holds JSON lines: its head, then a message on each. Its label
-is what it holds and its number: `begun-0` (all, by who read nothing before), `grown-1`, `whole-2`.
+It lies beside the records of its session, where neither a listing of sessions nor one of records looks:
+
+    j/<session>/<number>~<kind>~<bytes>~<letters>.zst
+
+Each entry is an object that is written once: a zstd frame of so many bytes of JSON lines, a head and then
+the messages that are new, each as `[what it is, the message]`. They come at the end, but for those that
+`edits` of the head names: for each stretch that was replaced, where it began, how many messages went, how
+many came. `ratios` stands in the head where it changed. Of the kinds, `begun` and `whole` tell all (the
+first by who read nothing before), `grown` goes on from the entry before. The letters are drawn, so that two
+writers of one number are found out.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import secrets
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.codec import Content, get_codec
+from offload.agent._entries import Entry, Line, Told, ToldLine, latest, number_after
+from offload.agent._old_journal import read_old
+from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.compaction._archive import as_data, decoded, encoded
-from offload.errors import CollisionError, NotFoundError, OffloadError
+from offload.context import ItemType
+from offload.errors import CorruptError, MessageError, OffloadError
 from offload.hooks import Hooks
-from offload.record import RecordInfo, decode_text
-from offload.session import Draft, Session
-from offload.store import OffloadStore
+from offload.index import journal_key, journal_prefix, parse_journal_key
+from offload.observe import failure
+from offload.record import decode_text, encode_text
+from offload.store import OffloadStore, SupportsBulk
 
-_SUFFIX = ".journal"
-_LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
+_LETTERS = 10
+# What an entry may say: a claim is checked before memory is taken.
+_MOST_BYTES = 256 * 1024 * 1024
+# All is told anew once the entries since then say so many times as much: reading takes no longer than that.
+_WASTE = 2
+_UNWRITTEN = {"role": "user", "content": "[A message stood here that could not be written down.]"}
+
+_Edit = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A message and what it is."""
+class _Row(NamedTuple):
+    """A line in the store: None where another text stands for it, since it could not be written yet."""
 
-    item_type: str
-    message: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A conversation as a journal tells it.
-
-    Attributes:
-        lines: its messages, in order.
-        ratios: model → tokens that its provider counts for one that is estimated.
-    """
-
-    lines: list[Line] = field(default_factory=list)
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    line: Line | None
+    size: int
 
 
 class Journal:
@@ -55,66 +56,144 @@ class Journal:
         store: where it is kept.
         session: the session whose conversation it is.
         hooks: the caller's own functions; `redact` is applied to each text by itself.
+
+    Attributes:
+        sure: how many lines from the first on are in the store as they are.
     """
 
     def __init__(self, store: OffloadStore, session: str, hooks: Hooks) -> None:
-        self._session = Session(store, session + _SUFFIX, get_codec("zstd"))
+        self.sure = 0
+        self._store = store
+        self._session = session
         self._hooks = hooks
-        self._entries = 0
+        self._number = 0
+        # Whether the number is the next one: another may have written, or a failed write be there after all.
+        self._is_numbered = False
         self._is_begun = False
-        # How many lines are in the store; None is not known, so that the next entry is a whole one.
-        self._written: int | None = None
+        # What is in the store; unless that is known, the next entry is a whole one.
+        self._is_known = False
+        self._rows: list[_Row] = []
+        self._ratios: Mapping[str, float] = {}
+        # What all rows say, and what the entries say since the last whole one.
+        self._size = self._grown = 0
 
-    def write(self, lines: Sequence[Line], ratios: Mapping[str, float], *, is_changed: bool = False) -> None:
+    def write(self, start: int, lines: Sequence[Line], ratios: Mapping[str, float]) -> list[OffloadError]:
         """Store what of a conversation is new, if anything is.
 
         Who has not read the journal before begins it anew. After a failure all is written next time.
 
         Args:
-            lines: the whole conversation.
+            start: how many lines from the first on are known to be as they were; at most `sure`.
+            lines: all others.
             ratios: as in `Told`.
-            is_changed: whether other than new lines changed.
+
+        Returns:
+            What of a message could not be written; a text stands there instead.
 
         Raises:
-            MessageError: a message has no JSON.
             OffloadError: what the store raised.
         """
-        if self._written is None:
-            self._entries = max(self._entries, _after(self._entries_found()))
-        start = 0 if is_changed or self._written is None else self._written
-        if start == len(lines) and not is_changed:
-            return
-        kind = ("whole" if self._is_begun else "begun") if start == 0 else "grown"
-        label = f"{kind}-{self._entries}"
-        self._entries, self._written = self._entries + 1, None
-        rows: list[Any] = [{"ratios": dict(ratios)}]
-        rows += [{"type": line.item_type, "message": line.message} for line in lines[start:]]
-        content = Content.of("\n".join(map(self._json, rows)), 0)
-        [outcome] = self._session.write([Draft("user_message", label, label, content, None, str)])
-        if isinstance(outcome, OffloadError):
-            raise outcome
-        self._written, self._is_begun = len(lines), True
+        edits, kept = _edits(self._rows[start:], lines)
+        if not edits:
+            return []
+        if not self._is_numbered:
+            self._number = max(self._number, number_after(self._found()))
+        is_whole = not self._is_known or self._grown > _WASTE * self._size
+        if is_whole:
+            lines = [*(row.line for row in self._rows[:start] if row.line is not None), *lines]
+            start, edits, kept = 0, [], [None] * len(lines)
+        failed: list[OffloadError] = []
+        written = [self._written(line, row, failed) for line, row in zip(lines, kept, strict=True)]
+        if not is_whole and _is_in_vain(self._rows[start:], written, kept):
+            return failed
+        texts, rows = [text for text, _ in written if text], [row for _, row in written]
+        self._put(self._head(start, edits, ratios, is_whole=is_whole), texts, is_whole=is_whole)
+        self._take_note(start, rows, ratios)
+        return failed
+
+    def _head(
+        self, start: int, edits: Sequence[_Edit], ratios: Mapping[str, float], *, is_whole: bool
+    ) -> dict[str, Any]:
+        """Return what stands before the messages of an entry: as little as tells what changed."""
+        moved = [(start + at, gone, come) for at, gone, come in edits]
+        inner = [edit for edit in moved if edit[0] < len(self._rows)]
+        is_other = is_whole or ratios != self._ratios
+        return {**({"ratios": dict(ratios)} if is_other else {}), **({"edits": inner} if inner else {})}
 
     def read(self) -> Told:
         """Return the conversation as it was when the last entry was written; empty if there is none.
 
         Raises:
             CollisionError: two agents went on with the conversation at once.
-            NotFoundError: an entry was collected.
+            NotFoundError: an entry was removed.
             OffloadError: an entry is damaged, or cannot be read.
         """
-        found = self._entries_found()
-        told = Told()
-        for _, content in self._session.load_many(self._latest(found)):
-            head, *rows = (json.loads(row, object_hook=decoded) for row in decode_text(content).split("\n"))
-            lines = [Line(row["type"], row["message"]) for row in rows]
-            told = Told([*told.lines, *lines], head["ratios"])
-        self._entries = _after(found)
-        self._written, self._is_begun = len(told.lines), bool(found)
-        return told
+        found = self._found()
+        self._number, self._is_numbered, self._is_begun = number_after(found), True, bool(found)
+        if not found:
+            return read_old(self._store, self._session)
+        wanted = latest(found, self._session)
+        told, ratios = list[tuple[ToldLine, int]](), dict[str, float]()
+        for entry, data in zip(wanted, self._bodies(wanted), strict=True):
+            head, lines = _opened(entry, data)
+            told = _edited([] if entry.kind != "grown" else told, head.get("edits", ()), lines)
+            ratios = head.get("ratios", ratios)
+        self._is_known = True
+        self._rows = [_Row(line, size) for line, size in told]
+        self._size, self._grown = sum(size for _, size in told), sum(e.size for e in wanted[1:])
+        self._ratios = ratios
+        return Told([line for line, _ in told], ratios)
 
-    def _json(self, row: Any) -> str:
-        return json.dumps(self._redacted(encoded(as_data(row))), ensure_ascii=False)
+    def go_on(self, lines: Sequence[Line]) -> None:
+        """Take `lines`, made of those that were read, for what is in the store."""
+        pairs = zip(lines, self._rows, strict=False)
+        is_same = all(row.line is not None and line.message is row.line.message for line, row in pairs)
+        if self._is_known and is_same and len(lines) == len(self._rows):
+            self._rows = [_Row(line, row.size) for line, row in zip(lines, self._rows, strict=True)]
+            self.sure = len(lines)
+        else:
+            self._forget()
+
+    def _put(self, head: Mapping[str, Any], texts: Sequence[str], *, is_whole: bool) -> None:
+        kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
+        data = encode_text("\n".join([_json(head), *texts]))
+        if len(data) > _MOST_BYTES:
+            raise MessageError(f"an entry of the journal takes {len(data)} bytes, {_MOST_BYTES} are allowed")
+        letters = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_LETTERS))
+        key = journal_key(self._session, self._number, kind, len(data), letters)
+        rows, size, grown = self._rows, self._size, self._grown
+        self._number += 1
+        self._is_numbered = False
+        self._forget()
+        self._store.put(key, compress(data, SLOW_LEVEL))
+        self._is_numbered = self._is_begun = self._is_known = True
+        self._rows, self._size, self._grown = rows, size, 0 if is_whole else grown + len(data)
+
+    def _take_note(self, start: int, rows: list[_Row], ratios: Mapping[str, float]) -> None:
+        self._size += sum(row.size for row in rows) - sum(row.size for row in self._rows[start:])
+        self._rows[start:] = rows
+        self._ratios = dict(ratios)
+        unwritten = (place for place, row in enumerate(rows) if row.line is None)
+        self.sure = start + next(unwritten, len(rows))
+
+    def _forget(self) -> None:
+        self._is_known, self._rows, self._size, self._grown, self.sure = False, [], 0, 0, 0
+
+    def _written(self, line: Line, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
+        """Return what is to be written of a line, nothing if it is in the store, and its row."""
+        if kept is not None:
+            return "", kept
+        unknown: list[str] = []
+        try:
+            data = encoded(as_data(line.message), lambda value: _named(value, unknown))
+            text = _json([line.item_type, self._redacted(data)])
+        except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
+            failed.append(failure("a message was not written down:", error))
+            text = _json([line.item_type, _UNWRITTEN])
+            return text, _Row(None, len(text))
+        if unknown:
+            failed.append(MessageError(f"a message holds what has no JSON, named in its place: {unknown[0]}"))
+        return text, _Row(line, len(text))
 
     def _redacted(self, value: Any) -> Any:
         """Return `value` with each text redacted by itself: a pattern must not reach over its quotes."""
@@ -126,39 +205,87 @@ class Journal:
             return {name: self._redacted(part) for name, part in value.items()}
         return value
 
-    def _entries_found(self) -> list[_Entry]:
-        """Return the entries of the journal in order, from a fresh listing."""
-        labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in self._session.infos())
-        return sorted(
-            (_Entry(int(label[2]), label[1], info) for label, info in labelled if label), key=_number
-        )
+    def _found(self) -> list[Entry]:
+        """Return the entries of the journal, from a fresh listing."""
+        keys = [stored.key for stored in self._store.keys(journal_prefix(self._session))]
+        parsed = ((parse_journal_key(key), key) for key in keys)
+        return [Entry(known[0], known[1], key, known[2]) for known, key in parsed if known]
 
-    def _latest(self, found: Sequence[_Entry]) -> list[RecordInfo]:
-        """Return the entries that tell the conversation as it is.
-
-        Raises `CollisionError` if two tell it since it was begun, and `NotFoundError` if one is missing.
-        """
-        begun = max((entry.number for entry in found if entry.kind == "begun"), default=0)
-        numbers = [entry.number for entry in found if entry.number >= begun]
-        if len(set(numbers)) < len(numbers):
-            raise CollisionError(f"two agents went on at once: {self._session.name!r} tells of both")
-        whole = max((entry.number for entry in found if entry.kind != "grown"), default=-1)
-        latest = [entry for entry in found if entry.number >= whole]
-        if latest and (whole < 0 or latest[-1].number - whole >= len(latest)):
-            raise NotFoundError(f"{self._session.name!r} lacks entries, which were collected: begin anew")
-        return [entry.info for entry in latest]
+    def _bodies(self, entries: Sequence[Entry]) -> Iterator[bytes]:
+        """Yield the object of each entry, many fetched at once where the store can."""
+        keys = [entry.at for entry in entries]
+        if not isinstance(self._store, SupportsBulk):
+            yield from map(self._store.get, keys)
+            return
+        for body in self._store.get_many(keys):
+            if isinstance(body, OffloadError):
+                raise body
+            yield body
 
 
-class _Entry(NamedTuple):
-    number: int
-    kind: str
-    info: RecordInfo
+def _edits(before: Sequence[_Row], after: Sequence[Line]) -> tuple[list[_Edit], list[_Row | None]]:
+    """Return what makes `after` of `before`, and for each line of it its row, None for a new one.
+
+    An edit is where it begins in `before`, how many rows go there, and how many new lines come.
+    """
+    places = {id(row.line): place for place, row in enumerate(before)}
+    edits: list[_Edit] = []
+    kept: list[_Row | None] = []
+    at = come = 0
+    for line in after:
+        place = places.get(id(line), -1)
+        if place < at:
+            kept.append(None)
+            come += 1
+            continue
+        if come or place > at:
+            edits.append((at, place - at, come))
+        kept.append(before[place])
+        at, come = place + 1, 0
+    if come or at < len(before):
+        edits.append((at, len(before) - at, come))
+    return edits, kept
 
 
-def _number(entry: _Entry) -> int:
-    return entry.number
+def _is_in_vain(
+    before: Sequence[_Row], written: Sequence[tuple[str, _Row]], kept: Sequence[_Row | None]
+) -> bool:
+    """Tell whether all that would be written is what could not be written before."""
+    fresh = [row for (_, row), known in zip(written, kept, strict=True) if known is None]
+    return len(written) == len(before) and all(row.line is None for row in fresh)
 
 
-def _after(found: Sequence[_Entry]) -> int:
-    """Return the number of the entry that comes after those that were found."""
-    return found[-1].number + 1 if found else 0
+_SizedLine = tuple[ToldLine, int]
+
+
+def _edited(
+    told: list[_SizedLine], edits: Sequence[Sequence[int]], new: list[_SizedLine]
+) -> list[_SizedLine]:
+    """Return what an entry makes of what was told before it."""
+    out: list[_SizedLine] = []
+    at = taken = 0
+    for begin, gone, come in edits:
+        out += [*told[at:begin], *new[taken : taken + come]]
+        at, taken = begin + gone, taken + come
+    return [*out, *told[at:], *new[taken:]]
+
+
+def _opened(entry: Entry, data: bytes) -> tuple[dict[str, Any], list[_SizedLine]]:
+    """Return the head of an entry, and its lines with what each takes. Raises `CorruptError`."""
+    if entry.size > _MOST_BYTES:
+        raise CorruptError(f"{entry.at}: no entry says so much")
+    try:
+        head, *texts = decode_text(decompress(data, entry.size)).split("\n")
+        rows = [(json.loads(text, object_hook=decoded), len(text)) for text in texts]
+        return json.loads(head), [(ToldLine(ItemType(kind), said), size) for (kind, said), size in rows]
+    except (CorruptError, ValueError, TypeError) as error:
+        raise CorruptError(f"{entry.at}: {error}") from error
+
+
+def _named(value: Any, unknown: list[str]) -> str:
+    unknown.append(type(value).__name__)
+    return f"[{type(value).__name__}, which could not be written down]"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -128,8 +128,8 @@ class ContextManager:
             self._held.take_in()
             self._beside = self._counter.text(system_prompt) + self._counter.data(list(tools))
             self._report(self._held.offload(self._offloader), errors)
-            is_changed = self._shrink(self._relief.unseen, errors)
-            self._write_down(errors, is_changed=is_changed)
+            self._shrink(self._relief.unseen, errors)
+            self._write_down(errors)
             self._sent = self._beside + self._held.tokens
             if self._tokens() > self.config.window:
                 self._report([self._too_full()], errors)
@@ -159,8 +159,8 @@ class ContextManager:
             errors: list[OffloadError] = []
             if message is not None:
                 self.add(message)
-                is_changed = self._shrink(self._relief.seen, errors)
-                self._write_down(errors, is_changed=is_changed)
+                self._shrink(self._relief.seen, errors)
+                self._write_down(errors)
             return errors
 
     def resume(self) -> int:
@@ -178,7 +178,9 @@ class ContextManager:
                 raise ConfigError("resume() comes first: this conversation has messages already")
             told = self._journal.read()
             for line in told.lines:
-                self.add(line.message, ItemType(line.item_type))
+                self.add(line.message, line.item_type)
+            self._journal.go_on(self._held.lines())
+            self._held.settled = self._held.count
             self._calibration = Calibration(told.ratios)
             return len(told.lines)
 
@@ -219,14 +221,13 @@ class ContextManager:
         """Return what a request takes now, as its provider would count."""
         return self._calibration.corrected(self._model(), self._beside + self._held.tokens)
 
-    def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> bool:
-        """Make a context small that nears the window; tell whether that had to be done."""
+    def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
+        """Make a context small that nears the window."""
         if self._tokens() < self.config.trigger_tokens:
-            return False
+            return
         for limit, step in steps:
             if self._tokens() >= limit:
                 self._report(step(self._held, self._tokens()), errors)
-        return True
 
     def _too_full(self) -> ContextFullError:
         return ContextFullError(
@@ -234,15 +235,18 @@ class ContextManager:
             "shorten the system prompt, the tool definitions or the last messages, or take a larger window"
         )
 
-    def _write_down(self, errors: list[OffloadError], *, is_changed: bool = False) -> None:
+    def _write_down(self, errors: list[OffloadError]) -> None:
         if not self.config.resumable:
             return
+        held, start = self._held, min(self._held.settled, self._journal.sure)
         try:
-            self._journal.write(self._held.lines(), self._calibration.ratios, is_changed=is_changed)
+            failed = self._journal.write(start, held.lines(start), self._calibration.ratios)
+            held.settled = held.count
         except OffloadError as error:
-            self._report([error], errors)
-        except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
-            self._report([failure("not written down:", error)], errors)
+            failed = [error]
+        except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything
+            failed = [failure("not written down:", error)]
+        self._report(failed, errors)
 
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Tell of what failed, and take it into `errors`; the caller may want it raised."""

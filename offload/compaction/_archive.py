@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,17 +195,26 @@ def as_data(value: Any) -> Any:
     return [as_data(part) for part in value] if isinstance(value, list) else value
 
 
-def encoded(value: Any) -> Any:
-    """Return what stands in JSON for data that `as_data` gave. Raises `MessageError` if nothing can."""
+def _refused(value: Any) -> Any:
+    raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
+
+
+def encoded(value: Any, otherwise: Callable[[Any], Any] = _refused) -> Any:
+    """Return what stands in JSON for data that `as_data` gave.
+
+    Args:
+        value: the data.
+        otherwise: returns what stands for a part of it that has no JSON; by default it raises `MessageError`.
+    """
     if isinstance(value, bytes):
         return {_BYTES: base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {_as_name(name): encoded(part) for name, part in value.items()}
+        return {_as_name(name): encoded(part, otherwise) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [encoded(part) for part in value]
+        return [encoded(part, otherwise) for part in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
+    return otherwise(value)
 
 
 def decoded(fields: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from offload.index._catalog import Catalog, reindex
 from offload.index._keys import (
+    JOURNALS,
     LINK_SUFFIX,
     MARKS,
     RECORDS,
@@ -9,7 +10,10 @@ from offload.index._keys import (
     Reason,
     Tombstone,
     generation_of,
+    journal_key,
+    journal_prefix,
     marks_prefix,
+    parse_journal_key,
     parse_key,
     record_key,
     session_prefix,
@@ -21,6 +25,7 @@ from offload.index._listing import Page
 from offload.index._sessions import sessions
 
 __all__ = [
+    "JOURNALS",
     "LINK_SUFFIX",
     "MARKS",
     "RECORDS",
@@ -30,7 +35,10 @@ __all__ = [
     "Reason",
     "Tombstone",
     "generation_of",
+    "journal_key",
+    "journal_prefix",
     "marks_prefix",
+    "parse_journal_key",
     "parse_key",
     "record_key",
     "reindex",

@@ -5,6 +5,7 @@
     r/<session>/<the same name with suffix .link>                     a record of another session, shared
     h/<session>/<the same name>.json                                  a record's header, where kept apart
     g/<session>/used                                                  last used, by its time, with nothing new
+    j/<session>/<number>~<kind>~<bytes>~<letters>.zst                 a conversation, as it grew: no record
 
 A ref may be followed by `.<generation>`, from 2: the item was stored again after its record was
 collected. The tokens may be followed by `~<seconds>`: the record may be collected so long after it was
@@ -22,7 +23,7 @@ from offload.keys import check_key, decode_part, encode_part
 from offload.record import REF_PATTERN, Counts, Header, RecordInfo
 from offload.store import StoredObject
 
-RECORDS, SIDECARS, MARKS = "r", "h", "g"
+RECORDS, SIDECARS, MARKS, JOURNALS = "r", "h", "g", "j"
 LINK_SUFFIX = ".link"
 
 Reason = Literal["expired", "quota", "deleted"]
@@ -33,6 +34,9 @@ _KEY = re.compile(
     r"(?:~(?P<ttl>[1-9]\d{0,9}))?(?P<suffix>\.[a-z]+)(?:\.(?P<reason>expired|quota|deleted))?",
     re.ASCII,
 )
+
+
+_JOURNAL_KEY = re.compile(r"j/[^/]+/(\d{9})~(begun|whole|grown)~(\d{1,9})~[a-z]{10}\.zst", re.ASCII)
 
 
 class Tombstone(NamedTuple):
@@ -91,6 +95,22 @@ def marks_prefix(part: str) -> str:
 def used_key(part: str) -> str:
     """Return the key of the mark that tells when the session with this key part was last used."""
     return f"{marks_prefix(part)}used"
+
+
+def journal_prefix(session: str) -> str:
+    """Return what the keys of all entries of the journal of `session` start with."""
+    return f"{JOURNALS}/{encode_part(session)}/"
+
+
+def journal_key(session: str, number: int, kind: str, size: int, letters: str) -> str:
+    """Return the key of an entry of the journal of `session`; what each part means stands at its writer."""
+    return check_key(f"{journal_prefix(session)}{number:09}~{kind}~{size}~{letters}.zst")
+
+
+def parse_journal_key(key: str) -> tuple[int, str, int] | None:
+    """Return number, kind and size of the entry of a journal at `key`; None if it is no such key."""
+    match = _JOURNAL_KEY.fullmatch(key)
+    return None if match is None else (int(match[1]), match[2], int(match[3]))
 
 
 def generation_of(key: str) -> int:

@@ -437,8 +437,7 @@ def test_after_two_agents_at_once_who_begins_anew_is_resumed(tmp_path):
 @pytest.mark.parametrize("entry", [0, 2])
 def test_a_journal_that_lacks_an_entry_raises_and_begins_nothing(tmp_path, entry):
     talk(manager(tmp_path), 3)
-    paths = {path.name.split("~")[2]: path for path in (tmp_path / "r" / "s.journal").iterdir()}
-    [gone] = [path for label, path in paths.items() if label.endswith(f"-{entry}")]
+    [gone] = (tmp_path / "j" / "s").glob(f"00000000{entry}~*")
     gone.unlink()
     m = manager(tmp_path)
 
@@ -462,7 +461,7 @@ def test_a_field_that_is_named_like_our_own_is_resumed_as_it_was(tmp_path):
 
 def test_a_damaged_journal_raises_and_begins_nothing(tmp_path):
     talk(manager(tmp_path), 3)
-    for path in (tmp_path / "r" / "s.journal").iterdir():
+    for path in (tmp_path / "j" / "s").iterdir():
         data = path.read_bytes()
         path.write_bytes(data[: len(data) // 2] + b"?" + data[len(data) // 2 + 1 :])
     m = manager(tmp_path)

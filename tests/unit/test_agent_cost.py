@@ -1,0 +1,141 @@
+"""What a turn of an agent costs by itself, beside its offloader: the same however long its list is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import offload
+from offload import Offloader, OffloadPolicy, Rule
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.context import ContextIR
+from offload_backends.memory import MemoryStore
+
+ROOT = Path(offload.__file__).parent
+OURS = tuple(str(ROOT / name) for name in ("agent", "context", "compaction"))
+LENGTHS = (400, 6400)
+LARGE = "".join(f"row {n} of the output\n" for n in range(60))
+EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=0)}, tools={}, min_saving=1)
+
+
+def steps(function: Callable[[], Any]) -> int:
+    """Return how many operations of the interpreter our own code takes, each round of a loop among them."""
+    taken = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal taken
+        if not frame.f_code.co_filename.startswith(OURS):
+            return None
+        frame.f_trace_opcodes = True
+        taken += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return taken
+
+
+def exchange(n: int, text: str = "done") -> list[dict[str, Any]]:
+    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "make"}}
+    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+
+
+def messages_of(length: int) -> list[dict[str, Any]]:
+    """Return a conversation in which one message in eight is large."""
+    return [message for n in range(length // 2) for message in exchange(n, LARGE if n % 4 == 0 else "done")]
+
+
+def manager_of(length: int, **options: Any) -> ContextManager:
+    off = Offloader(MemoryStore(), session="s", policy=EARLY, **options)
+    m = ContextManager(off, AgentConfig(window_tokens=10**9))
+    for message in messages_of(length):
+        m.add(message)
+    m.before_model_call()
+    return m
+
+
+@pytest.mark.parametrize("text", ["done", LARGE], ids=["short", "replaced"])
+def test_a_turn_takes_as_many_steps_in_a_long_conversation(text: str) -> None:
+    taken = []
+    for length in LENGTHS:
+        m = manager_of(length)
+        call, result = exchange(length, text)
+
+        def turn(m: ContextManager = m, call: Any = call, result: Any = result) -> None:
+            m.after_model_call(call, usage=1000)
+            m.add(result)
+            assert m.before_model_call().errors == []
+
+        taken.append(steps(turn))
+        assert ("[Offloaded: " in str(m.messages[-1])) is (text == LARGE)
+
+    # Where it is replaced is found by halving.
+    assert taken[1] <= 1.2 * taken[0]
+
+
+def test_a_turn_with_nothing_new_counts_no_text() -> None:
+    counted: list[str] = []
+
+    def counter(text: str) -> int:
+        counted.append(text)
+        return len(text) // 4
+
+    m = manager_of(LENGTHS[0], token_counter=counter)
+    counted.clear()
+    request = m.before_model_call(system_prompt="You help.")
+
+    assert counted == ["You help."]
+    assert request.tokens > 0
+
+
+def test_whether_a_compaction_is_due_takes_as_many_steps_for_a_long_list() -> None:
+    taken, counted = [], []
+    for length in LENGTHS:
+        texts: list[str] = []
+
+        def counter(text: str, texts: list[str] = texts) -> int:
+            texts.append(text)
+            return len(text) // 4
+
+        off = Offloader("memory://", session="s")
+        config = RoundConfig(max_context_tokens=10**9)
+        compactor = RoundCompactor(off, lambda _: "<summary>x</summary>", config, token_counter=counter)
+        messages = messages_of(length)
+        assert not compactor.should_compact(messages)
+        texts.clear()
+        longer = [*messages, *exchange(length)]
+        taken.append(steps(lambda c=compactor, x=longer: c.should_compact(x)))
+        counted.append(len(texts))
+
+    assert taken[1] <= 1.05 * taken[0]
+    assert counted[1] == counted[0] < 5
+
+
+def test_a_compaction_that_is_not_due_takes_as_many_steps_for_a_long_context() -> None:
+    taken = []
+    for length in LENGTHS:
+        context = ContextIR()
+        for message in messages_of(length):
+            context.add_message(message)
+        strategy = SelectiveCompaction(Offloader("memory://", session="s"), threshold_tokens=10**9)
+        context.auto_compact(strategy)
+
+        def turn(context: ContextIR = context, strategy: Any = strategy) -> None:
+            context.add_message({"role": "user", "content": "go on"})
+            context.auto_compact(strategy)
+            context.lower()
+
+        taken.append(steps(turn))
+
+    assert taken[1] <= 1.05 * taken[0]

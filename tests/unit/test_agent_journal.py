@@ -1,0 +1,344 @@
+"""The journal of a conversation: what it takes, where it lies, who sees it, and who goes on from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from offload import CorruptError, MessageError, Offloader, open_store
+from offload.agent import AgentConfig, ContextManager
+from offload.cli.app import app
+from offload.compaction import TypeRule
+from offload.context import ItemType
+from offload.index import sessions
+from offload.retention import delete
+from offload.testing import FaultyStore
+from offload.transfer import copy, export, import_
+from offload_backends.memory import MemoryStore
+
+SMALL = AgentConfig(model="m", window_tokens=4000)
+NOTHING_GOES = {name: TypeRule() for name in ItemType}
+GOLDEN = Path(__file__).parents[1] / "golden" / "journal_0_1"
+
+
+def manager(store: Any, config: AgentConfig = SMALL, session: str = "s", **options: Any) -> ContextManager:
+    if isinstance(store, Path):
+        store = open_store(store, storage_options={"durability": "none"})
+    return ContextManager(Offloader(store, session=session, **options), config)
+
+
+def resumed(store: Any, config: AgentConfig = SMALL, session: str = "s") -> ContextManager:
+    m = manager(store, config, session)
+    m.resume()
+    return m
+
+
+def exchange(n: int, words: int = 8) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"make {n}"}}
+    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"made {n} " * words}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def turn(m: ContextManager, n: int, words: int = 8) -> list[dict[str, Any]]:
+    call, result = exchange(n, words)
+    m.before_model_call()
+    m.after_model_call(call)
+    m.add(result)
+    return [call, result]
+
+
+def written(root: Path, session: str = "s") -> int:
+    return sum(path.stat().st_size for path in (root / "j" / session).iterdir())
+
+
+def size_of(messages: list[Any]) -> int:
+    return len(json.dumps(messages))
+
+
+# What it takes
+
+
+def test_a_conversation_that_stays_over_the_trigger_is_written_down_once(tmp_path: Path) -> None:
+    config = AgentConfig(window_tokens=1000, rules=NOTHING_GOES)
+    m = manager(tmp_path, config)
+    messages = []
+    for n in range(60):
+        message = {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n} " + "word " * 15}
+        messages.append(message)
+        m.add(message)
+        m.before_model_call()
+        m.before_model_call()
+
+    assert m.before_model_call().tokens > config.trigger_tokens
+    assert written(tmp_path) <= 2 * size_of(messages) + 500
+    assert resumed(tmp_path, config).messages == m.messages
+
+
+@pytest.mark.parametrize("words", [3, 30, 300])
+@pytest.mark.parametrize("window", [2000, 4000, 10**6])
+def test_the_journal_grows_with_what_is_new_through_compactions_too(
+    tmp_path: Path, window: int, words: int
+) -> None:
+    config = AgentConfig(model="m", window_tokens=window)
+    m = manager(tmp_path, config)
+    messages: list[Any] = [{"role": "user", "content": "go"}]
+    m.add(messages[0])
+    for n in range(9000 // (words + 100)):
+        messages += turn(m, n, words)
+    m.before_model_call()
+
+    assert written(tmp_path) <= 2 * size_of(messages) + 2000
+    other = resumed(tmp_path, config)
+    assert other.messages == m.messages
+    assert other.before_model_call().tokens == m.before_model_call().tokens
+    assert other.restore() == messages
+
+
+def test_who_goes_on_after_many_compactions_reads_little_more_than_the_conversation(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    m.add({"role": "user", "content": "go"})
+    for n in range(250):
+        turn(m, n, 60)
+    store = FaultyStore(Offloader(tmp_path).store, nth=10**9)
+    resumed(store)
+
+    assert len(list((tmp_path / "j" / "s").iterdir())) == 500
+    assert store.operations < 10 * len(m.messages)
+
+
+def test_a_turn_writes_as_much_however_long_the_conversation_is(tmp_path: Path) -> None:
+    m = manager(tmp_path, AgentConfig(window_tokens=10**7))
+    sizes = []
+    for _ in range(100):
+        before = written(tmp_path) if (tmp_path / "j").exists() else 0
+        turn(m, 0)
+        m.before_model_call()
+        sizes.append(written(tmp_path) - before)
+
+    assert max(sizes[2:]) - min(sizes[2:]) < 10
+
+
+def test_every_message_is_resumed_in_its_place_whatever_came_between(tmp_path: Path) -> None:
+    m = manager(tmp_path, AgentConfig(window_tokens=10**6))
+    m.add({"role": "user", "content": "go"})
+    m.before_model_call()
+    m.add({"role": "user", "content": "Ask others first."}, ItemType.SUBAGENT_STRATEGY)
+    m.add({"role": "system", "content": "A file came."})
+    m.before_model_call()
+    turn(m, 1)
+    m.before_model_call()
+
+    other = resumed(tmp_path, AgentConfig(window_tokens=10**6))
+
+    assert other.messages == m.messages
+    assert other.messages[0]["content"] == "Ask others first."
+
+
+# Where it lies
+
+
+def test_no_listing_shows_the_journal_as_a_session(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    for n in range(4):
+        turn(m, n, 900)
+
+    names = list(sessions(open_store(tmp_path)))
+    shown = CliRunner().invoke(app, ["ls", str(tmp_path)]).output
+
+    assert names == ["s"]
+    assert "journal" not in shown
+    assert "made" not in m.tools.call("context_list")
+    assert Offloader(tmp_path, session="s").verify() == []
+
+
+@pytest.mark.parametrize("name", ["s.journal", "j", "s/journal", "~s", "j/s"])
+def test_no_name_of_a_session_meets_the_journal_of_another(tmp_path: Path, name: str) -> None:
+    text = "".join(f"line {n}\n" for n in range(4000))
+    other = Offloader(tmp_path, session=name)
+    placeholder = other.offload_text(text, tool_name="Bash")
+    mine, theirs = manager(tmp_path), manager(tmp_path, session=name)
+    turn(mine, 1)
+    turn(theirs, 2)
+    turn(mine, 3)
+
+    assert placeholder != text
+    assert len(other.records()) == 1
+    assert [m["content"][0].get("id") for m in resumed(tmp_path).messages[::2]] == ["t1", "t3"]
+    assert [m["content"][0].get("id") for m in resumed(tmp_path, session=name).messages] == ["t2"]
+
+
+def test_a_conversation_that_release_0_1_wrote_down_is_resumed_and_gone_on_with(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
+    before = sorted((tmp_path / "r" / "s.journal").iterdir())
+    m = manager(tmp_path, AgentConfig(model="m", window_tokens=2000))
+
+    count = m.resume()
+
+    assert count == len(m.messages) == 9
+    assert m.messages[-1]["content"][0]["id"] == "t6"
+    assert [b["content"][0]["id"] for b in m.restore()[1::2]] == [f"t{n}" for n in range(7)]
+    m.add({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t6", "content": "done"}]})
+    tokens = m.before_model_call().tokens
+    other = resumed(tmp_path, AgentConfig(model="m", window_tokens=2000))
+    assert other.messages == m.messages
+    assert other.before_model_call().tokens == tokens
+    assert sorted((tmp_path / "r" / "s.journal").iterdir()) == before
+
+
+# Forks, copies, deletion
+
+
+def test_a_fork_goes_on_with_the_conversation_and_each_goes_its_own_way(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    messages = [message for n in range(20) for message in turn(m, n, 100)]
+    m.before_model_call()
+    Offloader(tmp_path, session="s").fork("other")
+    fork = resumed(tmp_path, session="other")
+    assert fork.messages == m.messages
+    turn(fork, 100)
+    fork.before_model_call()
+    turn(m, 200)
+    m.before_model_call()
+    Offloader(tmp_path, session="s").fork("other")
+
+    forked = resumed(tmp_path, session="other").restore()
+    assert forked == [*messages, *exchange(100)]
+    assert resumed(tmp_path).restore() == [*messages, *exchange(200)]
+
+
+def test_forking_again_brings_what_is_new_to_a_fork_that_did_nothing(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    for n in range(3):
+        turn(m, n)
+        m.before_model_call()
+        Offloader(tmp_path, session="s").fork("other")
+
+    assert resumed(tmp_path, session="other").messages == m.messages
+
+
+def test_a_copy_and_an_export_bring_the_conversation_along(tmp_path: Path) -> None:
+    m = manager(tmp_path / "a")
+    messages = [message for n in range(9) for message in turn(m, n, 900)]
+    m.before_model_call()
+    store, target, imported = (Offloader(x).store for x in (tmp_path / "a", tmp_path / "b", tmp_path / "c"))
+    copy(store, target, "s")
+    export(store, "s", tmp_path / "s.tar")
+    import_(imported, tmp_path / "s.tar", name="there")
+
+    assert resumed(tmp_path / "b").restore() == messages
+    assert resumed(tmp_path / "c", session="there").restore() == messages
+
+
+@pytest.mark.parametrize(("pin", "left"), [(False, 0), (True, 2)])
+def test_the_conversation_goes_with_its_session_unless_that_is_pinned(
+    tmp_path: Path, pin: bool, left: int
+) -> None:
+    m = manager(tmp_path)
+    turn(m, 1)
+    m.before_model_call()
+    off = Offloader(tmp_path, session="s")
+    if pin:
+        off.pin()
+
+    delete(off.store, "s")
+
+    assert len(list((tmp_path / "j" / "s").iterdir())) == left
+
+
+# What cannot be written, or read
+
+
+def test_a_value_without_json_costs_that_value_alone_and_is_told_once(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    m.add({"role": "user", "content": "go", "extra": object()})
+    first = m.before_model_call().errors
+    later = turn(m, 1)
+    errors = m.before_model_call().errors
+
+    other = resumed(tmp_path)
+
+    assert [type(e) for e in first] == [MessageError]
+    assert "object" in str(first[0])
+    assert errors == []
+    assert other.messages == [
+        {"role": "user", "content": "go", "extra": "[object, which could not be written down]"},
+        *later,
+    ]
+
+
+def test_a_message_whose_redaction_fails_is_written_down_once_that_works(tmp_path: Path) -> None:
+    is_broken = True
+
+    def redact(text: str) -> str:
+        if is_broken and "odd" in text:
+            raise RuntimeError("no service")
+        return text
+
+    m = manager(tmp_path, redact=redact)
+    m.add({"role": "user", "content": "odd"})
+    errors = m.before_model_call().errors
+    later = turn(m, 1)
+    size = written(tmp_path)
+    again = m.before_model_call().errors
+    unchanged = written(tmp_path)
+    while_broken = resumed(tmp_path).messages
+    is_broken = False
+    healed = m.before_model_call().errors
+
+    assert ["no service" in str(e) for e in (*errors, *again)] == [True, True]
+    assert unchanged - size < 400
+    assert "could not be written down" in while_broken[0]["content"]
+    assert while_broken[1:] == later
+    assert healed == []
+    assert resumed(tmp_path).messages == m.messages
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-6] + bytes([data[-6] ^ 1]) + data[-5:]
+
+
+@pytest.mark.parametrize("harm", [cut, emptied, flipped])
+def test_a_damaged_entry_is_told(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+    m = manager(tmp_path)
+    turn(m, 1)
+    m.before_model_call()
+    last = max((tmp_path / "j" / "s").iterdir())
+    last.write_bytes(harm(last.read_bytes()))
+
+    with pytest.raises(CorruptError, match="j/s/00000000"):
+        resumed(tmp_path)
+
+
+def test_an_entry_that_claims_too_much_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    m = manager(tmp_path)
+    turn(m, 1)
+    last = max((tmp_path / "j" / "s").iterdir())
+    number, kind, _, letters = last.name.split("~")
+    last.rename(last.with_name(f"{number}~{kind}~999999999~{letters}"))
+
+    with pytest.raises(CorruptError):
+        resumed(tmp_path)
+
+
+def test_a_write_of_which_nobody_knows_whether_it_came_through_loses_nothing() -> None:
+    for nth in range(1, 12):
+        store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment="after")
+        m = manager(store)
+        messages = [message for n in range(4) for message in turn(m, n)]
+        m.before_model_call()
+
+        assert resumed(store).messages == messages

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from offload.events import EventBus
-from offload.index import Reason, tombstone_key, used_key
+from offload.index import Reason, journal_prefix, tombstone_key, used_key
 from offload.keys import encode_part
 from offload.observe import Observer
 from offload.policy import Retention
@@ -61,7 +61,8 @@ def collect(
 def delete(store: OffloadStore, session: str, refs: Sequence[str] | None = None) -> Collection:
     """Mark records of a session, all of them without `refs`; a collection empties them after the grace.
 
-    Those that are pinned are spared, which the report tells.
+    Those that are pinned are spared, which the report tells. With all of them goes the conversation that an
+    agent wrote down, at once.
 
     Raises:
         NotFoundError: no such record; nothing is marked. `ExpiredError` if it is marked already.
@@ -75,6 +76,8 @@ def delete(store: OffloadStore, session: str, refs: Sequence[str] | None = None)
     run = _Run(store, Retention(), 0.0, Collection())
     wanted = [info for info in held.records if refs is None or info.ref in refs]
     run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
+    if refs is None and not run.report.spared and marks.session_pin is None:
+        acts.remove(store, [stored.key for stored in store.keys(journal_prefix(session))])
     return run.report
 
 

@@ -22,7 +22,15 @@ from offload.errors import (
     StoreError,
     StorePermissionError,
 )
-from offload.index import MARKS, RECORDS, Tombstone, parse_key, sessions, sidecar_key
+from offload.index import (
+    MARKS,
+    RECORDS,
+    Tombstone,
+    parse_journal_key,
+    parse_key,
+    sessions,
+    sidecar_key,
+)
 from offload.keys import check_key, decode_part, encode_part, is_hashed
 from offload.session import is_link, is_ref
 from offload.store import Durability, OffloadStore, StoredObject, check_range
@@ -173,11 +181,15 @@ def _session_part(key: str) -> str:
         case "h":
             record = f"{RECORDS}/{rest.removesuffix('.json')}"
             is_right = sidecar_key(record) == key and _is_record(record)
+        case "j":
+            is_right = parse_journal_key(key) is not None
         case _:
             pin, _, ref = name.partition("~")
             is_right = top == MARKS and pin == "pinned" and (name == pin or is_ref(ref))
     if not is_right:
-        raise CorruptError(f"{key[:80]!r} is no key of a record, its header, its tombstone or its pin")
+        raise CorruptError(
+            f"{key[:80]!r} is no key of a record, its header, tombstone or pin, or of a journal"
+        )
     return check_key(key).split("/")[1]
 
 

@@ -22,6 +22,7 @@ from offload.index import (
     Reason,
     Tombstone,
     generation_of,
+    journal_prefix,
     parse_key,
     record_key,
     session_prefix,
@@ -83,7 +84,8 @@ def copy(source: OffloadStore, target: OffloadStore, session: str, *, name: str 
     of the old session restore in the new one. Both then live and expire apart. A record that another
     session shares becomes the copy's own. What was collected reads as collected in the copy too, as of
     now, unless the target still has it; what the target itself had collected is there again. Pins come
-    along under the same name.
+    along under the same name. So does, under any name, the conversation that an agent wrote down, unless
+    the target's went its own way.
 
     Memory is constant for records of codec `zstd` if the target `SupportsStreams`; others take memory
     for one record.
@@ -138,6 +140,7 @@ class _Copy:
             with ExitStack() as spools:
                 self._deliver(self._pack(group, spools))
         self._bury()
+        self._copy_journal()
         return self._report
 
     @contextmanager
@@ -260,6 +263,16 @@ class _Copy:
             if key not in buried and not is_held and (key in there or self._claim(key)):
                 with suppress(ExistsError):
                     self._target.store.put(tombstone_key(key, reason), b"")
+
+    def _copy_journal(self) -> None:
+        """Copy the entries of the journal in their order; a part of them tells an earlier turn."""
+        source, target = journal_prefix(self._source.name), journal_prefix(self._target.name)
+        there = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
+        names = [stored.key.removeprefix(source) for stored in self._source.store.keys(source)]
+        if there.issubset(names):
+            for name in (name for name in names if name not in there):
+                with suppress(ExistsError):
+                    self._target.store.put(target + name, self._source.store.get(source + name))
 
     def _claim(self, key: str) -> bool:
         """Take the key of a collected record, empty: nobody may store there what would count as collected."""

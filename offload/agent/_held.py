@@ -11,7 +11,7 @@ from typing import Any
 from offload.compaction import SelectiveCompaction
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context._tokens import are_equal
-from offload.errors import ContextFullError, OffloadError
+from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 
@@ -40,7 +40,7 @@ class HeldMessages:
         self._places: list[int] = []
         self._given: list[Any] = []
         self._shown: list[Any] = []
-        self._arrived: deque[tuple[Any, ItemType | None]] = deque()
+        self._arrived: deque[ContextItem] = deque()
         self._arrival = threading.RLock()
 
     @property
@@ -52,7 +52,7 @@ class HeldMessages:
     def all_messages(self) -> list[Any]:
         """The messages of a request and, behind them, those that arrived since."""
         with self._arrival:
-            return [*self._context.lower(), *(message for message, _ in self._arrived)]
+            return [*self._context.lower(), *(item.message for item in self._arrived)]
 
     @property
     def tokens(self) -> int:
@@ -70,28 +70,37 @@ class HeldMessages:
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
 
     def arrive(self, message: Any, item_type: ItemType | None = None) -> None:
-        """Append a message that is taken in later: at once, whatever another thread does to the others."""
-        kind = None if item_type is None else ItemType(item_type)
+        """Append a message that is taken in later: at once, whatever another thread does to the others.
+
+        Raises `MessageError` for what is no message.
+        """
+        if message is None or isinstance(message, str | bytes | list | tuple):
+            raise MessageError(f"a message is a dict or an SDK's object, one at a time, not {message!r:.60}")
+        try:
+            item = self._context.new_item(message, item_type)
+        except OffloadError:
+            raise
+        except Exception as error:
+            raise MessageError(f"a {type(message).__name__} is no message: {error!r:.60}") from error
         with self._arrival:
-            self._arrived.append((message, kind))
+            self._arrived.append(item)
 
     def take_in(self) -> None:
         """Take in what arrived."""
         with self._arrival:
             while self._arrived:
-                self._add(*self._arrived.popleft())
+                self._add(self._arrived.popleft())
 
-    def _add(self, message: Any, item_type: ItemType | None) -> None:
-        """Append a message; a system message in the midst of a conversation keeps its place there."""
+    def _add(self, item: ContextItem) -> None:
+        """Append an item; a system message in the midst of a conversation keeps its place there."""
         context = self._context
         place = len(context.conversation.items)
-        item = context.new_item(message, item_type)
         if item.item_type is ItemType.SYSTEM_PROMPT and place:
             context.conversation.items.append(item)
         else:
-            item = context.add_message(message, item_type)
+            context.add_item(item)
         if len(context.conversation.items) > place:
-            self._register(place, item, message)
+            self._register(place, item, item.message)
         else:
             self.settled = min(self.settled, len(context.header.items) - 1)
 

@@ -19,7 +19,7 @@ from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.hooks import Hooks, in_thread
 from offload.observe import failure, said
 from offload.offloader import Offloader
-from offload.tokens import TokenCounter, estimate_tokens
+from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import Tools
 
 _log = logging.getLogger("offload")
@@ -76,11 +76,12 @@ class ContextManager:
         self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = offloader.policy if config.policy is None else config.policy
-        self._offloader = with_policy(offloader, policy)
+        given = offloader.setup["token_counter"]
+        self._careful = None if given is None else _CarefulCounter(given)
+        self._offloader = with_policy(offloader, policy, token_counter=self._careful)
         self._relief = Relief(self._offloader, config, summarizer, self.events)
-        counter = _careful(offloader.setup["token_counter"])
-        self._held = HeldMessages(counter, self.events)
-        self._counter = MessageCounter(counter)
+        self._held = HeldMessages(self._careful or estimate_tokens, self.events)
+        self._counter = MessageCounter(self._careful)
         self._calibration = Calibration()
         self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.setup["redact"]))
         # Tokens of what is sent beside the messages, and of the whole last request; both are estimates.
@@ -104,6 +105,9 @@ class ContextManager:
         Args:
             message: in any format that `Offloader.offload` takes. Never changed.
             item_type: what it is; without it, what its role and content say.
+
+        Raises:
+            MessageError: it is no message, but a list of them, a text or nothing.
         """
         self._held.arrive(message, item_type)
         # Whoever holds it may wait for a function of the caller's on the event loop of this very thread.
@@ -130,6 +134,7 @@ class ContextManager:
             self._report(self._held.offload(self._offloader), errors)
             self._shrink(self._relief.unseen, errors)
             self._write_down(errors)
+            self._report_counter(errors)
             self._sent = self._beside + self._held.tokens
             if self._tokens() > self.config.window:
                 self._report([self._too_full()], errors)
@@ -161,6 +166,7 @@ class ContextManager:
                 self.add(message)
                 self._shrink(self._relief.seen, errors)
                 self._write_down(errors)
+            self._report_counter(errors)
             return errors
 
     def resume(self) -> int:
@@ -248,6 +254,10 @@ class ContextManager:
             failed = [failure("not written down:", error)]
         self._report(failed, errors)
 
+    def _report_counter(self, errors: list[OffloadError]) -> None:
+        if self._careful is not None:
+            self._report(self._careful.failed(), errors)
+
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Tell of what failed, and take it into `errors`; the caller may want it raised."""
         for error in failed:
@@ -259,16 +269,21 @@ class ContextManager:
                 raise error
 
 
-def _careful(counter: TokenCounter | None) -> TokenCounter:
-    """Return a counter that estimates where the caller's own fails: a turn must not end in that."""
-    if counter is None:
-        return estimate_tokens
+class _CarefulCounter:
+    """Counts by a function of the caller's, and estimates where that fails: no turn ends in that."""
 
-    def count(text: str) -> int:
+    def __init__(self, counter: TokenCounter) -> None:
+        self._count = in_whole_numbers(counter)
+        self._failure: Exception | None = None
+
+    def __call__(self, text: str) -> int:
         try:
-            return counter(text)
+            return self._count(text)
         except Exception as error:  # noqa: BLE001 # a function of the caller's own may raise anything
-            _log.warning("the token counter failed, an estimate serves: %s", type(error).__name__)
+            self._failure = error
             return estimate_tokens(text)
 
-    return count
+    def failed(self) -> list[OffloadError]:
+        """Return that it failed since this was last asked, if it did."""
+        error, self._failure = self._failure, None
+        return [] if error is None else [failure("the token counter failed, an estimate serves:", error)]

@@ -237,7 +237,12 @@ class ContextIR:
         Args:
             message: a message in any format that `Offloader.offload` takes.
             item_type: what it is; without it, what its role and content say.
+
+        Raises:
+            ConfigError: there is no such type.
         """
+        if item_type is not None and item_type not in PRIORITIES:
+            raise ConfigError(f"item_type is one of {', '.join(PRIORITIES)}, not {item_type!r:.40}")
         kind = item_type_of(message) if item_type is None else ItemType(item_type)
         scan = scan_of(message)
         text = "\n".join([*(item.text for item in scan.items), *scan.texts])
@@ -257,7 +262,10 @@ class ContextIR:
             message: a message in any format that `Offloader.offload` takes.
             item_type: what it is; without it, what its role and content say.
         """
-        item = self.new_item(message, item_type)
+        return self.add_item(self.new_item(message, item_type))
+
+    def add_item(self, item: ContextItem) -> ContextItem:
+        """Append an item, as `new_item` makes it, as `add_message` does; return it."""
         segment = self.header if item.item_type in _IN_HEADER else self.conversation
         segment.items.append(item)
         self._tell_added(item)

@@ -15,11 +15,14 @@ from offload import (
     ConfigError,
     ContextFullError,
     CorruptError,
+    MessageError,
     NotFoundError,
     Offloader,
+    OffloadError,
     OffloadPolicy,
     Rule,
     StoreError,
+    estimate_tokens,
 )
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import TypeRule
@@ -320,14 +323,51 @@ def test_a_provider_that_counts_more_makes_the_context_smaller_sooner():
     assert len(str(m.before_model_call().messages)) < len(str(other.before_model_call().messages))
 
 
-def test_a_token_counter_that_fails_ends_no_turn():
-    def counter(text: str) -> int:
+def whole_numbers(text: str) -> int:
+    return len(text) // 4
+
+
+def failing(text: str) -> int:
+    raise RuntimeError("no vocabulary")
+
+
+def failing_on_a_mark(text: str) -> int:
+    if "<|endoftext|>" in text:
         raise RuntimeError("no vocabulary")
+    return len(text) // 4
 
+
+@pytest.mark.parametrize("counter", [failing, failing_on_a_mark, lambda _: None], ids=["all", "one", "none"])
+def test_a_token_counter_that_fails_is_told_once_a_turn_and_an_estimate_serves(counter):
     m = manager(offloader={"token_counter": counter})
-    m.add(said(0))
+    failures = heard(m, EventType.CONTEXT_FAILED)
+    marked = {"role": "user", "content": "<|endoftext|> " + "row by row " * 700}
+    m.add(marked)
+    first = m.before_model_call()
+    messages = [marked, *(message for n in range(30) for message in turn(m, n))]
 
-    assert m.before_model_call().tokens > 30
+    assert [type(e) for e in first.errors] == [OffloadError]
+    assert "token counter" in str(first.errors[0])
+    assert len(failures) <= 61
+    request = m.before_model_call()
+    assert 0 < request.tokens < SMALL.trigger_tokens
+    assert m.restore() == messages
+    # It stands in the preview too, and in what was compacted.
+    assert counter is not failing_on_a_mark or len(failures) <= 3
+
+
+def test_figures_are_those_of_the_counter_but_for_what_it_fails_on():
+    marked = {"role": "user", "content": "<|endoftext|>" + "x" * 300}
+    plain = {"role": "user", "content": "y" * 400}
+    one = manager(offloader={"token_counter": failing_on_a_mark})
+    other = manager(offloader={"token_counter": whole_numbers})
+    for m in (one, other):
+        m.add(plain)
+    other_tokens, alone = other.before_model_call().tokens, one.before_model_call().tokens
+    one.add(marked)
+
+    assert alone == other_tokens == 104
+    assert one.before_model_call().tokens == 104 + 4 + estimate_tokens(marked["content"])
 
 
 # --- another process ---------------------------------------------------------------------------------
@@ -574,6 +614,99 @@ def test_a_summarizer_that_fails_ends_no_turn():
 
     assert any("overloaded" in str(e) for e in errors)
     assert len(m.restore()) == 24
+
+
+def test_a_listener_that_fails_ends_no_turn_and_hides_nothing_from_others():
+    def listener(event: Any) -> None:
+        raise RuntimeError("no printer")
+
+    m = manager()
+    m.events.subscribe(listener)
+    events: list[Any] = []
+    m.events.subscribe(events.append)
+    messages = talk(m, 30)
+    request = m.before_model_call()
+
+    assert request.errors == []
+    assert {e.event_type for e in events} >= {EventType.ITEMS_OFFLOADED, EventType.CONTEXT_COMPACTED}
+    assert m.restore() == messages
+
+
+def test_a_summarizer_that_fails_for_a_while_is_told_and_asked_again():
+    asked: list[Any] = []
+
+    def summarizer(messages: list[Any]) -> str:
+        asked.append(messages)
+        if len(asked) < 3:
+            raise RuntimeError("overloaded")
+        return "<summary>The user asked a lot.</summary>"
+
+    m = manager(config=SMALL.model_copy(update={"rules": NOTHING_GOES}), summarizer=summarizer)
+    errors: list[OffloadError] = []
+    messages = []
+    for n in range(14):
+        answer = {"role": "assistant", "content": f"answer {n} " + "word " * 250}
+        m.add(said(n))
+        errors += [*m.before_model_call().errors, *m.after_model_call(answer)]
+        messages += [said(n), answer]
+
+    assert ["overloaded" in str(e) for e in errors] == [True, True]
+    assert "The user asked a lot." in str(m.messages[0])
+    assert m.before_model_call().tokens < SMALL.trigger_tokens
+    assert m.restore() == messages
+
+
+class Odd:
+    """Raises whatever is asked of it."""
+
+    @property
+    def role(self) -> str:
+        raise RuntimeError("closed")
+
+
+@pytest.mark.parametrize("wrong", [None, "hello", b"hello", [said(1)], (said(1),), Odd()])
+def test_what_is_no_message_is_refused_and_changes_nothing(wrong):
+    m = manager()
+    m.add(said(0))
+
+    with pytest.raises(MessageError):
+        m.add(wrong)
+
+    assert m.messages == m.before_model_call().messages == [said(0)]
+
+
+def test_a_list_of_messages_is_refused_as_an_answer_too():
+    m = manager()
+
+    with pytest.raises(MessageError, match="one at a time"):
+        m.after_model_call([said(0)])
+
+
+def test_a_type_that_there_is_not_is_refused_with_those_that_there_are():
+    with pytest.raises(ConfigError, match="skill_prompt"):
+        manager().add(said(0), "skil_prompt")
+
+
+def test_a_malformed_message_is_told_once_and_sent_as_it_is():
+    m = manager()
+    m.add({"content": "no role"})
+    first = m.before_model_call()
+    turn(m, 1)
+
+    assert [type(e) for e in first.errors] == [MessageError]
+    assert first.messages == [{"content": "no role"}]
+    assert m.before_model_call().errors == []
+
+
+def test_without_messages_there_is_nothing_to_send_and_nothing_is_written_down(tmp_path):
+    m = manager(tmp_path)
+
+    request = m.before_model_call(system_prompt="You help.")
+
+    assert (request.messages, request.errors) == ([], [])
+    assert request.tokens > 0
+    assert m.restore() == []
+    assert not list(tmp_path.rglob("*.zst"))
 
 
 def test_an_error_is_raised_for_who_wants_it_raised():

@@ -11,7 +11,7 @@ import string
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -21,13 +21,17 @@ from _content import output
 from _growth import Curve
 from _measure import Figure, repeat, require, run, seconds
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import Offloader, OffloadPolicy, Rule, Sweep
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig
 from offload.errors import NotFoundError
 from offload.index import Catalog, record_key
 from offload.record import Counts, Header
 from offload.store import Durability, StoredObject
 
-_LENGTHS = (100, 300, 1000, 3000, 10_000)
+_LENGTHS = (250, 1000, 4000, 16_000, 40_000)
+# From here on a turn is to cost the same: up to twice as much at 40 times the length.
+_QUICK_LENGTHS, _FLAT_LENGTH, _FLAT_RATIO, _TURN_SECONDS = 3, 1000, 2, 0.0005
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 _QUICK_SIZES, _PROPORTIONAL_SIZE = 5, 1_000_000
 _SESSIONS = (10, 100, 1000, 10_000, 30_000, 100_000, 1_000_000)
@@ -38,6 +42,10 @@ _ITEMS, _QUICK_ITEMS, _QUICK_WRITERS = 80, 10, 3
 _PART_CHARS, _PAGE_CHARS, _PAGE = 1_000_000, 8192, 50
 _TURNS, _READS = 60, 9
 _LONG_SECONDS = 0.5
+_EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, preview_chars=200)}, tools={})
+
+Messages = list[dict[str, Any]]
+Turn = Callable[[Messages], float]
 # A process that stores its items in the common session once it is told to: folder, its number, items, here.
 _WRITER = """
 import sys
@@ -58,7 +66,7 @@ print("done", flush=True)
 
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
-    yield from _turns().figures()
+    yield from _turns(_LENGTHS[: _QUICK_LENGTHS if is_quick else None])
     with tempfile.TemporaryDirectory() as folder:
         for curve in _records(folder, _SIZES[: _QUICK_SIZES if is_quick else None]):
             yield from curve.figures()
@@ -76,25 +84,85 @@ def taking_all(folder: str) -> Offloader:
     return Offloader(folder, session="growth", policy=policy)
 
 
-def _turns() -> Curve:
-    """Measure a turn that brings one more call and its short result."""
-    points = []
-    for length in _LENGTHS:
-        off = Offloader("memory://", session="turns")
-        messages = [message for number in range(length // 2) for message in _exchange(number)]
-        off.offload(messages)
-        times = []
-        for number in range(_TURNS):
-            messages = [*messages, *_exchange(length + number)]
-            times.append(seconds(off.offload, messages))
-        points.append((length, median(times)))
-    return Curve("a turn with one short result more", "messages in the history", points, 0)
+def _turns(lengths: tuple[int, ...]) -> Iterator[Figure]:
+    """Measure a turn that brings one more call and its short result; one message in eight is replaced."""
+    swept = {"sweep": Sweep(trigger_tokens=10**9)}
+    loops: dict[str, Callable[[Messages], Turn]] = {
+        "a turn": partial(_offloading, {}),
+        "a turn with a turn budget": partial(_offloading, {"turn_budget_tokens": 10**6}),
+        "a turn far from the trigger of a sweep": partial(_offloading, swept),
+        "a turn of an agent": _agent,
+        "asking whether a compaction by rounds is due": _rounds,
+    }
+    for name, begin in loops.items():
+        points = [(length, _turn_seconds(begin, length)) for length in lengths]
+        yield from Curve(name, "messages in the history", points, 0, since=_FLAT_LENGTH).figures()
+        longest, took = points[-1]
+        ratio = took / dict(points)[_FLAT_LENGTH]
+        yield Figure(f"{name}: at {longest:,} against {_FLAT_LENGTH:,} messages", ratio, at_most=_FLAT_RATIO)
+        yield Figure(f"{name}: at {longest:,} messages", 1000 * took, "ms", at_most=1000 * _TURN_SECONDS)
+    first = [
+        (length, seconds(_offloading, {"turn_budget_tokens": 2000}, _told(length))) for length in lengths
+    ]
+    yield from Curve("the first turn with a turn budget", "messages in the history", first, 1).figures()
 
 
-def _exchange(number: int) -> list[dict[str, Any]]:
+def _turn_seconds(begin: Callable[[Messages], Turn], length: int) -> float:
+    turn = begin(_told(length))
+    return median(turn(_exchange(length + number, is_large=False)) for number in range(_TURNS))
+
+
+def _offloading(changes: dict[str, Any], messages: Messages) -> Turn:
+    """Return what takes more messages in and tells the seconds that `offload` took."""
+    off = Offloader("memory://", session="turns", policy=_EARLY.model_copy(update=changes))
+    off.offload(messages)
+    held = list(messages)
+
+    def turn(new: Messages) -> float:
+        held.extend(new)
+        return seconds(off.offload, held)
+
+    return turn
+
+
+def _agent(messages: Messages) -> Turn:
+    off = Offloader("memory://", session="turns", policy=_EARLY)
+    context = ContextManager(off, AgentConfig(window_tokens=10**9))
+    for message in messages:
+        context.add(message)
+    context.before_model_call()
+
+    def steps(call: Any, result: Any) -> None:
+        context.after_model_call(call)
+        context.add(result)
+        context.before_model_call()
+
+    return lambda new: seconds(steps, *new)
+
+
+def _rounds(messages: Messages) -> Turn:
+    config = RoundConfig(max_context_tokens=10**9)
+    compactor = RoundCompactor(Offloader("memory://"), lambda _: "", config)
+    held = list(messages)
+    compactor.should_compact(held)
+
+    def turn(new: Messages) -> float:
+        held.extend(new)
+        return seconds(compactor.should_compact, held)
+
+    return turn
+
+
+def _told(length: int) -> Messages:
+    exchanges = (_exchange(number, is_large=number % 4 == 0) for number in range(length // 2))
+    return [message for exchange in exchanges for message in exchange]
+
+
+def _exchange(number: int, *, is_large: bool) -> Messages:
     call = f"toolu_{number:06}"
     use = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"make report-{number}"}}
-    result = {"type": "tool_result", "tool_use_id": call, "content": output(1500, number % 100)}
+    text = output(1500, number % 100) if is_large else f"report-{number} is made"
+    result = {"type": "tool_result", "tool_use_id": call, "content": text}
     return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
 
 

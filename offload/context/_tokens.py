@@ -56,15 +56,16 @@ class MessageCounter:
 
     def total(self, messages: Sequence[Any]) -> int:
         """Return the tokens of all messages; of a list that grew since, only what is new is counted."""
-        given, summed = list(messages), len(self._summed)
-        if are_equal(given[:summed], self._summed):
-            new = given[summed:]
+        given = messages if isinstance(messages, list) else list(messages)
+        summed, length = self._summed, len(self._summed)
+        summed.extend(given[length:])
+        if are_equal(summed, given):
+            new = summed[length:]
             counts = [self.message(message) for message in new]
             self._known |= {id(m): (m, count) for m, count in zip(new, counts, strict=True)}
             self._sum += sum(counts)
         else:
-            self._sum = sum(self.messages(given))
-        self._summed = given
+            self._summed, self._sum = list(given), sum(self.messages(given))
         return self._sum
 
 

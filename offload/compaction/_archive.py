@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.context import scan_of
-from offload.errors import MessageError, OffloadError
+from offload.errors import MessageError, NotFoundError, OffloadError
 from offload.hooks import Hooks
 from offload.messages import adapter_for
 from offload.offloader import Offloader
@@ -130,11 +130,19 @@ class Archive:
             if match is None:
                 continue
             if text not in asked:
-                content = _sole_text(self._open(Notice()).restore([message])[0])
-                asked[text] = None if content == text else content
+                asked[text] = self._content_of(message)
             if (stored := asked[text]) is not None:
                 found.append((index, int(match[1]), stored))
         return found
+
+    def _content_of(self, message: Any) -> str | None:
+        """Return what the notice `message` stands for; None if no record of the session says so."""
+        restored = self._open(Notice()).restore([message], on_missing="keep")
+        for missing in restored.missing:
+            if type(missing.error) is not NotFoundError:
+                raise missing.error
+        content = _sole_text(restored[0])
+        return None if content == _sole_text(message) else content
 
     def _open(self, notice: Notice, **options: Any) -> Offloader:
         return Offloader(self._store, session=self._session, placeholder=notice, **self._setup, **options)

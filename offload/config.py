@@ -1,13 +1,18 @@
-"""Settings from a file, the environment, pyproject.toml and the call, and where each came from.
+"""Settings from files, the environment and the call, and where each came from.
 
 Each source may give any part of the settings, and the later one wins, value by value:
 
-1. one file: the one that `OFFLOAD_CONFIG` names, else `offload.toml`, `.yaml`, `.yml` or `.json` in the
-   folder, else `config.toml` in the user's configuration folder for `offload`;
-2. the environment: `OFFLOAD_STORE`, `OFFLOAD_CODEC` and so on; a double underscore goes down one table, as in
+1. the working folder's files: `offload.toml`, `.yaml`, `.yml` or `.json` in it, and the table `tool.offload`
+   of the nearest `pyproject.toml` from there upwards, which wins. They come with what was cloned or unpacked
+   there, so they say what is offloaded and how it looks, and nothing else: not where data goes, nor whose it
+   is, nor what is lost;
+2. the user's own file: `config.toml` in the user's configuration folder for `offload`;
+3. the environment: `OFFLOAD_STORE`, `OFFLOAD_CODEC` and so on; a double underscore goes down one table, as in
    `OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL`; `OFFLOAD_POLICY` may also name a preset or a file;
-3. the table `tool.offload` of the nearest `pyproject.toml`, from the folder upwards;
 4. keyword arguments.
+
+A file that the host names, by an argument or by `OFFLOAD_CONFIG`, stands in the place of 1 and 2, and may
+say everything.
 
 A source that names a store means it as a whole: storage options of weaker sources belong to another one.
 A relative path in a file starts where the file is.
@@ -15,14 +20,18 @@ A relative path in a file starts where the file is.
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
+from offload.controls import visible
 from offload.conversation import OnError
 from offload.errors import ConfigError, PolicyError
 from offload.policy import OffloadPolicy
@@ -32,15 +41,20 @@ from offload.registry import is_path
 from offload.store import OffloadStore
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
-_FILE_VARIABLE = "OFFLOAD_CONFIG"
+FILE_VARIABLE = "OFFLOAD_CONFIG"
 _NAMES = ("offload.toml", "offload.yaml", "offload.yml", "offload.json")
 _PYPROJECT = "pyproject.toml"
 _TABLE = ("tool", "offload")
+# What a file of the working folder may set; of these, `retention` says what is deleted.
+_FOLDERS_OWN = frozenset(["policy", "codec", "tools", "max_answer_chars", "agent"])
+_RETENTION = "policy.retention"
 _HIDDEN = "(hidden)"
 # What of a storage option's name says that its value is no secret.
 _HARMLESS = frozenset(["anon", "durability", "endpoint_url", "region", "region_name", "sse", "use_ssl"])
 
 Json = dict[str, Any]
+
+_log = logging.getLogger("offload")
 
 
 def _store(value: object) -> object:
@@ -89,10 +103,12 @@ class Source:
     Attributes:
         name: what it is called in messages: a path, "environment", "arguments".
         data: what it says, as plain data.
+        refused: what it said that a file of the working folder may not say, and that has no effect.
     """
 
     name: str
     data: Json
+    refused: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +148,29 @@ class Config:
         order = list(Settings.model_fields)
         return sorted(given.values(), key=lambda value: order.index(value.path.partition(".")[0]))
 
+    def refused(self) -> list[Value]:
+        """Return what files of the working folder said in vain, secrets hidden."""
+        return [
+            Value(path, _shown(path, value), source.name)
+            for source in self.sources
+            for path, value in _leaves(source.refused)
+        ]
+
 
 def load_config(
     *,
     folder: str | os.PathLike[str] | None = None,
+    file: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     arguments: Mapping[str, Any] | None = None,
 ) -> Config:
     """Return the settings that hold in `folder`.
 
+    What a file of the folder says and may not say has no effect, and is logged as a warning.
+
     Args:
         folder: where files are looked for; without it the working folder.
+        file: the one file to read, which may say everything; without it the one that `OFFLOAD_CONFIG` names.
         environ: the variables; without it those of the process.
         arguments: what the caller says, by field of `Settings`; None values say nothing.
 
@@ -150,13 +178,15 @@ def load_config(
         ConfigError: a source cannot be read, or says what cannot be meant; the message names it.
     """
     variables = os.environ if environ is None else environ
-    here = _absolute(Path() if folder is None else Path(folder))
+    named = variables.get(FILE_VARIABLE) if file is None else os.fspath(file)
     said = {name: value for name, value in (arguments or {}).items() if value is not None}
-    found = (_file(here, variables), _environment(variables), _project(here), Source("arguments", said))
-    sources = _in_effect([source for source in found if source is not None and source.data])
+    files = [_read(_expanded(named))] if named else _found_files(Path() if folder is None else Path(folder))
+    found = [*files, _environment(variables), Source("arguments", said)]
+    sources = _in_effect([source for source in found if source.data or source.refused])
     merged: Json = {}
     for source in sources:
         _validated(source.data, f"{source.name}: ")
+        _warn_of(source)
         merged = _merged(merged, source.data)
     together = " and ".join(source.name for source in sources)
     return Config(_validated(merged, f"{together}: "), sources)
@@ -173,20 +203,51 @@ def _in_effect(sources: list[Source]) -> tuple[Source, ...]:
     """Return `sources` without the storage options of stores that a later one replaces by its own."""
     last = max((i for i, source in enumerate(sources) if "store" in source.data), default=0)
     weaker = (
-        Source(source.name, {name: v for name, v in source.data.items() if name != "storage_options"})
+        replace(source, data={name: v for name, v in source.data.items() if name != "storage_options"})
         for source in sources[:last]
     )
     return (*weaker, *sources[last:])
 
 
-def _file(folder: Path, environ: Mapping[str, str]) -> Source | None:
-    named = environ.get(_FILE_VARIABLE)
-    if named:
-        return _read(_expanded(named))
-    for path in (*(folder / name for name in _NAMES), *_users_files()):
-        if path.is_file():
-            return _read(path)
-    return None
+def _found_files(folder: Path) -> list[Source]:
+    """Return what the files say that nobody named: those of the working folder, then the user's own."""
+    here = _absolute(folder)
+    settings = [here / name for name in _NAMES if (here / name).is_file()][:1]
+    found = [_read(path) for path in settings]
+    return [
+        *(_restricted(source) for source in (*found, *_project(here))),
+        *(_read(path) for path in _users_files() if path.is_file()),
+    ]
+
+
+def _restricted(source: Source) -> Source:
+    """Return `source` with what a file of the working folder may not say taken out. Raises `ConfigError`."""
+    _validated(source.data, f"{source.name}: ")
+    may = {name: value for name, value in source.data.items() if name in _FOLDERS_OWN}
+    refused = {name: value for name, value in source.data.items() if name not in may}
+    policy = may.get("policy")
+    if isinstance(policy, dict) and "retention" in policy:
+        may["policy"] = {name: value for name, value in policy.items() if name != "retention"}
+        refused["policy"] = {"retention": policy["retention"]}
+    return Source(source.name, may, refused)
+
+
+def _warn_of(source: Source) -> None:
+    if source.refused:
+        names = (_RETENTION if name == "policy" else name for name in source.refused)
+        _warn(
+            f"{visible(source.name)} sets {', '.join(names)}: ignored, a file of the working folder says "
+            "neither where data goes nor what is lost. Set it by an argument, a variable or your own file, "
+            "or name this file (--config, OFFLOAD_CONFIG, file=)"
+        )
+
+
+@lru_cache  # once a process: a command loads its settings several times
+def _warn(message: str) -> None:
+    _log.warning(message)
+    listening = (h for h in (*_log.handlers, *_log.root.handlers) if not isinstance(h, logging.NullHandler))
+    if not any(listening):
+        sys.stderr.write(f"offload: {message}\n")
 
 
 def _users_files() -> list[Path]:
@@ -209,7 +270,7 @@ def _read(path: Path) -> Source:
     return Source(str(path), _anchored(from_file(path, _TABLE), path.parent))
 
 
-def _project(folder: Path) -> Source | None:
+def _project(folder: Path) -> list[Source]:
     for parent in (folder, *folder.parents):
         path = parent / _PYPROJECT
         if path.is_file():
@@ -217,8 +278,8 @@ def _project(folder: Path) -> Source | None:
             data = tools.get("offload", {}) if isinstance(tools, dict) else {}
             if not isinstance(data, dict):
                 raise ConfigError(f"{path}: tool.offload is a table, not {data!r:.60}")
-            return Source(str(path), _anchored(data, parent))
-    return None
+            return [Source(str(path), _anchored(data, parent))]
+    return []
 
 
 def _environment(environ: Mapping[str, str]) -> Source:

@@ -149,11 +149,18 @@ class Offloader:
         )
 
     @classmethod
-    def from_config(cls, *, folder: str | os.PathLike[str] | None = None, **arguments: Any) -> Self:
-        """Return an offloader set up by file, environment and pyproject.toml; see `offload.config`.
+    def from_config(
+        cls,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        file: str | os.PathLike[str] | None = None,
+        **arguments: Any,
+    ) -> Self:
+        """Return an offloader set up by files and the environment; see `offload.config`.
 
         Args:
             folder: where files are looked for; without it the working folder.
+            file: the one file to read, which may say everything, a store too.
             arguments: those of `Offloader`, `store` among them; they win over all sources.
 
         Raises:
@@ -162,7 +169,7 @@ class Offloader:
         from offload.config import Settings, load_config  # noqa: PLC0415 # only who asks for it pays
 
         said = {name: value for name, value in arguments.items() if name in Settings.model_fields}
-        settings = load_config(folder=folder, arguments=said).settings
+        settings = load_config(folder=folder, file=file, arguments=said).settings
         return cls(**{**arguments, **settings.arguments()})
 
     def __repr__(self) -> str:

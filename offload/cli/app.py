@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from offload.cli import (
     transfer,
 )
 from offload.cli.terminal import err, one_line
+from offload.config import FILE_VARIABLE
 
 app = typer.Typer(
     name="offload",
@@ -94,11 +96,25 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def _name_config(path: str | None) -> None:
+    if path is not None:
+        os.environ[FILE_VARIABLE] = path
+
+
 @app.callback()
 def _options(
     *,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
+    _config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="PATH",
+            callback=_name_config,
+            help="The one file of settings to read, which may name a store too.",
+        ),
+    ] = None,
 ) -> None:
     pass

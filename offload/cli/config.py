@@ -21,12 +21,16 @@ def _group() -> None:
 def show(*, as_json: JsonOption = False) -> None:
     """Show each setting, its value and what gave it; what may be a secret is hidden.
 
-    From the weakest to the strongest: offload.toml (or .yaml, .json) in this folder, or the file that
-    OFFLOAD_CONFIG names, or the user's own; OFFLOAD_... variables; [tool.offload] in pyproject.toml; a
-    command's options.
+    From the weakest to the strongest: offload.toml (or .yaml, .json) in this folder and [tool.offload] in the
+    nearest pyproject.toml, neither of which may say where data goes; the user's own file; OFFLOAD_...
+    variables; a command's options. --config or OFFLOAD_CONFIG names the one file to read. What was refused
+    has no effect.
     """
-    rows = [asdict(value) for value in load_config().values()]
+    found = load_config()
+    rows = [asdict(value) for value in found.values()]
+    refused = [asdict(value) for value in found.refused()]
     if as_json:
-        print_json(rows)
+        print_json([*rows, *({**row, "refused": True} for row in refused)])
     else:
+        rows += [{**row, "origin": f"{row['origin']} (refused)"} for row in refused]
         print_table([{**row, "value": repr(row["value"])} for row in rows], whole="path")

@@ -329,14 +329,35 @@ def test_the_store_and_session_of_the_settings_are_those_of_every_command(
 ) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "offload.toml").write_text(f'store = "{store}"\nsession = "s"\n')
+    file = folder / "mine.toml"
+    file.write_text(f'store = "{store}"\nsession = "s"\n')
     monkeypatch.chdir(folder)
-    [row] = json.loads(offload("ls", "--json").stdout)
+    [row] = json.loads(offload("--config", file, "ls", "--json").stdout)
     assert row["session"] == "s"
+    monkeypatch.setenv("OFFLOAD_CONFIG", str(file))
+    assert json.loads(offload("ls", "--json").stdout) == [row]
     shown = json.loads(offload("config", "show", "--json").stdout)
-    assert {"path": "session", "value": "s", "origin": str(folder / "offload.toml")} in shown
+    assert {"path": "session", "value": "s", "origin": str(file)} in shown
     monkeypatch.setenv("OFFLOAD_SESSION", "another")
     assert offload("stats").returncode == 1
+
+
+def test_what_a_file_of_the_working_folder_may_not_say_is_shown_and_has_no_effect(
+    offload: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pyproject.toml"
+    file.write_text(f'[tool.offload]\nstore = "{tmp_path / "theirs"}"\ncodec = "json"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OFFLOAD_STORE", str(store))
+    done = offload("config", "show", "--json")
+    shown = json.loads(done.stdout)
+    assert {"path": "store", "value": str(store), "origin": "environment"} in shown
+    assert {"path": "codec", "value": "json", "origin": str(file)} in shown
+    refused = {"path": "store", "value": str(tmp_path / "theirs"), "origin": str(file), "refused": True}
+    assert refused in shown
+    assert is_one_line_from_us(done.stderr)
+    assert f"{file} (refused)" in offload("config", "show").stdout
+    assert json.loads(offload("ls", "--json").stdout)
 
 
 def test_a_wrong_setting_is_code_2_and_named(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,20 @@ def folder(tmp_path: Path) -> Path:
     return here
 
 
+@pytest.fixture
+def users(nobodys_home: Path) -> Path:
+    """Where the user's own file is."""
+    file = nobodys_home / "config" / "offload" / "config.toml"
+    file.parent.mkdir(parents=True)
+    return file
+
+
 def config(folder: Path, environ: Mapping[str, str] | None = None, **arguments: Any) -> Config:
     return load_config(folder=folder, environ=environ or {}, arguments=arguments)
+
+
+def named(file: Path, environ: Mapping[str, str] | None = None, **arguments: Any) -> Config:
+    return load_config(file=file, environ=environ or {}, arguments=arguments)
 
 
 def origins(found: Config) -> dict[str, str]:
@@ -45,17 +59,106 @@ def test_without_any_source_all_is_as_the_offloader_has_it(folder: Path) -> None
     assert set(origins(found).values()) == {"default"}
 
 
-def test_each_source_wins_over_the_one_before_it(folder: Path) -> None:
-    file, project = folder / "offload.toml", folder.parent / "pyproject.toml"
-    file.write_text('session = "file"\n')
-    assert config(folder).settings.session == "file"
-    environ = {"OFFLOAD_SESSION": "environment"}
-    assert config(folder, environ).settings.session == "environment"
-    project.write_text('[tool.offload]\nsession = "project"\n')
-    assert config(folder, environ).settings.session == "project"
-    found = config(folder, environ, session="arguments")
-    assert found.settings.session == "arguments"
-    assert origins(found)["session"] == "arguments"
+def test_each_source_wins_over_the_one_before_it(folder: Path, users: Path) -> None:
+    (folder / "offload.toml").write_text('codec = "json"\n')
+    assert config(folder).settings.codec == "json"
+    (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
+    assert config(folder).settings.codec == "raw"
+    users.write_text('codec = "zstd"\n')
+    assert config(folder).settings.codec == "zstd"
+    environ = {"OFFLOAD_CODEC": "json"}
+    assert config(folder, environ).settings.codec == "json"
+    found = config(folder, environ, codec="raw")
+    assert found.settings.codec == "raw"
+    assert origins(found)["codec"] == "arguments"
+
+
+FOREIGN = """
+store = "s3://elsewhere/x"
+session = "theirs"
+on_error = "truncate"
+max_answer_chars = 4000
+[storage_options]
+endpoint_url = "http://127.0.0.1:1"
+secret = "hunter2-canary"
+[policy]
+min_saving = 7
+[policy.retention]
+store_records = 1
+"""
+
+
+@pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
+def test_a_file_of_the_working_folder_says_what_leaves_and_not_where_it_goes(
+    folder: Path, users: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    inner = FOREIGN.replace("[", "[tool.offload.")
+    said = f"[tool.offload]{inner}" if name == "pyproject.toml" else FOREIGN
+    (folder / name).write_text(said)
+
+    alone = config(folder)
+    assert alone.settings.store is None
+    assert alone.settings.session is None
+    assert alone.settings.storage_options == {}
+    assert alone.settings.on_error == "keep"
+    assert alone.settings.policy.retention == OffloadPolicy().retention
+    assert alone.settings.policy.min_saving == 7
+    assert alone.settings.max_answer_chars == 4000
+
+    environ = {"OFFLOAD_STORE": "s3://mine", "OFFLOAD_STORAGE_OPTIONS__KEY": "k"}
+    assert config(folder, environ).settings.store == "s3://mine"
+    assert config(folder, environ).settings.storage_options == {"key": "k"}
+    users.write_text('store = "s3://mine"\n[storage_options]\nkey = "k"\n')
+    assert config(folder).settings.store == "s3://mine"
+    assert config(folder).settings.storage_options == {"key": "k"}
+
+    refused = {value.path: value.value for value in alone.refused()}
+    assert refused.keys() == {
+        "store",
+        "session",
+        "on_error",
+        "storage_options.endpoint_url",
+        "storage_options.secret",
+        "policy.retention.store_records",
+    }
+    assert {value.origin for value in alone.refused()} == {str(folder / name)}
+    assert SECRET not in repr(alone.refused())
+    [record] = caplog.records
+    assert str(folder / name) in record.getMessage()
+    for key in ("store", "session", "storage_options", "on_error", "policy.retention"):
+        assert key in record.getMessage()
+    assert SECRET not in record.getMessage()
+
+
+def test_who_listens_to_no_log_is_told_of_what_was_refused_on_stderr(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.offload]\nstore = "s3://elsewhere"\n')
+    code = "from offload.config import load_config; print(load_config(environ={}).settings.store)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "None\n"
+    assert f"{folder / 'pyproject.toml'} sets store: ignored" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
+def test_a_file_that_the_host_names_may_say_everything_and_is_the_only_one(
+    folder: Path, users: Path, name: str
+) -> None:
+    users.write_text('session = "users"\n')
+    (folder / "offload.yaml").write_text("codec: json\n")
+    said = f"[tool.offload]{FOREIGN.replace('[', '[tool.offload.')}" if name == "pyproject.toml" else FOREIGN
+    file = folder.parent / name
+    file.write_text(said)
+    for found in (
+        load_config(folder=folder, file=file, environ={}),
+        load_config(folder=folder, environ={"OFFLOAD_CONFIG": str(file)}),
+    ):
+        assert found.settings.store == "s3://elsewhere/x"
+        assert found.settings.session == "theirs"
+        assert found.settings.codec == "zstd"
+        assert found.settings.policy.retention.store_records == 1
+        assert found.refused() == []
+    assert load_config(file=file, environ={"OFFLOAD_STORE": "s3://mine"}).settings.store == "s3://mine"
 
 
 def test_sources_give_parts_of_one_table_and_each_value_has_its_origin(folder: Path) -> None:
@@ -88,13 +191,12 @@ def test_the_file_that_the_environment_names_is_the_one_that_counts(folder: Path
     assert (found.settings.codec, found.settings.session) == ("raw", None)
 
 
-def test_the_users_own_file_counts_where_the_folder_has_none(folder: Path, nobodys_home: Path) -> None:
-    users = nobodys_home / "config" / "offload" / "config.toml"
-    users.parent.mkdir(parents=True)
+def test_the_users_own_file_counts_beside_those_of_the_folder(folder: Path, users: Path) -> None:
     users.write_text("max_answer_chars = 5000\n")
-    assert config(folder).settings.max_answer_chars == 5000
     (folder / "offload.toml").write_text('codec = "json"\n')
-    assert config(folder).settings.max_answer_chars == 8192
+    found = config(folder)
+    assert (found.settings.max_answer_chars, found.settings.codec) == (5000, "json")
+    assert origins(found)["max_answer_chars"] == str(users)
 
 
 def test_a_policy_may_be_the_name_of_a_preset_or_a_file_beside(folder: Path) -> None:
@@ -116,10 +218,8 @@ def test_a_name_of_digits_stays_a_name(folder: Path) -> None:
     assert settings.tools == ("context_grep",)
 
 
-def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folder: Path) -> None:
-    (folder / "offload.toml").write_text(
-        'store = "s3://bucket"\n[storage_options]\nendpoint_url = "http://127.0.0.1:1"\n'
-    )
+def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folder: Path, users: Path) -> None:
+    users.write_text('store = "s3://bucket"\n[storage_options]\nendpoint_url = "http://127.0.0.1:1"\n')
     assert config(folder).settings.storage_options == {"endpoint_url": "http://127.0.0.1:1"}
     assert config(folder, store="./here").settings.storage_options == {}
     assert config(folder, {"OFFLOAD_STORAGE_OPTIONS__KEY": "k"}).settings.storage_options == {
@@ -148,11 +248,12 @@ def test_a_wrong_value_is_named_with_the_source_that_gave_it(folder: Path, text:
 
 
 def test_what_may_be_a_secret_is_hidden_and_what_is_none_is_shown(folder: Path) -> None:
-    (folder / "offload.toml").write_text(
+    file = folder / "mine.toml"
+    file.write_text(
         f'store = "ftp://me:{SECRET}@host/x"\n[storage_options]\nsecret = "{SECRET}"\n'
         f'endpoint_url = "http://me:{SECRET}@host"\nclient_kwargs = {{ token = "{SECRET}" }}\nanon = true\n'
     )
-    found = config(folder)
+    found = named(file)
     assert found.settings.storage_options["secret"] == SECRET
     assert SECRET not in repr(found.values())
     shown = {value.path: value.value for value in found.values()}
@@ -162,9 +263,9 @@ def test_what_may_be_a_secret_is_hidden_and_what_is_none_is_shown(folder: Path) 
 
 
 def test_an_offloader_is_set_up_by_what_is_found(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "offload.toml").write_text(f'store = "{tmp_path / "kept"}"\nsession = "s"\n')
+    users.write_text(f'store = "{tmp_path / "kept"}"\nsession = "s"\n')
     monkeypatch.chdir(folder)
     text = "line of a log\n" * 5000
     off = Offloader.from_config(token_counter=len)
@@ -172,10 +273,12 @@ def test_an_offloader_is_set_up_by_what_is_found(
     assert off.offload_text(text, tool_name="Bash") != text
     assert len(list((tmp_path / "kept" / "r" / "s").iterdir())) == 1
     assert Offloader.from_config(session="other").session == "other"
+    (folder / "mine.toml").write_text('store = "memory://"\nsession = "named"\n')
+    assert Offloader.from_config(file="mine.toml").session == "named"
 
 
-def test_an_open_store_may_be_given(folder: Path, tmp_path: Path) -> None:
-    (folder / "offload.toml").write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
+def test_an_open_store_may_be_given(folder: Path, users: Path, tmp_path: Path) -> None:
+    users.write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
     store = open_store(tmp_path / "mine")
     assert Offloader.from_config(folder=folder, store=store).store is store
 
@@ -187,22 +290,22 @@ def test_a_store_named_by_a_relative_path_is_the_same_from_every_folder(
     table = "[tool.offload]\n" if name == "pyproject.toml" else ""
     (folder.parent / name).write_text(f'{table}store = "./context"\n')
     kept = str(folder.parent / "context")
-    assert load_config(folder=folder.parent, environ={}).settings.store == kept
-    if name == "pyproject.toml":
-        monkeypatch.chdir(folder)
-        assert load_config(environ={}).settings.store == kept
+    assert named(folder.parent / name).settings.store == kept
+    monkeypatch.chdir(folder)
+    assert named(Path("..") / name).settings.store in {kept, str(folder / ".." / "context")}
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory://name", "zip://x::file:///y.zip", "/data/x"])
 def test_a_url_and_a_whole_path_in_a_file_stay_as_they_are(folder: Path, url: str) -> None:
-    (folder / "offload.toml").write_text(f'store = "{url}"\n')
-    assert config(folder).settings.store == url
+    file = folder / "mine.toml"
+    file.write_text(f'store = "{url}"\n')
+    assert named(file).settings.store == url
 
 
 def test_a_relative_folder_has_the_projects_above_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder.parent / "pyproject.toml").write_text('[tool.offload]\nsession = "project"\n')
+    (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
     monkeypatch.chdir(folder)
-    assert load_config(folder=".", environ={}).settings.session == "project"
+    assert load_config(folder=".", environ={}).settings.codec == "raw"
 
 
 def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:

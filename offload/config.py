@@ -38,7 +38,7 @@ from offload.policy import OffloadPolicy
 from offload.policy._load import from_environment, from_file
 from offload.policy._model import Model
 from offload.registry import is_path
-from offload.store import OffloadStore
+from offload.store import OffloadStore, without_secrets
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"
@@ -355,10 +355,4 @@ def _shown(path: str, value: Any) -> Any:
     name = path.rpartition(".")[2]
     if path.startswith("storage_options") and name not in _HARMLESS and not isinstance(value, bool):
         return _HIDDEN
-    return _without_password(value) if isinstance(value, str) else value
-
-
-def _without_password(text: str) -> str:
-    scheme, mark, rest = text.partition("://")
-    host, at, path = rest.rpartition("@")
-    return f"{scheme}{mark}{_HIDDEN}{at}{path}" if mark and at and host else text
+    return without_secrets(value, f"{_HIDDEN}@") if isinstance(value, str) else value

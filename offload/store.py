@@ -6,6 +6,7 @@ of `offload.testing.StoreConformance`; a backend that passes the suite is a back
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -13,6 +14,12 @@ from typing import Literal, Protocol, runtime_checkable
 from offload.errors import ConfigError, OffloadError
 
 Durability = Literal["power", "process", "memory", "unknown"]
+
+# Between the links of fsspec's chains of file systems, `simplecache::ftp://host`.
+_LINK = re.compile(r"::(?=(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)")
+# Signatures and tokens; a folder's name may hold either sign, but hardly with a value.
+_ADDED = re.compile(r"\?.*|#.*=.*", re.DOTALL)
+_HIDDEN = "(hidden)@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +152,32 @@ class SupportsIdentity(Protocol):
 def identity_of(store: OffloadStore) -> str:
     """Return what to keep apart by what is kept of a store: its identity, else its address."""
     return store.identity() if isinstance(store, SupportsIdentity) else store.url
+
+
+def without_secrets(url: str, hidden: str = "") -> str:
+    """Return `url` as it may be shown: without user, password or token, and without its query.
+
+    Where it cannot be told what is a password, too much is hidden.
+
+    Args:
+        url: a URL, also a chain of them; a path is returned as it is.
+        hidden: what stands where a user was.
+    """
+    return "::".join(_link_without_secrets(link, hidden) for link in _LINK.split(url))
+
+
+def _link_without_secrets(link: str, hidden: str) -> str:
+    scheme, mark, rest = link.partition("://")
+    if not mark:
+        return link
+    authority = rest.partition("/")[0]
+    # With a colon there may be a password, and in it whatever ends an authority otherwise.
+    where = rest if ":" in authority else authority
+    user, at, _ = where.rpartition("@")
+    shown = rest[len(user + at) :]
+    if at:
+        shown = (hidden if len(user) < len(authority) else _HIDDEN) + shown
+    return scheme + mark + _ADDED.sub("", shown, count=1)
 
 
 def check_range(start: int, end: int | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from offload.errors import ConfigError, InvalidKeyError
 from offload.keys import check_key
+from offload.store import without_secrets
 
 
 def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
@@ -14,7 +15,7 @@ def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: 
     unknown = sorted(set(given or ()) - set(known))
     if unknown:
         listed = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{url}: unknown storage options {unknown}; known here: {listed}")
+        raise ConfigError(f"{without_secrets(url)}: unknown storage options {unknown}; known here: {listed}")
 
 
 def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:

@@ -36,13 +36,11 @@ from offload.errors import (
     UnknownSchemeError,
 )
 from offload.keys import DESCRIPTOR, check_key
-from offload.store import Durability, StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
 
 _log = logging.getLogger("offload")
-_USER = re.compile(r"(?<=://)[^/\s]*@")
-_USER_NAME = re.compile(r"(?<=://)[^/\s:@]*(?=[^/\s]*@)")
 _SECRET = re.compile(r"secret|pass|token|credential|sas|account_key|connection_string", re.IGNORECASE)
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
@@ -71,10 +69,10 @@ class FsspecStore:
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._full_url = url
-        self._url = _USER.sub("", url)
+        self._url = without_secrets(url)
         self._options = dict(storage_options or {})
         self._opened: dict[int, _Root] = {}
-        for link in url.split("::"):
+        for link in self._url.split("::"):
             _check_scheme(link.split("://")[0].lower(), self._url)
 
     def __repr__(self) -> str:
@@ -82,12 +80,12 @@ class FsspecStore:
 
     @property
     def url(self) -> str:
-        """The address, without user and password."""
+        """The address, without user, password, token or query."""
         return self._url
 
     def identity(self) -> str:
-        """Return the address, and a digest of user and options but for what a name calls a secret."""
-        who = repr((_USER_NAME.findall(self._full_url), _told(self._options)))
+        """Return the address, and a digest of it whole and of the options that no name calls a secret."""
+        who = repr((self._full_url, _told(self._options)))
         return f"{self._url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
     @property
@@ -206,12 +204,14 @@ class FsspecStore:
         except Exception as error:
             ours = self._mapped(error, key, absent)
             if self._url != self._full_url:
-                # The file system was given the password in the URL, and what it says may show it.
+                # The file system was given the secret in the URL, and what it says may show it.
                 raise ours from None
             raise ours from error
 
     def _mapped(self, error: Exception, key: str, absent: type[OffloadError]) -> OffloadError:
-        where, said = f"{self._url}: {key!r}", _USER.sub("", str(error))
+        where, said = f"{self._url}: {key!r}", str(error)
+        if self._url != self._full_url:
+            said = "what it says is left out, it was given the secret in the URL; use storage_options"
         if isinstance(error, ImportError):
             return MissingExtraError(f"{self._url}: {said}")
         if isinstance(error, FileExistsError):

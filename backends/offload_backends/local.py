@@ -27,7 +27,7 @@ from offload.errors import (
     StorePermissionError,
 )
 from offload.keys import check_key
-from offload.store import Durability, StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends._checks import check_options, is_key, may_hold, sized
 from offload_backends._local_files import (
     Buffer,
@@ -300,8 +300,9 @@ def _root_of(url: str) -> Path:
     if url.startswith(_SCHEME):
         host, _, rest = url.removeprefix(_SCHEME).partition("/")
         if host not in ("", "localhost") or "?" in rest or "#" in rest:
-            shown = _SCHEME + url.removeprefix(_SCHEME).rpartition("@")[2]
-            raise ConfigError(f"{shown}: a file URL is file:///absolute/path, with %3F for ? and %23 for #")
+            raise ConfigError(
+                f"{without_secrets(url)}: a file URL is file:///absolute/path, with %3F for ? and %23 for #"
+            )
         path = "/" + unquote(rest)
     if "\0" in path:
         raise ConfigError(f"{url!r}: a path holds no NUL character")

@@ -246,7 +246,8 @@ class S3Store:
 def _parse(url: str) -> tuple[str, str]:
     """Return bucket and prefix; the prefix is empty or ends in a slash."""
     bucket, _, path = url.removeprefix(_SCHEME).partition("/")
-    if "@" in bucket:
+    # A secret may hold a slash; the one bucket with a colon is an access point.
+    if "@" in bucket or (":" in bucket and "@" in path and not bucket.startswith("arn:")):
         raise ConfigError("an s3 URL holds no credentials: give key= and secret= in storage_options")
     if "?" in url or "#" in url:
         raise ConfigError("an s3 URL is s3://bucket/prefix: it takes no query and no fragment")

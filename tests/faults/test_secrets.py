@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
+from offload.config import load_config
 from offload.doctor import diagnose
+from offload.store import without_secrets
 from offload.testing import FaultyStore
 from offload.transfer import export
 from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore
@@ -178,6 +180,68 @@ def test_a_password_in_a_url_is_told_to_nobody(scheme: str, logged: Callable[[],
     assert leaks(logged()) == []
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"ftp://user:p/{CANARY}@{NOBODY}/folder",
+        f"ftp://user:12/{CANARY}@{NOBODY}/folder",
+        f"sftp://user:{CANARY}/w@{NOBODY}/folder",
+        f"ftp://user:a@b/{CANARY}@{NOBODY}/folder",
+        f"ftp://user:a?b#{CANARY}@{NOBODY}/folder",
+        f"ftp://user:a::{CANARY}@{NOBODY}/folder",
+        f"FTP://{CANARY}@{NOBODY}/folder",
+        f"github://{CANARY}@{NOBODY}/folder",
+        f"http://{NOBODY}/folder?sv=2026&sig={CANARY}",
+        f"http://{NOBODY}/folder?{CANARY}",
+        f"http://{NOBODY}/folder#access_token={CANARY}",
+        f"http://{NOBODY}?sig={CANARY}",
+        f"simplecache::http://{NOBODY}/folder?sig={CANARY}",
+        f"zip://inner::http://user:p/{CANARY}@{NOBODY}/a.zip?sig={CANARY}",
+    ],
+)
+def test_no_secret_of_a_url_is_told_wherever_it_stands(url: str, logged: Callable[[], str]) -> None:
+    off = Offloader(url, session="s", policy=POLICY)
+    assert NOBODY in off.store.url
+    said = repr((off, off.store, off.store.url, CachingStore(off.store)))
+    said += repr(load_config(environ={"OFFLOAD_STORE": url}).values())
+    if "github" not in url:  # which asks another host
+        said += repr((off.offload(result(LINE * 400)), diagnose(off.store)))
+        said += traces(off.records, lambda: off.store.put("k", b"x"), lambda: off.store.get("k"))
+
+    assert leaks(said) == []
+    assert leaks(logged()) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"s3://KEY:{CANARY}@bucket/x",
+        f"s3://KEY:a/{CANARY}@bucket/x",
+        f"s3://{CANARY}@bucket",
+        f"s3://bucket/x?sig={CANARY}",
+        f"file://user:p/{CANARY}@host/x",
+        f"nosuch://user:p/{CANARY}@host/x?sig={CANARY}",
+    ],
+)
+def test_a_url_that_is_refused_is_told_without_its_secrets(url: str) -> None:
+    assert leaks(traces(lambda: open_store(url), lambda: open_store(url, storage_options={"x": 1}))) == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "gs://bucket/me@example.com/x",
+        "sftp://host:22/folder#1",
+        "az://container/a",
+        "simplecache::ftp://host/a",
+        "/data/me@home:1/x",
+        "zip://inner::file:///y.zip",
+    ],
+)
+def test_what_is_no_secret_of_an_address_is_shown(url: str) -> None:
+    assert without_secrets(url) == url
+
+
 # The key of an encrypting store
 
 
@@ -296,7 +360,7 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(tmp_path: Path, s3_
     }
     s3 = open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)
     Offloader(s3, session="s", policy=POLICY).offload(result(CONTENT))
-    ftp = f"ftp://user:pw-{CANARY}@{NOBODY}/x"
+    ftp = f"ftp://user:pw-/{CANARY}@{NOBODY}/x?sig={CANARY}"
     said = {
         command: offload(*command, **given)
         for command in (

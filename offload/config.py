@@ -53,14 +53,13 @@ _HIDDEN = "(hidden)"
 _HARMLESS = frozenset(["anon", "durability", "endpoint_url", "region", "region_name", "sse", "use_ssl"])
 
 Json = dict[str, Any]
+_Store = str | os.PathLike[str] | OffloadStore | None
 
 _log = logging.getLogger("offload")
 
 
 def _store(value: object) -> object:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if value is None or isinstance(value, str | OffloadStore):
+    if value is None or isinstance(value, str | os.PathLike | OffloadStore):
         return value
     raise ValueError(f"a store is a URL, a path or an OffloadStore, not {value!r:.60}")
 
@@ -81,7 +80,7 @@ class Settings(Model):
         agent: the settings of `offload.agent`, which reads them itself.
     """
 
-    store: Annotated[str | OffloadStore | None, PlainValidator(_store)] = None
+    store: Annotated[_Store, PlainValidator(_store)] = None
     session: str | None = None
     storage_options: Json = Field(default_factory=dict)
     policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
@@ -267,7 +266,14 @@ def _expanded(path: str) -> Path:
 
 
 def _read(path: Path) -> Source:
-    return Source(str(path), _anchored(from_file(path, _TABLE), path.parent))
+    return _source(path, from_file(path, _TABLE))
+
+
+def _source(path: Path, data: Json) -> Source:
+    try:
+        return Source(str(path), _anchored(data, path.parent))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _project(folder: Path) -> list[Source]:
@@ -278,7 +284,7 @@ def _project(folder: Path) -> list[Source]:
             data = tools.get("offload", {}) if isinstance(tools, dict) else {}
             if not isinstance(data, dict):
                 raise ConfigError(f"{path}: tool.offload is a table, not {data!r:.60}")
-            return [Source(str(path), _anchored(data, parent))]
+            return [_source(path, data)]
     return []
 
 
@@ -301,7 +307,7 @@ def _variables(environ: Mapping[str, str], name: str, variable: str) -> Json:
     if not text:
         return {name: fields} if fields else {}
     # Names may look like numbers; only what is no text is read as JSON.
-    is_text = Settings.model_fields[name].annotation in (str, str | None, OnError, str | OffloadStore | None)
+    is_text = Settings.model_fields[name].annotation in (str, str | None, OnError, _Store)
     whole = {name: text} if is_text else from_environment({f"_X__{name}": text}, "_X")
     return _merged(whole, {name: fields}) if fields else whole
 

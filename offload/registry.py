@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
-from offload.store import OffloadStore
+from offload.store import OffloadStore, without_secrets
 
 GROUP = "offload.backends"
 
 _FALLBACK = "fsspec"
 # One letter is a Windows drive, not a scheme; `a::b://c` is fsspec's chain of file systems.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
+# What a slip of the pen makes of a URL: `s3:/b`, `s3:b`, `s3//b`, `s3;//b`, ` s3://b`.
+_ALMOST = re.compile(r"[\s'\"]*([a-z][a-z0-9+.-]+)\s*(:/|:|;?//)[:/\\]*(.*)", re.IGNORECASE | re.DOTALL)
+# Those that nobody means by the name of a folder.
+_SCHEMES = re.compile(
+    "abfss?|adl|az|file|ftp|gc?s|hdfs|https?|memory|s3a?|sftp|smb|ssh|webdav|webhdfs", re.IGNORECASE
+)
 
 
 def default_path() -> Path:
@@ -39,8 +45,23 @@ def default_path() -> Path:
 
 
 def is_path(url: str) -> bool:
-    """Tell whether `url` is a local path and no URL."""
-    return _SCHEME.match(url) is None
+    """Tell whether `url` is a local path and no URL.
+
+    Raises:
+        ConfigError: it is neither, as `s3:/bucket` or `s3//bucket`; a path of that name begins with `./`.
+    """
+    if _SCHEME.match(url):
+        return False
+    almost = _ALMOST.match(url)
+    if almost and (_SCHEMES.fullmatch(almost[1]) or almost[2] == ":/"):
+        root = "/" if almost[1].lower() == "file" else ""
+        meant = without_secrets(f"{almost[1].lower()}://{root}{almost[3]}").rstrip("'\" \n")
+        raise ConfigError(f"a store's URL is written {meant!r}; a path that looks like one begins with ./")
+    if "://" in url and not url.startswith((".", "/", "~")):
+        raise ConfigError(
+            "a store's URL begins with its scheme, as in 's3://bucket', and a path like it with ./"
+        )
+    return True
 
 
 def open_store(
@@ -52,7 +73,8 @@ def open_store(
 
     Args:
         url: a URL (`s3://bucket/prefix`, `file:///data`, `memory://name`, any fsspec URL), a local
-            path (`~` is the home folder), a store, which is returned as it is, or None for the
+            path (`~` is the home folder; what looks like a URL and is none, as `s3:/x`, is one only after
+            `./` or as a `Path`), a store, which is returned as it is, or None for the
             folder `default_path()`.
         storage_options: what the backend needs beside the URL, such as credentials.
 
@@ -66,8 +88,10 @@ def open_store(
     """
     if url is None:
         url = default_path()
-    if isinstance(url, (str, os.PathLike)):
-        return _open_url(os.fspath(url), storage_options)
+    if isinstance(url, os.PathLike):
+        return _opened("file", os.fspath(url), storage_options)
+    if isinstance(url, str):
+        return _opened(*_split(url), storage_options)
     if not isinstance(url, OffloadStore):
         raise ConfigError(f"a store is a URL, a path or an OffloadStore, not {type(url).__name__}")
     if storage_options:
@@ -75,10 +99,7 @@ def open_store(
     return url
 
 
-def _open_url(url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:
-    if not url:
-        raise ConfigError("the URL of a store is empty; give a URL, a path, or None for the default")
-    scheme, url = _split(url)
+def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:
     entry_point = _entry_point(scheme) or _entry_point(_FALLBACK)
     if entry_point is None:
         raise UnknownSchemeError(f"no backend serves {scheme!r}; known schemes: {_known()}")
@@ -97,8 +118,11 @@ def _open_url(url: str, storage_options: Mapping[str, Any] | None) -> OffloadSto
 
 
 def _split(url: str) -> tuple[str, str]:
-    match = _SCHEME.match(url)
-    if not match:
+    """Return the entry point that serves `url`, by its name, and the URL as that is given it."""
+    if not url:
+        raise ConfigError("the URL of a store is empty; give a URL, a path, or None for the default")
+    match = None if is_path(url) else _SCHEME.match(url)
+    if match is None:
         return "file", url
     if match[2] == "::":
         return _FALLBACK, url

@@ -324,6 +324,7 @@ def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
         ("offload.yaml", "policy:\n  types:\n    2024-01-01: {}\n", "cannot be read"),
         ("offload.yaml", "policy:\n  types:\n    tool_result:\n      1: 2\n", "no such field"),
         ("offload.json", "[" * 100_000, "cannot be read"),
+        ("offload.toml", 'store = "s3:/bucket"\n', "'s3://bucket'"),
         ("offload.toml", '[store]\nurl = "s3://bucket"\n', "a store is a URL, a path or an OffloadStore"),
     ],
 )

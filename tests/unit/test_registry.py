@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offload import registry
+from offload import Offloader, registry
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
 from offload.registry import default_path, open_store
 from offload_backends._fsspec import FsspecStore
@@ -43,6 +44,64 @@ def plant(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
 )
 def test_the_scheme_chooses_the_store(url: str | Path, kind: type) -> None:
     assert type(open_store(url)) is kind
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("s3:/bucket/prefix", "s3://bucket/prefix"),
+        ("s3:bucket", "s3://bucket"),
+        ("s3//bucket", "s3://bucket"),
+        ("S3//bucket", "s3://bucket"),
+        ("s3;//bucket", "s3://bucket"),
+        ("s3 ://bucket", "s3://bucket"),
+        (" s3://bucket", "s3://bucket"),
+        ("'s3://bucket'", "s3://bucket"),
+        ("s3:\\bucket", "s3://bucket"),
+        ("memory:/x", "memory://x"),
+        ("memory:", "memory://"),
+        ("gs:/b", "gs://b"),
+        ("http//x", "http://x"),
+        ("https:/x/y", "https://x/y"),
+        ("FTP:/host/x", "ftp://host/x"),
+        ("file:/data/x", "file:///data/x"),
+        ("file//data/x", "file:///data/x"),
+        ("zork:/host", "zork://host"),
+        ("S3://", "s3://bucket"),
+        ("s://bucket", "s3://bucket"),
+        ("simplecache:s3://bucket", "s3://bucket"),
+    ],
+)
+def test_a_slip_in_a_url_makes_no_folder_and_is_told_what_was_meant(url: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(meant)):
+        open_store(url)
+
+
+def test_what_is_told_of_a_slip_holds_no_secret() -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store("ftp:/user:p/canary@host/x?sig=canary")
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["./s3:/bucket", "./memory:/x", "../a://b", "/data/s3://x", "notes:2026", "a//b", "s3", "memory/x"],
+)
+def test_a_path_that_looks_like_a_url_is_one_where_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(open_store(path), LocalStore)
+
+
+@pytest.mark.parametrize("path", ["s3:/bucket", "memory:x", "s3:", "a::b"])
+def test_a_path_object_is_a_path_whatever_it_looks_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open_store(Path(path)).put("k", b"x")
+    assert (tmp_path / path / "k").read_bytes() == b"x"
+    assert Offloader.from_config(store=Path(path)).store.url == open_store(Path(path)).url
 
 
 def test_a_store_is_returned_as_it_is() -> None:

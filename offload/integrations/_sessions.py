@@ -18,12 +18,13 @@ class Sessions:
 
     Args:
         store: as for `Offloader`.
-        session: the one session of all; without one each name has a session, and what has no name shares one.
+        session: the one session of all; without one each name has a session.
         storage_options: as for `Offloader`.
         options: what else an `Offloader` takes.
 
     Attributes:
-        own: the offloader of the one session, or of what has no name.
+        own: the offloader of the one session; without one its session is new, and no name has it.
+        is_shared: whether all have one session.
 
     Raises:
         ConfigError: as for `Offloader`.
@@ -38,7 +39,7 @@ class Sessions:
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
         self.own = Offloader(opened, session=session, **options)
-        self._is_shared = session is not None
+        self.is_shared = session is not None
         self._named = lru_cache(_OPEN)(lambda name: Offloader(opened, session=name, **options))
 
     def named(self, name: str | None) -> Offloader:
@@ -47,4 +48,9 @@ class Sessions:
         Raises:
             ConfigError: no session can have that name.
         """
-        return self.own if name is None or self._is_shared else self._named(name)
+        return self.own if name is None or self.is_shared else self._named(name)
+
+
+def is_error(answer: str) -> bool:
+    """Tell whether the answer of a tool that reads back says what went wrong."""
+    return answer.startswith("Error: ")

@@ -15,7 +15,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from offload.errors import MissingExtraError, NotFoundError, OffloadError, StorePermissionError
+from offload.errors import (
+    ConfigError,
+    MissingExtraError,
+    NotFoundError,
+    OffloadError,
+    StorePermissionError,
+)
 from offload.integrations._objects import FILES, Named, NamedObjects
 from offload.integrations.langchain import thread_id
 from offload.registry import open_store
@@ -30,6 +36,7 @@ try:
         perform_string_replacement,
         slice_read_response,
     )
+    from langchain_core.runnables.config import var_child_runnable_config
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[deepagents]'") from error
 
@@ -49,7 +56,8 @@ class OffloadBackend(protocol.BackendProtocol):
     Args:
         store: a path, a URL or a store, as for `offload.Offloader`.
         session: whose files they are, for files that all threads share, such as memories; without one the
-            files are those of the thread, and runs without a thread share a session with a name of its own.
+            files are those of the thread. In a run without a thread every call then tells what is missing;
+            outside of runs the files are in a session with a name of its own.
         storage_options: as for `offload.Offloader`.
 
     Raises:
@@ -100,8 +108,8 @@ class OffloadBackend(protocol.BackendProtocol):
 
     def edit(self, file_path: str, old_string: str, new_string: str, replace_all: bool = False) -> Any:  # noqa: FBT002 # the framework's signature
         """Replace a text in a file: the one place where it stands, or with `replace_all` all of them."""
-        files = self._files()
         try:
+            files = self._files()
             data = _file_data(files.get(file_path))
             if data["encoding"] == "base64":
                 return protocol.EditResult(error=f"Error: '{file_path}' is no text")
@@ -115,8 +123,8 @@ class OffloadBackend(protocol.BackendProtocol):
 
     def delete(self, file_path: str) -> Any:
         """Delete a file, or a folder and all in it."""
-        files = self._files()
         try:
+            files = self._files()
             names = [found.name for found in files.list() if _is_in(found.name, file_path)]
             for name in names:
                 files.delete(name)
@@ -159,8 +167,7 @@ class OffloadBackend(protocol.BackendProtocol):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[Any]:
         """Write files of any content; what failed is told for each."""
-        ours = self._files()
-        return [protocol.FileUploadResponse(path, _failure(ours, path, content)) for path, content in files]
+        return [protocol.FileUploadResponse(path, self._failure(path, content)) for path, content in files]
 
     def download_files(self, paths: list[str]) -> list[Any]:
         """Read files of any content; what failed is told for each."""
@@ -176,7 +183,23 @@ class OffloadBackend(protocol.BackendProtocol):
         ]
 
     def _files(self) -> NamedObjects:
-        return NamedObjects(self._store, FILES, self._session or thread_id() or self._without_thread)
+        return NamedObjects(self._store, FILES, self._session or thread_id() or self._of_no_thread())
+
+    def _of_no_thread(self) -> str:
+        """Return the session of calls outside of runs. Raises `ConfigError` in a run: whose is not told."""
+        if var_child_runnable_config.get() is not None:
+            raise ConfigError(
+                "files of a run are kept by its thread, and this one has none: give it "
+                'a thread_id, or OffloadBackend a session="..."'
+            )
+        return self._without_thread
+
+    def _failure(self, path: str, content: bytes) -> str | None:
+        try:
+            self._files().put(path, content)
+        except OffloadError as error:
+            return _code(error)
+        return None
 
     def _matching(self, glob: str | None, root: str) -> list[Named]:
         """Return the files in `root`, or `root` itself, whose path from there matches `glob`."""
@@ -229,14 +252,6 @@ def _info(found: Named) -> Any:
 
 def _folder(path: str) -> Any:
     return protocol.FileInfo(path=path, is_dir=True, size=0, modified_at="")
-
-
-def _failure(files: NamedObjects, path: str, content: bytes) -> str | None:
-    try:
-        files.put(path, content)
-    except OffloadError as error:
-        return _code(error)
-    return None
 
 
 def _code(error: OffloadError) -> str:

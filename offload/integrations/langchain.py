@@ -12,23 +12,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, NotRequired
+from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
 from offload.hooks import in_thread
 from offload.integrations._objects import VALUES, NamedObjects
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import Sessions, is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
+from offload.session import new_name
 from offload.store import OffloadStore
 
 try:
-    from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-    from langchain.agents.middleware.types import ExtendedModelResponse
+    from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+    from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput
     from langchain_core.messages import SystemMessage, ToolMessage
     from langchain_core.runnables.config import ensure_config
     from langchain_core.stores import BaseStore
-    from langchain_core.tools import BaseTool
+    from langchain_core.tools import BaseTool, ToolException
     from langgraph.types import Command
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[langchain]'") from error
@@ -37,9 +39,25 @@ __all__ = ["OffloadByteStore", "OffloadMiddleware", "thread_id"]
 
 
 def thread_id() -> str | None:
-    """Return the id of the LangGraph thread that runs here, or None."""
+    """Return the id of the LangGraph thread that runs here; None for an empty one and for what is no text."""
     found = ensure_config().get("configurable", {}).get("thread_id")
-    return None if found is None else str(found)
+    if isinstance(found, UUID):
+        return str(found)
+    return found if isinstance(found, str) and found else None
+
+
+def _first(named: str | None, other: str | None) -> str | None:
+    return named or other
+
+
+class _State(AgentState[Any]):
+    """The state of an agent, and in a run without a thread the name of its session.
+
+    It is no input: whom a session belongs to is not for the caller's caller to say. And it is given once:
+    agents that others call have names of their own, and hand their whole state back.
+    """
+
+    offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]
 
 
 class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -53,8 +71,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Args:
         store: as for `Offloader`.
-        session: the session of every thread; without one a thread's id is the name of its session, and
-            runs without a thread share one session with a name of its own.
+        session: the session of every thread; without one a thread's id is the name of its session, and a
+            run without a thread has a session of its own, whose name is `offload_session` in its state.
         storage_options: as for `Offloader`.
         options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
 
@@ -64,6 +82,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     Raises:
         ConfigError: as for `Offloader`.
     """
+
+    state_schema = _State
 
     def __init__(
         self,
@@ -80,44 +100,55 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
                 name=told["name"],
                 description=told["description"],
                 args_schema=told["input_schema"],
-                answer=self._answer,
+                handle_tool_error=True,
+                session=partial(self._here, {}),
             )
             for told in self._threads.own.tools.definitions()
         ]
 
     def offloader(self, thread: str | None = None) -> Offloader:
-        """Return the `Offloader` of a thread, or of runs without one.
+        """Return the `Offloader` of a thread, or of a run without one by the name in its state.
+
+        Without a name it is that of the one session; where threads have their own, that of a session that
+        no run has.
 
         Raises:
-            ConfigError: no session can have the thread's id for a name.
+            ConfigError: no session can have that name.
         """
         return self._threads.named(thread)
 
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 # the framework's signature
+        """Name the session of a run that has no thread."""
+        if self._threads.is_shared or thread_id() or state.get("offload_session"):
+            return None
+        return {"offload_session": new_name()}
+
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Run a tool; offload what it returned."""
-        returned = handler(request)
-        given = _results(returned)
+        """Run a tool; offload what it returned, unless that is for the user."""
+        returned = handler(self._bound(request))
+        given = _for_the_model(request, returned)
         if not given:
             return returned
-        before = request.state["messages"]
-        out = self._here().offload([*before, *given])
+        before, pinned = request.state["messages"], _pinned(request.state["messages"], request.runtime.tools)
+        out = self._here(request.state).offload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Run a tool; offload what it returned, in a thread."""
-        returned = await handler(request)
-        given = _results(returned)
+        """Do what `wrap_tool_call` does, in a thread."""
+        returned = await handler(self._bound(request))
+        given = _for_the_model(request, returned)
         if not given:
             return returned
-        before = request.state["messages"]
-        out = await self._here().aoffload([*before, *given])
+        before, pinned = request.state["messages"], _pinned(request.state["messages"], request.runtime.tools)
+        out = await self._here(request.state).aoffload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Any:
         """Call the model with the conversation as it is after offloading."""
-        out = self._here().offload(request.messages)
+        pinned = _pinned(request.messages, request.tools)
+        out = self._here(request.state).offload(request.messages, pinned=pinned)
         return _with_update(request, out.messages, handler(self._prepared(request, out.messages)))
 
     async def awrap_model_call(
@@ -126,14 +157,20 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Any:
         """Call the model with the conversation as it is after offloading, which is done in a thread."""
-        out = await self._here().aoffload(request.messages)
+        pinned = _pinned(request.messages, request.tools)
+        out = await self._here(request.state).aoffload(request.messages, pinned=pinned)
         return _with_update(request, out.messages, await handler(self._prepared(request, out.messages)))
 
-    def _here(self) -> Offloader:
-        return self.offloader(thread_id())
+    def _here(self, state: Mapping[str, Any]) -> Offloader:
+        """Return the `Offloader` of the thread that runs here, or of the run whose state this is."""
+        return self.offloader(thread_id() or state.get("offload_session") or new_name())
 
-    def _answer(self, name: str, arguments: Mapping[str, Any]) -> str:
-        return self._here().tools.call(name, arguments)
+    def _bound(self, request: Any) -> Any:
+        """Return `request` with a tool that reads back from the session that it is called in."""
+        if not isinstance(request.tool, _ReadBack):
+            return request
+        session = self._here(request.state)
+        return request.override(tool=request.tool.model_copy(update={"session": lambda: session}))
 
     def _prepared(self, request: ModelRequest[Any], messages: list[Any]) -> ModelRequest[Any]:
         return request.override(
@@ -144,14 +181,32 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 class _ReadBack(BaseTool):
     """A tool that reads back. Whatever a model makes its arguments gets an answer."""
 
-    answer: Callable[[str, Mapping[str, Any]], str]
+    session: Callable[[], Offloader]
 
     # A model may call an argument `self`.
     def _run(self, /, **arguments: Any) -> str:
-        return self.answer(self.name, arguments)
+        answer = self.session().tools.call(self.name, arguments)
+        if is_error(answer):
+            raise ToolException(answer)
+        return answer
 
     async def _arun(self, /, **arguments: Any) -> str:
-        return await in_thread(partial(self.answer, self.name, arguments))
+        return await in_thread(partial(self._run, **arguments))
+
+
+def _for_the_model(request: Any, returned: Any) -> list[ToolMessage]:
+    """Return the tool messages in what a tool returned, none if it goes to the user as it is."""
+    return [] if getattr(request.tool, "return_direct", False) else _results(returned)
+
+
+def _pinned(messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
+    """Return the calls of tools whose results go to the user as they are."""
+    direct = {tool.name for tool in tools if getattr(tool, "return_direct", False)}
+    return (
+        {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.name in direct}
+        if direct
+        else set()
+    )
 
 
 def _results(returned: Any) -> list[ToolMessage]:

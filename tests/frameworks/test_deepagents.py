@@ -342,6 +342,43 @@ def test_sessions_see_nothing_of_each_other(store):
     assert OffloadBackend(store, session="a").read("/x").file_data["content"] == "1"
 
 
+@pytest.mark.parametrize("config", [{}, {"configurable": {"thread_id": ""}}])
+def test_a_run_without_a_thread_leaves_no_files_to_another_and_loses_no_result(store, config):
+    backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": OffloadBackend(store)})
+
+    def write(_):
+        return Call("write_file", {"file_path": "/large_tool_results/mine", "content": "secret"}, "w")
+
+    def look(_):
+        return Call("read_file", {"file_path": "/large_tool_results/mine"}, "r")
+
+    script = Script([scenario.ask(), write, look, scenario.end])
+    made = create_deep_agent(scripted(script), [tool()], backend=backend)
+
+    state = made.invoke(ASKED, config)
+
+    assert result(state).content == report()
+    assert "has none: give it a thread_id" in script.seen[2][-1]
+    assert "secret" not in script.seen[3][-1]
+    assert list(store.keys()) == []
+
+
+def test_a_subagent_of_a_run_without_a_thread_changes_nothing_of_that_run(store):
+    middleware = OffloadMiddleware(store)
+
+    def delegate(_):
+        return Call("task", {"description": "Look.", "subagent_type": "general-purpose"}, "t")
+
+    script = Script([scenario.ask(), delegate, scenario.end, scenario.search, scenario.end])
+    made = create_deep_agent(scripted(script), [tool()], middleware=[middleware])
+
+    state = made.invoke(ASKED)
+
+    assert needle("alice") in script.seen[4][-1]
+    results = [message for message in state["messages"] if isinstance(message, ToolMessage)]
+    assert middleware.offloader(state["offload_session"]).restore(results)[0].content == report()
+
+
 def test_a_file_and_a_folder_of_one_name_are_both_listed(store):
     files = OffloadBackend(store, session="s")
     files.upload_files([("/a", b"1"), ("/a/b", b"2")])

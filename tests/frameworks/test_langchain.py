@@ -276,6 +276,74 @@ def test_a_result_keeps_its_id_name_status_artifact_and_other_blocks(store):
     assert given.content == [{"type": "text", "text": report()}, image]
 
 
+@pytest.mark.parametrize("run", [run, arun])
+def test_an_answer_that_could_not_be_read_back_has_the_status_of_an_error(store, run):
+    script = Script(
+        [
+            scenario.ask(),
+            lambda _: Call("context_read", {"id": "abcdefghij"}, "wrong"),
+            lambda _: Call("context_grep", {"pattern": ""}, "wrong"),
+            scenario.search,
+            scenario.end,
+        ]
+    )
+
+    state = run(agent(script, OffloadMiddleware(store)), thread())
+
+    assert [result.status for result in results(state)] == ["success", "error", "error", "success"]
+    assert results(state)[1].content.startswith("Error: ")
+
+
+def shown_to_the_user(returns=report):
+    made = tool("show_report", returns=returns)
+    made.return_direct = True
+    return made
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_result_that_goes_to_the_user_stays_in_full_then_and_later(store, run):
+    middleware = OffloadMiddleware(store)
+    script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
+    made = agent(script, middleware, shown_to_the_user(), tool())
+
+    first = run(made, thread())
+    second = run(made, thread())
+
+    assert first["messages"][-1].content == report()
+    direct, usual = results(second)
+    assert direct.content == report()
+    assert usual.content.startswith("[Offloaded:")
+
+
+class Odd:
+    """Compares as a DataFrame does, and cannot be copied."""
+
+    def __eq__(self, other):
+        return [self is other]
+
+    __hash__ = None
+
+    def __bool__(self):
+        raise ValueError("the truth value is ambiguous")
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot be copied")
+
+
+def test_an_artifact_that_can_be_neither_copied_nor_compared_stays_with_its_result(store):
+    odd = {"frame": Odd(), "rows": [Odd()]}
+    large = tool(returns=lambda: ToolMessage(report(), tool_call_id="call_0", name=QUERY, artifact=odd))
+    middleware = OffloadMiddleware(store)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+
+    state = run(create_agent(scripted(script), [large], middleware=[middleware]), thread())
+
+    for result in results(state):
+        assert result.content.startswith("[Offloaded:")
+    assert results(state)[0].artifact["frame"] is odd["frame"]
+    assert middleware.offloader("alice").restore(results(state))[0].artifact["frame"] is odd["frame"]
+
+
 def test_a_result_that_tells_of_a_failure_stays(store):
     failed = ToolMessage(report(), tool_call_id="call_0", name=QUERY, status="error")
     script = Script([scenario.ask(), scenario.end])
@@ -365,15 +433,76 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_p
     assert model.system == [f"Be brief.{between}{prompt}" if given else prompt]
 
 
-def test_runs_without_a_thread_share_one_session_that_nobody_else_has(store):
-    first, second = OffloadMiddleware(store), OffloadMiddleware(store)
+NO_THREAD = [{}, {"configurable": {"thread_id": ""}}, {"configurable": {"thread_id": 7}}]
 
-    for middleware in (first, first, second):
-        made = create_agent(scripted(scenario.whole_run()), [tool()], middleware=[middleware])
-        run(made, {})
 
-    assert len(first.offloader().records()) == 1
-    assert first.offloader().session != second.offloader().session
+@pytest.mark.parametrize("config", NO_THREAD)
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_run_without_a_thread_has_a_session_of_its_own(store, run, config):
+    middleware = OffloadMiddleware(store)
+    script = scenario.whole_run()
+
+    first = run(create_agent(scripted(script), [tool()], middleware=[middleware]), config)
+
+    scenario.check_whole_run(script)
+    [stored] = middleware.offloader(first["offload_session"]).records()
+    foreign = Script(
+        [
+            lambda _: Call("context_read", {"id": stored.ref}, "c"),
+            lambda _: Call("context_list", {}, "l"),
+            lambda _: Call("context_grep", {"pattern": "needle of"}, "g"),
+            scenario.end,
+        ]
+    )
+    second = run(create_agent(scripted(foreign), [tool()], middleware=[middleware]), config)
+
+    assert second["offload_session"] != first["offload_session"]
+    assert foreign.seen[1][-1].startswith("Error: ")
+    assert foreign.seen[2][-1].startswith("[0 stored")
+    assert needle("alice") not in foreign.shown(4)
+
+
+def test_who_calls_an_agent_cannot_name_the_session_that_it_reads(store):
+    middleware = OffloadMiddleware(store)
+    run(agent(Script([scenario.ask(), scenario.end]), middleware), thread("alice"))
+    script = Script([lambda _: Call("context_list", {}, "l"), scenario.end])
+
+    made = create_agent(scripted(script), [tool()], middleware=[middleware])
+    state = made.invoke({**ASKED, "offload_session": "alice"})
+
+    assert script.seen[1][-1].startswith("[0 stored")
+    assert state["offload_session"] != "alice"
+
+
+def test_a_run_without_a_thread_goes_on_under_the_name_in_its_state(store):
+    made = create_agent(
+        scripted(Script([scenario.ask(), scenario.end])), [tool()], middleware=[OffloadMiddleware(store)]
+    )
+    before = run(made, {})
+    script = Script([scenario.search, scenario.read, scenario.end])
+
+    again = create_agent(scripted(script), [tool()], middleware=[OffloadMiddleware(store)])
+    asked = {"messages": [*before["messages"], HumanMessage("And then?")]}
+    again.invoke(asked, thread(before["offload_session"]))
+
+    assert needle("alice") in script.shown(3)
+
+
+def test_an_agent_that_is_a_tool_of_a_run_without_a_thread_changes_nothing_of_that_run(store):
+    middleware = OffloadMiddleware(store)
+    inner = create_agent(scripted(Script([scenario.ask(), scenario.end])), [tool()], middleware=[middleware])
+
+    def delegate() -> Command:
+        state = inner.invoke(ASKED)
+        done = ToolMessage("done", tool_call_id="d")
+        return Command(update={"offload_session": state["offload_session"], "messages": [done]})
+
+    script = Script([scenario.ask(), lambda _: Call("ask", {}, "d"), scenario.search, scenario.end])
+    outer = create_agent(scripted(script), [tool(), tool("ask", returns=delegate)], middleware=[middleware])
+    state = run(outer, {})
+
+    assert needle("alice") in script.shown(4)
+    assert middleware.offloader(state["offload_session"]).restore(results(state))[0].content == report()
 
 
 def test_a_session_that_is_named_is_that_of_every_thread(store):

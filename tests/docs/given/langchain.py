@@ -4,4 +4,5 @@ from frameworks import scenario
 from frameworks.scripted import scripted, tool
 
 model = scripted(scenario.whole_run())
+another_model = scripted(scenario.whole_run())
 tools = [tool()]

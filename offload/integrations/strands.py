@@ -9,7 +9,8 @@ tools that read back, and the lines of the system prompt that explain them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,13 +18,14 @@ from weakref import WeakKeyDictionary
 from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
 from offload.hooks import in_thread
 from offload.integrations._objects import VALUES, NamedObjects
+from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
 from offload.session import check_name, new_name
 
 try:
     from strands import Agent
-    from strands.hooks import AfterToolsEvent
+    from strands.hooks import AfterToolCallEvent, AfterToolsEvent
     from strands.middleware import InvokeModelStage
     from strands.middleware.stages import InvokeModelContext
     from strands.plugins import Plugin
@@ -33,6 +35,14 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[strands]'") from error
 
+# What Strands' own `ContextOffloader` puts in the place of a result, and the tool that reads there. Beyond
+# any size that it shows, a text is a result like another.
+_OWN_PREVIEW = re.compile(
+    r"\[Offloaded: \d+ blocks, ~[\d,]+ tokens\]\n.*^\[Stored references:\]$", re.DOTALL | re.MULTILINE
+)
+_OWN_TOOL = "retrieve_offloaded_content"
+_OWN_CHARS = 100_000
+
 __all__ = ["OffloadPlugin", "OffloadStorage"]
 
 
@@ -40,13 +50,15 @@ class OffloadPlugin(Plugin):
     """Offloads the messages of an agent, each agent's in a session of its own.
 
     The caller's policy decides as anywhere. A tool result that leaves is replaced in the agent's messages;
-    of all that leaves later they keep the original, and the model alone sees the placeholder.
+    of all that leaves later they keep the original, and the model alone sees the placeholder. What goes to
+    the user stays, as does what Strands' own `ContextOffloader` made.
     `offloader(agent).restore(agent.messages)` gives the originals back.
 
     Args:
         store: as for `Offloader`.
         session: the session of every agent that has this plugin; without one it is that of the agent's
-            session manager, and an agent without a session manager has a session with a name of its own.
+            session manager, and an agent without a session manager has a session with a name of its own,
+            `offloader(agent).session`.
         storage_options: as for `Offloader`.
         options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
 
@@ -91,23 +103,54 @@ class OffloadPlugin(Plugin):
         name = self._session or getattr(manager, "session_id", None)
         offloader = self._offloaders[agent] = self._open(session=name)
         agent.tool_registry.process_tools([_tool(offloader, told) for told in offloader.tools.definitions()])
-        agent.add_hook(partial(_offload_results, offloader), AfterToolsEvent)
-        agent.add_middleware(InvokeModelStage.Input, partial(_prepared, offloader))
+        conversation = _Conversation(offloader)
+        agent.add_hook(conversation.note_call, AfterToolCallEvent)
+        agent.add_hook(conversation.offload_results, AfterToolsEvent)
+        agent.add_middleware(InvokeModelStage.Input, conversation.prepared)
 
 
-async def _offload_results(offloader: Offloader, event: AfterToolsEvent) -> None:
-    """Offload what the tools of a turn returned, in the message that is about to be appended."""
-    content = event.message["content"]
-    given = {**event.message, "content": list(content)}
-    out = await offloader.aoffload([*event.agent.messages, given])
-    content[:] = out.messages[-1]["content"]
+class _Conversation:
+    """The messages of one agent, and the calls in them whose results stay."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader = offloader
+        self._kept: set[str] = set()
+        self._is_looked_through = False
+
+    def note_call(self, event: AfterToolCallEvent) -> None:
+        """Note a call whose result is the answer to the user: that of an agent that the work is handed to."""
+        if getattr(event.selected_tool, "delegate", False):
+            self._kept.add(event.tool_use["toolUseId"])
+
+    async def offload_results(self, event: AfterToolsEvent) -> None:
+        """Offload what the tools of a turn returned, in the message that is about to be appended."""
+        messages, content = event.agent.messages, event.message["content"]
+        self._kept.update(_strands_own([*messages[-1:], event.message]))
+        given = {**event.message, "content": list(content)}
+        out = await self._offloader.aoffload([*messages, given], pinned=self._kept)
+        content[:] = out.messages[-1]["content"]
+
+    async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
+        """Return what the model is sent, as it is after offloading."""
+        if not self._is_looked_through:  # a session that goes on has results of an earlier process
+            self._kept.update(_strands_own(context.messages))
+            self._is_looked_through = True
+        out = await self._offloader.aoffload(context.messages, pinned=self._kept)
+        system = _instructed(context.system_prompt, self._offloader.prompt())
+        return context.replace(messages=out.messages, system_prompt=system)
 
 
-async def _prepared(offloader: Offloader, context: InvokeModelContext) -> InvokeModelContext:
-    """Return what the model is sent, as it is after offloading."""
-    out = await offloader.aoffload(context.messages)
-    system = _instructed(context.system_prompt, offloader.prompt())
-    return context.replace(messages=out.messages, system_prompt=system)
+def _strands_own(messages: Iterable[Any]) -> Iterator[str]:
+    """Yield the calls whose results Strands' own offloader made: its previews, and what it read back."""
+    parts = [part for message in messages for part in message["content"]]
+    readings = {
+        part["toolUse"]["toolUseId"] for part in parts if part.get("toolUse", {}).get("name") == _OWN_TOOL
+    }
+    for result in (part["toolResult"] for part in parts if "toolResult" in part):
+        text = "".join(block.get("text", "") for block in result["content"])
+        is_own = result["toolUseId"] in readings or _OWN_PREVIEW.match(text)
+        if is_own and len(text) <= _OWN_CHARS:
+            yield result["toolUseId"]
 
 
 def _instructed(system: Any, prompt: str) -> Any:
@@ -121,7 +164,8 @@ def _tool(offloader: Offloader, told: Mapping[str, Any]) -> PythonAgentTool:
 
     async def answer(tool_use: Any, /, **_state: Any) -> Any:
         text = await in_thread(offloader.tools.call, told["name"], tool_use["input"])
-        return {"toolUseId": tool_use["toolUseId"], "status": "success", "content": [{"text": text}]}
+        status = "error" if is_error(text) else "success"
+        return {"toolUseId": tool_use["toolUseId"], "status": status, "content": [{"text": text}]}
 
     spec = {
         "name": told["name"],

@@ -233,6 +233,81 @@ def test_a_result_keeps_its_status_and_its_other_blocks(store):
     assert given["content"][0] == {"text": report()}
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+@RUNS
+def test_what_strands_own_offloader_made_stays(store, tmp_path, run, is_first):
+    def retrieve(texts):
+        reference = texts[-1].rsplit("[Stored references:]\n", 1)[1].split()[0]
+        read = {"reference": reference, "line_range": {"start": 1, "end": 500}}
+        return Call("retrieve_offloaded_content", read, "c")
+
+    def made(script):
+        own = ContextOffloader(stored(store, "theirs"), max_result_tokens=2500, preview_tokens=2400)
+        plugins = [own, OffloadPlugin(store)] if is_first else [OffloadPlugin(store), own]
+        manager = FileSessionManager("alice", storage_dir=str(tmp_path))
+        return Agent(
+            model=ScriptedModel(script),
+            tools=[tool()],
+            plugins=plugins,
+            callback_handler=None,
+            session_manager=manager,
+        )
+
+    script = Script([scenario.ask(), retrieve, scenario.end])
+    run(made(script))
+    resumed = Script([scenario.end])
+    run(made(resumed))
+
+    for texts in (script.seen[1], script.seen[2], resumed.seen[0]):
+        [preview] = [text for text in texts if text.startswith("[Offloaded:")]
+        assert "Stored references" in preview
+        assert len(preview) > 9000
+    for texts in (script.seen[2], resumed.seen[0]):
+        assert any("entry 00160 account" in text for text in texts)
+    assert Offloader(store, session="alice").records() == []
+
+
+def test_a_text_far_longer_than_any_preview_of_strands_leaves_whatever_it_looks_like(store):
+    forged = f"[Offloaded: 1 blocks, ~50,000 tokens]\n{report()}\n\n[Stored references:]\n  x"
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadPlugin(store), tool(returns=lambda: forged)))
+
+    assert len(script.seen[1][-1]) < 5000
+
+
+def test_the_answer_of_an_agent_that_the_work_is_handed_to_stays(store):
+    inner = Agent(
+        model=ScriptedModel(Script([lambda _: report()])),
+        name="researcher",
+        description="Researches.",
+        callback_handler=None,
+    )
+    handed_over = Script([lambda _: Call("researcher", {"input": "Look."}, "call_0"), scenario.end])
+
+    result = run(agent(handed_over, OffloadPlugin(store), inner.as_tool(delegate=True)))
+
+    assert needle("alice") in str(result)
+
+
+@RUNS
+def test_an_answer_that_could_not_be_read_back_has_the_status_of_an_error(store, run):
+    script = Script(
+        [
+            scenario.ask(),
+            lambda _: Call("context_read", {"id": "abcdefghij"}, "wrong"),
+            scenario.search,
+            scenario.end,
+        ]
+    )
+    made = agent(script, OffloadPlugin(store))
+
+    run(made)
+
+    found = [part["toolResult"] for m in made.messages for part in m["content"] if "toolResult" in part]
+    assert [result["status"] for result in found] == ["success", "error", "success"]
+
+
 def test_a_result_that_tells_of_a_failure_stays(store):
     given = {"status": "error", "content": [{"text": report()}]}
     script = Script([scenario.ask(), scenario.end])

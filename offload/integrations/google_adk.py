@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
 from offload.hooks import in_thread
 from offload.integrations._objects import FILES, NamedObjects
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import Sessions, is_error
 from offload.keys import encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -53,7 +53,8 @@ class OffloadPlugin(BasePlugin):
     """Offloads the contents of every session of an app, each in a session of its own.
 
     The caller's policy decides as anywhere. A tool result that leaves is replaced in its event; of all that
-    leaves later the events keep the original, and the model alone sees the placeholder.
+    leaves later the events keep the original, and the model alone sees the placeholder. A result that ends a
+    turn (`skip_summarization`) is for the user: its event keeps it too.
     `offloader(session).restore([event.content for event in session.events])` gives the originals back.
 
     Args:
@@ -82,7 +83,7 @@ class OffloadPlugin(BasePlugin):
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
         """Offload the tool results of an event before it is appended to its session."""
-        if not event.get_function_responses():
+        if not event.get_function_responses() or event.is_final_response():
             return
         session = invocation_context.session
         before = [each.content for each in session.events if each.content]
@@ -115,8 +116,9 @@ class _ReadBack(BaseTool):
             name=self.name, description=self.description, parameters_json_schema=self._schema
         )
 
-    async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> str:
-        return await in_thread(self._answer, tool_context.session, self.name, args)
+    async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> str | dict[str, str]:
+        answer: str = await in_thread(self._answer, tool_context.session, self.name, args)
+        return {"error": answer} if is_error(answer) else answer
 
 
 class _File(NamedTuple):

@@ -129,7 +129,10 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         given = _for_the_model(request, returned)
         if not given:
             return returned
-        before, pinned = request.state["messages"], _pinned(request.state["messages"], request.runtime.tools)
+        before, pinned = (
+            request.state["messages"],
+            _pinned(request.state["messages"], getattr(request.runtime, "tools", ())),
+        )
         out = self._here(request.state).offload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
@@ -139,7 +142,10 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         given = _for_the_model(request, returned)
         if not given:
             return returned
-        before, pinned = request.state["messages"], _pinned(request.state["messages"], request.runtime.tools)
+        before, pinned = (
+            request.state["messages"],
+            _pinned(request.state["messages"], getattr(request.runtime, "tools", ())),
+        )
         out = await self._here(request.state).aoffload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 

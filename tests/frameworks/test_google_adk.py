@@ -19,7 +19,9 @@ from google.adk.apps import App
 from google.adk.errors.input_validation_error import InputValidationError
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools import FunctionTool, ToolContext
 from google.genai import types
+from pydantic import BaseModel
 
 from offload import ConfigError, OffloadPolicy, StoreUnavailableError
 from offload.integrations.google_adk import OffloadArtifactService, OffloadPlugin, _File
@@ -45,11 +47,9 @@ print(json.dumps(script.seen))
 class Running:
     """An app with one agent, and one session of a user's."""
 
-    def __init__(self, script, plugin, *tools, user="alice", instruction="", events=(), artifacts=None):
+    def __init__(self, script, plugin, *tools, user="alice", events=(), artifacts=None, **options):
         self.model = scripted(script)
-        agent = LlmAgent(
-            name="seller", model=self.model, instruction=instruction, tools=list(tools) or [tool()]
-        )
+        agent = LlmAgent(name="seller", model=self.model, tools=list(tools) or [tool()], **options)
         self.sessions = InMemorySessionService()
         self.runner = Runner(
             app=App(name="app", root_agent=agent, plugins=[plugin]),
@@ -263,6 +263,60 @@ def test_a_result_of_many_fields_leaves_as_its_json_and_comes_back_equal(store):
     assert scenario.refs(script.seen[1])
     [restored] = responses(plugin.offloader(app.session()).restore(app.contents()))
     assert (restored.id, restored.name, restored.response) == ("call_0", QUERY, given)
+
+
+@RUNS
+def test_a_result_that_ends_the_turn_stays_in_full(store, run):
+    def show_report(tool_context: ToolContext) -> str:
+        """Sales."""
+        tool_context.actions.skip_summarization = True
+        return report()
+
+    script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
+    app = Running(script, OffloadPlugin(store), FunctionTool(show_report), tool())
+
+    events = run(app)
+    run(app)
+
+    assert results([events[-1].content]) == [report()]
+    shown, usual = results(app.contents())
+    assert shown == report()
+    assert usual.startswith("[Offloaded:")
+
+
+class Sales(BaseModel):
+    text: str
+
+
+def test_a_structured_answer_comes_to_the_user_in_full(store):
+    answer = Call("set_model_response", {"text": report()}, "call_1")
+    script = Script([scenario.ask(), lambda _: answer])
+
+    events = Running(script, OffloadPlugin(store), output_schema=Sales).run()
+
+    assert json.loads(events[-1].content.parts[0].text) == {"text": report()}
+
+
+def test_an_answer_that_could_not_be_read_back_is_told_as_an_error(store):
+    script = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+    app = Running(script, OffloadPlugin(store))
+
+    app.run()
+
+    [response] = responses(app.contents())
+    assert response.response["error"].startswith("Error: ")
+
+
+@pytest.mark.parametrize("name", [None, "", "  "])
+def test_sessions_that_are_given_no_id_do_not_share_one(store, name):
+    plugin, sessions = OffloadPlugin(store), InMemorySessionService()
+
+    async def made():
+        return await sessions.create_session(app_name="app", user_id="", session_id=name)
+
+    first, second = asyncio.run(made()), asyncio.run(made())
+
+    assert plugin.offloader(first).session != plugin.offloader(second).session
 
 
 def test_a_result_that_tells_of_a_failure_stays(store):

@@ -11,10 +11,11 @@ results of file readers, stays in view.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
 from typing import Any
+from uuid import UUID
 
 from offload.errors import MissingExtraError
 from offload.hooks import in_thread
@@ -35,11 +36,14 @@ class OffloadTools(Toolkit):
     """Offloads what the tools of an agent return, each session's in a session of its own.
 
     The caller's policy decides as anywhere. A text leaves, also the text beside media; any other value, a
-    stream among them, stays as the tool returned it. The toolkit brings the lines that explain placeholders.
+    stream among them, stays as the tool returned it, and so does what agno shows to the user: the results of
+    tools with `show_result` or `stop_after_tool_call`. The toolkit brings the lines that explain
+    placeholders.
 
     Args:
         store: as for `Offloader`.
-        session: the session of every run; without one the name of agno's session is that of ours.
+        session: the session of every run; without one the name of agno's session is that of ours. Where a
+            run is given no session, and sees none of its agent's history, it is the id of the run.
         storage_options: as for `Offloader`.
         options: what else an `Offloader` takes: `policy`, `redact` and so on. With `on_error="raise"` agno
             gives the model the error as the result, and the run goes on without what the tool returned.
@@ -63,7 +67,7 @@ class OffloadTools(Toolkit):
             self.async_functions[told["name"]] = _function(told, partial(self._aanswer, told["name"]))
 
     def offloader(self, session_id: str) -> Offloader:
-        """Return the `Offloader` of an agno session.
+        """Return the `Offloader` of an agno session, or of a run without one by the run's id.
 
         Raises:
             ConfigError: no session can have that name.
@@ -71,22 +75,62 @@ class OffloadTools(Toolkit):
         return self._sessions.named(session_id)
 
     def hook(
-        self, name: str, func: Callable[..., Any], arguments: dict[str, Any], run_context: RunContext
+        self,
+        name: str,
+        func: Callable[..., Any],
+        arguments: dict[str, Any],
+        run_context: RunContext,
+        *,
+        agent: Any = None,
+        team: Any = None,
     ) -> Any:
         """Run a tool; offload the text that it returned. For `tool_hooks` of sync and async runs."""
-        returned = func(**arguments)
+        returned, runner = func(**arguments), agent or team
+        if _is_shown(name, [*_listed(runner, "tools"), *_listed(run_context, "tools")]):
+            return returned
         call = _call_id(run_context, name, arguments)
-        offload = partial(
-            self.offloader(run_context.session_id).offload_text, tool_name=name, tool_use_id=call
-        )
+        offloader = self._of_run(run_context, runner)
+        offload = partial(offloader.offload_text, tool_name=name, tool_use_id=call)
         return _later(returned, offload) if isawaitable(returned) else _offloaded(returned, offload)
 
-    # What a model calls `run_context` agno drops: the session is the host's to name.
-    def _answer(self, name: str, /, run_context: RunContext, **arguments: Any) -> str:
-        return self.offloader(run_context.session_id).tools.call(name, arguments)
+    def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:
+        is_named = run_context.session_id and not _is_drawn(run_context.session_id, runner)
+        return self.offloader(run_context.session_id if is_named else run_context.run_id)
 
-    async def _aanswer(self, name: str, /, run_context: RunContext, **arguments: Any) -> str:
-        return await in_thread(self.offloader(run_context.session_id).tools.call, name, arguments)
+    # What a model calls by these names agno drops: the session is the host's to name.
+    def _answer(
+        self, name: str, /, run_context: RunContext, _agno_agent: Any, _agno_team: Any, **arguments: Any
+    ) -> str:
+        return self._of_run(run_context, _agno_agent or _agno_team).tools.call(name, arguments)
+
+    async def _aanswer(
+        self, name: str, /, run_context: RunContext, _agno_agent: Any, _agno_team: Any, **arguments: Any
+    ) -> str:
+        offloader = self._of_run(run_context, _agno_agent or _agno_team)
+        return await in_thread(offloader.tools.call, name, arguments)
+
+
+def _is_drawn(session_id: str, runner: Any) -> bool:
+    """Tell whether agno drew the id, once for all runs of an agent, none of which sees the others."""
+    if getattr(runner, "session_id", None) != session_id or getattr(runner, "add_history_to_context", False):
+        return False
+    try:
+        return UUID(session_id).version == 4  # noqa: PLR2004 # random
+    except ValueError:
+        return False
+
+
+def _listed(holder: Any, name: str) -> list[Any]:
+    found = getattr(holder, name, None)
+    return found if isinstance(found, list) else []
+
+
+def _is_shown(name: str, tools: Iterable[Any]) -> bool:
+    """Tell whether agno shows to the user what the tool called `name` returns."""
+    kits = [{**each.functions, **each.async_functions} for each in tools if isinstance(each, Toolkit)]
+    found = [each for each in tools if isinstance(each, Function) and each.name == name]
+    found += [kit[name] for kit in kits if name in kit]
+    return any(each.show_result or each.stop_after_tool_call for each in found)
 
 
 def _function(told: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:

@@ -14,7 +14,8 @@ pytest.importorskip("agno", reason="in the environment of the group integration-
 from agno.agent import Agent
 from agno.db.in_memory import InMemoryDb
 from agno.db.json import JsonDb
-from agno.tools.function import ToolResult
+from agno.tools import Toolkit
+from agno.tools.function import Function, ToolResult
 from frameworks.agno_model import ScriptedModel, tool
 
 from offload import ConfigError
@@ -291,6 +292,59 @@ def test_the_model_is_offered_the_tools_and_told_of_them_beside_the_callers_own_
     [system] = made.model.system
     assert "Be brief." in system
     assert offloading.offloader("alice").prompt() in system
+
+
+@pytest.mark.parametrize("session", [None, ""])
+@pytest.mark.parametrize("run", [run, arun, stream_run])
+def test_runs_of_one_agent_without_a_session_do_not_share_one(store, run, session):
+    offloading = OffloadTools(store)
+    look = [
+        lambda _: Call("context_list", {}, "l"),
+        lambda _: Call("context_grep", {"pattern": "needle of"}, "g"),
+    ]
+    script = Script([scenario.ask(), scenario.search, scenario.end, *look, scenario.end])
+    made = agent(script, offloading)
+
+    first, second = run(made, session), run(made, session)
+
+    assert needle("alice") in script.seen[2][-1]
+    assert script.seen[4][-1].startswith("[0 stored")
+    assert needle("alice") not in script.shown(6)
+    assert first.run_id != second.run_id
+    assert len(offloading.offloader(first.run_id).records()) == 1
+
+
+def test_an_agent_that_shows_its_history_reads_in_the_next_run_what_left_in_the_last(store):
+    offloading = OffloadTools(store)
+    script = Script([scenario.ask(), scenario.end, scenario.search, scenario.end])
+    made = agent(script, offloading, add_history_to_context=True)
+
+    run(made, None)
+    run(made, None)
+
+    assert needle("alice") in script.seen[3][-1]
+
+
+@pytest.mark.parametrize("flag", ["stop_after_tool_call", "show_result"])
+@pytest.mark.parametrize("is_in_a_kit", [True, False])
+@pytest.mark.parametrize("run", [run, arun, stream_run])
+def test_a_result_that_is_shown_to_the_user_stays_in_full(store, run, flag, is_in_a_kit):
+    def show_report() -> str:
+        """Sales."""
+        return report()
+
+    if is_in_a_kit:
+        shown = Toolkit(tools=[show_report], **{f"{flag}_tools": ["show_report"]})
+    else:
+        shown = Function(name="show_report", entrypoint=show_report, **{flag: True})
+    offloading = OffloadTools(store)
+
+    output = run(agent(Script([scenario.ask("show_report"), scenario.end]), offloading, shown))
+
+    assert results(output) == [report()]
+    if flag == "show_result" or is_in_a_kit:
+        assert report() in output.content
+    assert offloading.offloader("alice").records() == []
 
 
 def test_a_session_that_is_named_is_that_of_every_run(store):

@@ -4,4 +4,5 @@ from frameworks import scenario
 from frameworks.agno_model import ScriptedModel, tool
 
 model = ScriptedModel(scenario.whole_run())
+another_model = ScriptedModel(scenario.whole_run())
 tools = [tool()]

@@ -57,7 +57,7 @@ class _State(AgentState[Any]):
     agents that others call have names of their own, and hand their whole state back.
     """
 
-    offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]
+    offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]  # type: ignore[valid-type] # the base is one
 
 
 class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):

@@ -61,9 +61,8 @@ class OffloadRuns:
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
         offered = Offloader(opened, **options)
-        self._open = lru_cache(_OPEN_CONVERSATIONS)(
-            lambda name: RunConversation(Offloader(opened, session=name, **options))
-        )
+        self._made = partial(Offloader, opened, **options)
+        self._open = lru_cache(_OPEN_CONVERSATIONS)(lambda name: RunConversation(self._made(session=name)))
         self.tools = [
             FunctionTool(
                 name=told["name"],
@@ -75,13 +74,15 @@ class OffloadRuns:
             for told in offered.tools.definitions()
         ]
 
-    def conversation(self, name: str) -> RunConversation:
+    def conversation(self, name: str | None = None) -> RunConversation:
         """Return the conversation called `name`, here and in any process that reaches the store.
+
+        Without a name it is a new one at each call, and `conversation.offloader.session` names it.
 
         Raises:
             ConfigError: no session can have that name.
         """
-        return self._open(name)
+        return RunConversation(self._made()) if name is None else self._open(name)
 
 
 class RunConversation:

@@ -245,8 +245,10 @@ def test_results_of_calls_made_at_once_all_leave(store, run):
 def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
     script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
 
-    _, last = run(script, Offloader(store))
+    requests, last = run(script, Offloader(store))
 
+    [result] = requests[1]["messages"][-1]["content"]
+    assert result["is_error"] is True
     assert script.seen[1][-1].startswith("Error: ")
     assert last.content[0].text == ANSWER
 

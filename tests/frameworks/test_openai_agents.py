@@ -15,7 +15,7 @@ from agents import Agent, RunConfig, Runner, SQLiteSession
 from agents.run_config import ModelInputData
 from frameworks.scripted_openai import WAYS, agent, outputs, scripted, sync, texts, tool
 
-from offload import OffloadPolicy, StoreUnavailableError
+from offload import ConfigError, OffloadPolicy, StoreUnavailableError
 from offload.integrations.openai_agents import OffloadRuns
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -106,6 +106,19 @@ def test_a_conversation_cannot_read_what_another_stored(store):
 
     assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
     assert foreign.seen[1][-1].startswith("Error: ")
+
+
+def test_conversations_without_a_name_are_each_their_own_and_go_on_under_the_name_that_they_got(store):
+    offloading = OffloadRuns(store)
+
+    first, second = offloading.conversation(), offloading.conversation(None)
+
+    assert first.offloader.session != second.offloader.session
+    name = first.offloader.session
+    assert offloading.conversation(name).offloader.session == name
+    for wrong in ("", 7, True):
+        with pytest.raises(ConfigError, match="a session's name is a text"):
+            offloading.conversation(wrong)
 
 
 def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):

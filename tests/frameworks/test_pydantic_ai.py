@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
 )
 
-from offload import StoreUnavailableError
+from offload import ConfigError, StoreUnavailableError
 from offload.integrations.pydantic_ai import OffloadCapability, OffloadOverflowStore
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -108,6 +108,13 @@ def test_runs_that_name_no_conversation_do_not_share_one(store):
     assert first != second
     for conversation in (first, second):
         assert len(capability.offloader(conversation).records()) == 1
+
+
+def test_a_conversation_whose_id_is_empty_is_refused_and_never_shared(store):
+    with pytest.raises(ConfigError, match="a session's name is a text"):
+        sync(agent(scenario.whole_run(), OffloadCapability(store)), conversation_id="")
+
+    assert list(store.keys()) == []
 
 
 def test_a_session_that_is_named_is_that_of_every_conversation(store):

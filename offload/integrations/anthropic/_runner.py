@@ -14,10 +14,12 @@ from anthropic.lib.tools import (
     BetaBuiltinFunctionTool,
     BetaStreamingToolRunner,
     BetaToolRunner,
+    ToolError,
 )
 from anthropic.types.beta import BetaToolParam
 
 from offload.hooks import in_thread
+from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 
 
@@ -111,7 +113,10 @@ class _ReadBack(BetaBuiltinFunctionTool):
         return cast("BetaToolParam", dict(self._told))
 
     def call(self, input: object) -> str:  # noqa: A002 # the SDK's signature
-        return self._answer(cast("Mapping[str, Any]", input))
+        answer = self._answer(cast("Mapping[str, Any]", input))
+        if is_error(answer):
+            raise ToolError(answer)
+        return answer
 
 
 class _AsyncReadBack(BetaAsyncBuiltinFunctionTool):

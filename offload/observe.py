@@ -15,7 +15,6 @@ failure at WARNING, whether anybody listens or not. The data by type, each with 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from offload.errors import MessageError, OffloadError
 from offload.events import ContextEvent, EventBus, EventType
+from offload.locks import Lock
 from offload.record import RecordInfo
 
 P = ParamSpec("P")
@@ -55,7 +55,7 @@ class Observer:
         self._place = "store" if session is None else f"session {session}"
         self._reads: dict[str, int] = {}
         self._chars_read = 0
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def is_heard(self) -> bool:

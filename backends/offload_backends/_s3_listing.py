@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import partial
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import StoreError
+from offload.locks import cached
 from offload.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
@@ -60,7 +61,7 @@ class Listing:
                 return
         yield from self._walk(prefix, last)
 
-    @cached_property
+    @cached
     def _is_sorted(self) -> bool:
         return self._client.run(self._conditions.is_sorted)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,16 +15,14 @@ from offload_backends._checks import check_options, sized
 _SCHEME = "memory://"
 
 
-class _Space:
-    """Objects and the lock that orders changes to them."""
+class _Objects(dict[str, tuple[bytes, float]]):
+    """Key → content and time; no change takes more than one operation of a dict, which is atomic."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.objects: dict[str, tuple[bytes, float]] = {}
         self.name = secrets.token_hex(8)
 
 
-_shared_spaces: dict[str, _Space] = {}
+_shared: dict[str, _Objects] = {}
 
 
 class MemoryStore:
@@ -49,8 +46,7 @@ class MemoryStore:
         path = path.strip("/")
         self._prefix = f"{path}/" if path else ""
         self._url = f"{_SCHEME}{name}/{path}".rstrip("/") if name else _SCHEME
-        # setdefault is atomic, so two threads that name one store get one space.
-        self._space = _shared_spaces.setdefault(name, _Space()) if name else _Space()
+        self._objects = _shared.setdefault(name, _Objects()) if name else _Objects()
 
     def __repr__(self) -> str:
         return f"MemoryStore({self._url!r})"
@@ -62,7 +58,7 @@ class MemoryStore:
 
     def identity(self) -> str:
         """Return the address, and the name that this memory has for as long as it lasts."""
-        return f"{self._url} {self._space.name}"
+        return f"{self._url} {self._objects.name}"
 
     @property
     def is_shared(self) -> bool:
@@ -71,7 +67,7 @@ class MemoryStore:
 
     @property
     def has_atomic_create(self) -> bool:
-        """True: one lock orders all writers."""
+        """True: of two writers one is first."""
         return True
 
     @property
@@ -83,10 +79,10 @@ class MemoryStore:
         """Store `data` under `key`; see `OffloadStore.put`."""
         full_key = self._prefix + check_key(key)
         entry = (bytes(data), time.time())
-        with self._space.lock:
-            if not overwrite and full_key in self._space.objects:
-                raise ExistsError(f"{self._url}: key {key!r} is taken")
-            self._space.objects[full_key] = entry
+        if overwrite:
+            self._objects[full_key] = entry
+        elif self._objects.setdefault(full_key, entry) is not entry:
+            raise ExistsError(f"{self._url}: key {key!r} is taken")
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` from `pieces`, which come to rest in memory; see `SupportsStreams.put_stream`."""
@@ -97,26 +93,24 @@ class MemoryStore:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         full_key = self._prefix + check_key(key)
         check_range(start, end)
-        entry = self._space.objects.get(full_key)
+        entry = self._objects.get(full_key)
         if entry is None:
             raise NotFoundError(f"{self._url}: no key {key!r}")
         return entry[0][start:end]
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order; see `OffloadStore.keys`."""
-        with self._space.lock:
-            found = [
-                StoredObject(full_key[len(self._prefix) :], len(data), modified)
-                for full_key, (data, modified) in self._space.objects.items()
-                if full_key.startswith(self._prefix + prefix)
-            ]
+        found = [
+            StoredObject(full_key[len(self._prefix) :], len(data), modified)
+            for full_key, (data, modified) in self._objects.copy().items()
+            if full_key.startswith(self._prefix + prefix)
+        ]
         yield from sorted((o for o in found if o.key > after), key=lambda o: o.key)
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
         full_key = self._prefix + check_key(key)
-        with self._space.lock:
-            self._space.objects.pop(full_key, None)
+        self._objects.pop(full_key, None)
 
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from offload.compaction import SelectiveCompaction
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context._tokens import are_equal
 from offload.errors import ContextFullError, MessageError, OffloadError
+from offload.locks import Lock
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 
@@ -41,7 +41,7 @@ class HeldMessages:
         self._given: list[Any] = []
         self._shown: list[Any] = []
         self._arrived: deque[ContextItem] = deque()
-        self._arrival = threading.RLock()
+        self._arrival = Lock()
 
     @property
     def messages(self) -> list[Any]:

@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from hashlib import sha256
 from itertools import accumulate, pairwise
 
@@ -25,6 +25,7 @@ from offload.codec._content import CHUNK_BYTES, ChunkSize, Content, StoredConten
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
 from offload.codec._spooled import SpooledContent
 from offload.errors import ConfigError, CorruptError
+from offload.locks import cached
 from offload.record import Counts, Header
 
 HEAD_MAGIC, TAIL_MAGIC, TABLE_MAGIC = 0x184D2A50, 0x184D2A51, 0x184D2A5E
@@ -140,7 +141,7 @@ class SeekableRecord:
         """How large the content is."""
         return self._tail.counts
 
-    @cached_property
+    @cached
     def header(self) -> Header:
         """What the record is; fetched on its own where the record is large."""
         return self._parse_head(self._bytes(*self._spans[0]))

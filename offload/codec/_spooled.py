@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import sha256
 from itertools import accumulate
 from tempfile import SpooledTemporaryFile
@@ -12,6 +11,7 @@ from tempfile import SpooledTemporaryFile
 from offload.codec._content import CHUNK_BYTES, ChunkSize, StoredContent, end_of_chunk, split
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
 from offload.errors import StoreError
+from offload.locks import cached
 from offload.record import Counts, decode_text, encode_text
 
 # Frames beyond this size leave memory for a temporary file.
@@ -86,7 +86,7 @@ class SpooledContent:
         """The whole content, for a codec that needs it so; it takes memory for all of it."""
         return b"".join(self)
 
-    @cached_property
+    @cached
     def _borders(self) -> list[int]:
         return [0, *accumulate(self.stored)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable
 
@@ -11,6 +10,7 @@ import msgspec
 from offload.index._keys import LINK_SUFFIX, Tombstone, generation_of, parse_key, session_prefix
 from offload.index._listing import LARGE, MAX_AGE, Held, Listing, Page
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
+from offload.locks import Lock
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
 
@@ -34,7 +34,7 @@ class Catalog:
         self._session = session
         self._prefix = session_prefix(session)
         # Around what is remembered, never around a request: readers have threads of their own.
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
         self._tombstones: dict[str, dict[str, Tombstone]] = {}
@@ -75,10 +75,14 @@ class Catalog:
             self.load()
             return
         for ref in sorted(wanted):
+            # What another thread adds from here on the listing may miss.
+            with self._lock:
+                known = set(self._keys_of.get(ref, ()))
             objects = list(self._store.keys(self._prefix + ref))
-            self._tombstones.pop(ref, None)
-            listed = self._take_in(objects, ref)
-            for key in [key for key in self._keys_of.get(ref, ()) if key not in listed]:
+            with self._lock:
+                self._tombstones.pop(ref, None)
+                listed = self._take_in(objects, ref)
+            for key in known - listed:
                 self.drop(key)
 
     @property
@@ -110,12 +114,14 @@ class Catalog:
 
     def tombstone(self, ref: str) -> Tombstone | None:
         """Return the latest known tombstone of `ref`."""
-        return max(self._tombstones.get(ref, {}).values(), key=lambda t: t.at, default=None)
+        with self._lock:
+            return max(self._tombstones.get(ref, {}).values(), key=lambda t: t.at, default=None)
 
     def next_generation(self, ref: str) -> int:
         """Return the generation under which the item of `ref` is to be stored; 1 if none was collected."""
-        over = [info.key for info in self.known(ref) if info.is_over]
-        return max((generation_of(key) + 1 for key in (*self._tombstones.get(ref, ()), *over)), default=1)
+        with self._lock:
+            over = [info.key for info in self.known(ref) if info.is_over]
+            return max((generation_of(key) + 1 for key in (*self._tombstones.get(ref, ()), *over)), default=1)
 
     def entries(self) -> list[RecordInfo]:
         """Return the entry of every known ref, oldest first; of several keys the first in key order."""
@@ -179,7 +185,9 @@ class Catalog:
 
     def _list(self, *, may_be_old: bool) -> Held:
         """List the session into memory; or, if that may be, stop at a recent snapshot and hold that."""
-        known, began, start = set(self._entries), time.time(), time.monotonic()
+        with self._lock:
+            known = set(self._entries)
+        began, start = time.time(), time.monotonic()
         objects: list[StoredObject] = []
         for stored in self._store.keys(self._prefix):
             objects.append(stored)

@@ -16,13 +16,13 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from offload.errors import ConfigError, MessageError
 from offload.keys import encode_part
+from offload.locks import cached
 from offload.presets._files import mapped_errors
 from offload.registry import open_store
 from offload.store import OffloadStore
@@ -204,7 +204,7 @@ class _OutputFolder:
             finally:
                 os.close(handle)
 
-    @cached_property
+    @cached
     def _store(self) -> OffloadStore:
         # Finding a backend takes longer than finding that nothing is to be written.
         return open_store(self._path)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
+
+from offload.locks import cached
 
 # Nothing is looked at that lies further than this from both ends.
 END_CHARS = 64 * 1024
@@ -108,12 +109,12 @@ class View:
             at = self.joined.find(word, self._starts[found[-1] + 1])
         return found
 
-    @cached_property
+    @cached
     def joined(self) -> str:
         """The lines as one text."""
         return "\n".join(line.text for line in self.lines)
 
-    @cached_property
+    @cached
     def _starts(self) -> list[int]:
         return [0, *accumulate(len(line.text) + 1 for line in self.lines)]
 

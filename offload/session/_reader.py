@@ -12,6 +12,7 @@ import msgspec
 from offload.codec import Fetch, StoredRecord, find_codec
 from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
 from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, parse_key, sidecar_key
+from offload.locks import Recent
 from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
 from offload.store import OffloadStore, StoredObject, SupportsBulk
@@ -62,7 +63,7 @@ class SessionReader:
         self.name = name
         # Asked once: a check against a protocol takes longer than preparing a small record.
         self._bulk = store if isinstance(store, SupportsBulk) else None
-        self._opened: dict[str, StoredRecord] = {}
+        self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
         self.catalog = Catalog(store, name)
 
     def find(self, ref: str) -> RecordInfo:
@@ -85,7 +86,7 @@ class SessionReader:
         Raises `NotFoundError` and `CorruptError` as `find` and `open` do.
         """
         info = self.find(ref)
-        record = self._opened.pop(info.key, None)
+        record = self._opened.get(info.key)
         if record is None:
             try:
                 record = self.open(info)
@@ -95,9 +96,7 @@ class SessionReader:
                 record = self.open(info)
         codec = find_codec(info.key)
         if codec is not None and codec.reads_ranges:
-            self._opened[info.key] = record
-            while len(self._opened) > _OPEN_RECORDS:
-                self._opened.pop(next(iter(self._opened)), None)
+            self._opened.put(info.key, record)
         return record
 
     def open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:

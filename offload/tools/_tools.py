@@ -7,6 +7,7 @@ from typing import Any
 
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadError
+from offload.locks import Recent
 from offload.observe import Observer, observed
 from offload.placeholder import tool_label
 from offload.record import RecordInfo, encodable
@@ -65,7 +66,7 @@ class Tools:
         self._observer = Observer(session.name) if observer is None else observer
         self._names = check_names(names)
         self._max_chars = max_answer_chars
-        self._values: dict[tuple[str, str], Value] = {}
+        self._values: Recent[tuple[str, str], Value] = Recent(_HELD_VALUES)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
         """Return the offered tools as `tools=` of a request takes them.
@@ -203,9 +204,8 @@ class Tools:
 
     def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> Value:
         """Find a value and remember the last few: a model reads page after page of what never changes."""
-        value = self._values[ref, pointer] = reader.find(pointer)
-        while len(self._values) > _HELD_VALUES:
-            self._values.pop(next(iter(self._values)), None)
+        value = reader.find(pointer)
+        self._values.put((ref, pointer), value)
         return value
 
     @observed("context_tail")

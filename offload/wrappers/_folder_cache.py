@@ -11,7 +11,6 @@ import hashlib
 import os
 import secrets
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from offload.errors import ConfigError, StorePermissionError
+from offload.locks import Lock
 
 _DIGEST_BYTES = 32
 _FILE_MODE = 0o600
@@ -45,7 +45,7 @@ class FolderCache:
         self._tell_scope = scope
         # Full, so that the first fill scans.
         self._written = max_bytes
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, name: str) -> bytes | None:
         """Return the bytes of `name`, or None; a damaged file is removed."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from offload.locks import Lock
 
 # What an entry takes beside its bytes, about: many small objects must not be free.
 _ENTRY_BYTES = 256
@@ -23,7 +24,7 @@ class MemoryCache:
         self._bytes = 0
         self._drops = 0
         self._entries: OrderedDict[str, bytes] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def get(self, name: str) -> bytes | None:
         """Return the bytes of `name`, or None."""

@@ -74,12 +74,19 @@ class Conversation:
         try:
             return self._turn(messages, errors)
         except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+            self.start_over()
             wrapped = _unexpected(error)
             if self._on_error == "raise":
                 raise wrapped from wrapped.__cause__
-            self._history = History()
             self._report(wrapped, errors)
             return OffloadResult(list(messages), [], (), 0, 0, 0, errors)
+        except BaseException:
+            self.start_over()
+            raise
+
+    def start_over(self) -> None:
+        """Forget the messages: what a turn that was cut off left is half decided."""
+        self._history = History()
 
     @observed("offload_text")
     def offload_item(self, item: Item) -> Taken:

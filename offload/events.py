@@ -10,11 +10,17 @@ What an offloader tells, and the figures of each event, stands at `offload.obser
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from offload.errors import ConfigError
+from offload.threads import Gate
 
 _log = logging.getLogger("offload")
 
@@ -53,15 +59,29 @@ class ContextEvent:
 Listener = Callable[[ContextEvent], object]
 
 
+class _Later:
+    """What is told once a call lets others in again."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[EventBus, ContextEvent]] = []
+        self.is_over = False
+
+
+# Where events wait, and the listeners that are being told.
+_later: ContextVar[_Later | None] = ContextVar("_later", default=None)
+_told: ContextVar[tuple[object, ...]] = ContextVar("_told", default=())
+
+
 class EventBus:
     """Tells listeners what happens, in the order in which they subscribed.
 
-    A listener is called inside the call that it is told of. It should be quick, and must not call the
-    offloader that tells it.
+    A listener is called by the thread whose call it is told of, which waits for it: it should be quick. It
+    holds up no other call. A call in which it uses the offloader that tells it raises `ConfigError`, but for
+    those that read, and it is not told of what it causes itself.
     """
 
     def __init__(self) -> None:
-        self._listeners: list[tuple[EventType | None, Listener]] = []
+        self._listeners: dict[object, tuple[EventType | None, Listener]] = {}
 
     @property
     def has_listeners(self) -> bool:
@@ -72,23 +92,71 @@ class EventBus:
         """Have `listener` called with each event; return the function that ends it.
 
         Args:
-            listener: a function of one event. What it raises is logged, and reaches nobody.
+            listener: a plain function of one event. What it raises is logged, and reaches nobody.
             event_type: the only type it is called with; None is all of them.
+
+        Raises:
+            ConfigError: `listener` is an async function, which nobody would wait for.
         """
-        entry = (event_type, listener)
-        self._listeners.append(entry)
+        if inspect.iscoroutinefunction(listener):
+            raise ConfigError(f"a listener is a plain function of one event, not {listener!r:.80}")
+        name = object()
+        self._listeners[name] = event_type, listener
 
         def unsubscribe() -> None:
-            self._listeners[:] = [e for e in self._listeners if e is not entry]
+            self._listeners.pop(name, None)
 
         return unsubscribe
 
     def emit(self, event: ContextEvent) -> None:
         """Tell every listener of `event`."""
-        for wanted, listener in tuple(self._listeners):
-            if wanted not in (None, event.event_type):
-                continue
-            try:
-                listener(event)
-            except Exception:  # noqa: BLE001 # a listener of the caller's own may raise anything
-                _log.exception("a listener failed on %s", event.event_type)
+        later = _later.get()
+        if later is not None and not later.is_over:
+            later.events.append((self, event))
+            return
+        for name, (wanted, listener) in self._listeners.copy().items():
+            if wanted in (None, event.event_type):
+                _tell(name, listener, event)
+
+
+@contextmanager
+def one_at_a_time(gate: Gate) -> Iterator[None]:
+    """Be the only call inside of `gate`; listeners are told what happened once others are let in again.
+
+    Raises `ConfigError` as the gate does.
+    """
+    with gate.entered(), told_later(), gate.alone():
+        yield
+
+
+@contextmanager
+def told_later() -> Iterator[None]:
+    """Have listeners told at the end of what happens inside: one that blocks must hold up nobody else."""
+    outer = _later.get()
+    if outer is not None and not outer.is_over:
+        yield
+        return
+    later = _Later()
+    token = _later.set(later)
+    try:
+        yield
+    finally:
+        _later.reset(token)
+        later.is_over = True
+        for bus, event in later.events:
+            bus.emit(event)
+
+
+def _tell(name: object, listener: Listener, event: ContextEvent) -> None:
+    told = _told.get()
+    if name in told:
+        return
+    token = _told.set((*told, name))
+    try:
+        listener(event)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001 # a listener of the caller's own may raise anything
+        _log.exception("a listener failed on %s", event.event_type)
+    finally:
+        _told.reset(token)

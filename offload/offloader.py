@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +11,8 @@ from typing import Any, Literal, Self, get_args
 from offload.codec import SpooledContent, get_codec
 from offload.conversation import Conversation, OnError
 from offload.errors import ConfigError, MessageError
-from offload.events import EventBus
-from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer, in_thread
+from offload.events import EventBus, one_at_a_time
+from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer
 from offload.messages import Item
 from offload.observe import Observer, observed
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
@@ -28,6 +27,7 @@ from offload.session import Damage, Session, check_name, new_name
 from offload.sharing import revoke, share
 from offload.sink import Sink, Taken
 from offload.store import OffloadStore
+from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 from offload.transfer import fork
@@ -39,7 +39,9 @@ OnMissing = Literal["raise", "keep"]
 class Offloader:
     """Takes the large parts of one session's messages out to a store, and brings them back.
 
-    Safe to call from several threads; calls on one offloader run one after the other.
+    Safe to call from several threads: calls of `offload` run one after the other, all else side by side. The
+    functions handed in are called from all of them. Within one, as within a listener, only what reads may be
+    used of the offloader that calls it; `offload`, `offload_text`, sinks and `fork` raise `ConfigError`.
 
     Args:
         store: a path, a URL (`file://`, `memory://`, `s3://bucket/prefix`, any fsspec URL) or a store;
@@ -54,6 +56,7 @@ class Offloader:
             a-z and digits, of which one in some thousands meets another's and is drawn again.
         token_counter: counts tokens of a text; the default is an offline estimate.
         should_offload: asked of each item that the policy lets go, with its `ItemFacts`; false keeps it.
+            An async one, here and below, fails after 60 seconds; a plain one must end by itself.
         redact: returns a text without what must not be stored, before preview and record are made. What
             was cut out does not come back with `restore`; the record and its placeholder say so.
         summarizer: returns a few sentences on a text; they stand in its placeholder and its record.
@@ -143,7 +146,7 @@ class Offloader:
         self._conversation = Conversation(
             self._observer, self.policy, writer, recognition, counter, on_error=on_error, hooks=hooks
         )
-        self._lock = threading.Lock()
+        self._gate = Gate("offloader", self._conversation.start_over)
         self.tools = Tools(
             self._session, names=tools, max_answer_chars=max_answer_chars, observer=self._observer
         )
@@ -187,12 +190,14 @@ class Offloader:
             pinned: ids of tool calls whose results stay in view; what left before stays away.
 
         Raises:
+            ConfigError: `pinned` is no collection of ids, or the call would wait for itself: for a hook that
+                waits for it, or an async hook on the event loop of this thread; use `aoffload`.
             MessageError: `messages` is no list; or, with `on_error="raise"`, one of them is malformed.
             OffloadError: with `on_error="raise"`, what the store raised.
         """
-        given = _as_list(messages)
-        with self._lock:
-            return self._conversation.offload(given, pinned)
+        given, pins = _as_list(messages), _as_ids(pinned)
+        with one_at_a_time(self._gate):
+            return self._conversation.offload(given, pins)
 
     def offload_text(
         self,
@@ -215,13 +220,13 @@ class Offloader:
             item_type: what kind of part of a message it will be.
 
         Raises:
-            ConfigError: an unknown item type or a text that is none.
+            ConfigError: an unknown item type or a text that is none; a hook or a listener calls it.
             OffloadError: with `on_error="raise"`, what the store raised.
         """
         if not isinstance(text, str):
             raise ConfigError(f"text is a str, not {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id)
-        with self._lock:
+        with self._gate.entered():
             return self._conversation.offload_item(item).text
 
     def open_sink(
@@ -244,11 +249,11 @@ class Offloader:
         item = _item("", item_type, tool_name, tool_use_id)
 
         def take_text(text: str) -> Taken:
-            with self._lock:
+            with self._gate.entered():
                 return self._conversation.offload_item(replace(item, text=text))
 
         def take_long(content: SpooledContent) -> Taken:
-            with self._lock:
+            with self._gate.entered():
                 return self._conversation.offload_long(item, content)
 
         return Sink(take_text, take_long, self._count_tokens)
@@ -265,7 +270,7 @@ class Offloader:
         Returns:
             Whether it is one of the last list that was offloaded; nothing is to be looked at anew if not.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             return self._conversation.forget(message)
 
     @observed("restore")
@@ -297,7 +302,7 @@ class Offloader:
         return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
-        """Do what `offload` does, in a thread."""
+        """Do what `offload` does, in a thread; when cancelled, it waits for no hook and lets others in."""
         return await in_thread(self.offload, messages, pinned=pinned)
 
     async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
@@ -387,10 +392,10 @@ class Offloader:
         Raises:
             CorruptError: a record is damaged. What could be copied is there.
             CollisionError: session `name` holds other items under the same refs.
-            ConfigError: `name` is this session's, or cannot name a session.
+            ConfigError: `name` is this session's, or cannot name a session; a hook or a listener calls it.
             StoreError: the store failed; forking again goes on.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             fork(self.store, self.session, name)
         return Offloader(self.store, session=name, **self.setup)
 
@@ -432,3 +437,11 @@ def _as_list(messages: Sequence[Any]) -> list[Any]:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
     return messages if type(messages) is list else list(messages)
+
+
+def _as_ids(pinned: Any) -> frozenset[str]:
+    is_collection = isinstance(pinned, Iterable) and not isinstance(pinned, str | bytes)
+    ids: frozenset[Any] = frozenset(pinned) if is_collection else frozenset([None])
+    if not all(isinstance(each, str) for each in ids):
+        raise ConfigError(f'pinned holds ids of tool calls, as {{"toolu_1"}} does, not {pinned!r:.60}')
+    return ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +15,11 @@ from offload.agent._usage import Calibration, input_tokens
 from offload.compaction import Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.hooks import Hooks, in_thread
+from offload.events import one_at_a_time, told_later
+from offload.hooks import Hooks
 from offload.observe import failure, said
 from offload.offloader import Offloader
+from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import Tools
 
@@ -86,7 +87,7 @@ class ContextManager:
         self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.setup["redact"]))
         # Tokens of what is sent beside the messages, and of the whole last request; both are estimates.
         self._beside = self._sent = 0
-        self._lock = threading.RLock()
+        self._gate = Gate("context manager")
 
     @property
     def messages(self) -> list[Any]:
@@ -110,12 +111,10 @@ class ContextManager:
             MessageError: it is no message, but a list of them, a text or nothing.
         """
         self._held.arrive(message, item_type)
-        # Whoever holds it may wait for a function of the caller's on the event loop of this very thread.
-        if self._lock.acquire(blocking=False):
-            try:
+        # Who is inside may wait for a function of the caller's on the event loop of this very thread.
+        with told_later(), self._gate.alone_if_free() as is_alone:
+            if is_alone:
                 self._held.take_in()
-            finally:
-                self._lock.release()
 
     def before_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
         """Return what to send now, made small enough and written down.
@@ -127,7 +126,7 @@ class ContextManager:
         Raises:
             OffloadError: with the offloader's `on_error="raise"`, what failed.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             errors: list[OffloadError] = []
             self._held.take_in()
             self._beside = self._counter.text(system_prompt) + self._counter.data(list(tools))
@@ -156,14 +155,15 @@ class ContextManager:
         Raises:
             OffloadError: with the offloader's `on_error="raise"`, what failed.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             self._held.take_in()
             counted = input_tokens(usage)
             if counted is not None:
                 self._calibration.observe(self._model(model), self._sent, counted)
             errors: list[OffloadError] = []
             if message is not None:
-                self.add(message)
+                self._held.arrive(message)
+                self._held.take_in()
                 self._shrink(self._relief.seen, errors)
                 self._write_down(errors)
             self._report_counter(errors)
@@ -179,12 +179,13 @@ class ContextManager:
             CollisionError: two agents went on with the conversation at once.
             OffloadError: what was written down is damaged, was collected, or cannot be read.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             if self.messages:
                 raise ConfigError("resume() comes first: this conversation has messages already")
             told = self._journal.read()
             for line in told.lines:
-                self.add(line.message, line.item_type)
+                self._held.arrive(line.message, line.item_type)
+            self._held.take_in()
             self._journal.go_on(self._held.lines())
             self._held.settled = self._held.count
             self._calibration = Calibration(told.ratios)
@@ -198,7 +199,7 @@ class ContextManager:
         Raises:
             OffloadError: a record is damaged, was collected, or cannot be read.
         """
-        with self._lock:
+        with one_at_a_time(self._gate):
             self._held.take_in()
             return self._held.restored(self._offloader, self._relief.compaction)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -12,9 +13,9 @@ from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._summary import Summarizer, ask, rounds_request
 from offload.context import ContextEvent, EventBus, EventType, MessageCounter, role_or_none, split_rounds
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.hooks import in_thread, settled
 from offload.observe import said
 from offload.offloader import Offloader
+from offload.threads import call_hook, in_thread
 from offload.tokens import TokenCounter
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -228,7 +229,9 @@ class RoundCompactor:
         if self._confirm is None or not self.config.require_confirmation:
             return None
         least = max(1, len(view.rounds) - self.config.keep_recent_rounds)
-        answer = settled(self._confirm(Proposal(view.total, self.config.max_context_tokens, least)))
+        proposal = Proposal(view.total, self.config.max_context_tokens, least)
+        # A person may be asked, who takes as long as it takes.
+        answer = call_hook(self._confirm, proposal, seconds=math.inf)
         if answer is True:
             return None
         if answer is False:

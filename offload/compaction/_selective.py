@@ -15,9 +15,9 @@ from offload.compaction._summary import Summarizer, ask, full_request
 from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.hooks import in_thread
 from offload.observe import failure, said
 from offload.offloader import Offloader
+from offload.threads import in_thread
 
 # A summary may take half of the threshold, were each character a token, within these bounds.
 MIN_SUMMARY_CHARS, MAX_SUMMARY_CHARS = 200, 8_000
@@ -172,10 +172,11 @@ class SelectiveCompaction:
         try:
             plan = self._plan(self._view(context, tokens))
             result = self._carried_out(context, tokens, plan)
-        except Exception as error:  # a part of the caller's own may raise anything
+        except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+            failed = error if isinstance(error, OffloadError) else failure("unexpected", error)
             if self._on_error == "raise":
-                raise
-            return self._failed(context, tokens, error)
+                raise failed from failed.__cause__
+            return self._failed(context, tokens, failed)
         self._tell_compacted(context, plan, result)
         return result
 
@@ -255,10 +256,8 @@ class SelectiveCompaction:
         ref = plan.notice.find_ref(text)
         return SelectiveResult(tokens, plan.tokens, leaving, ref, plan.notice.summary)
 
-    def _failed(self, context: ContextIR, tokens: int, error: Exception) -> SelectiveResult:
+    def _failed(self, context: ContextIR, tokens: int, error: OffloadError) -> SelectiveResult:
         """Report what failed; the context is as it was."""
-        if not isinstance(error, OffloadError):
-            error = failure("unexpected", error)
         _log.warning("nothing was compacted: %s", said(error))
         self._emit(
             context,

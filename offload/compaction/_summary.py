@@ -9,11 +9,13 @@ from typing import Any, Protocol
 
 from offload.context import role_or_none, scan_of
 from offload.errors import OffloadError
-from offload.hooks import settled
 from offload.record import encodable
+from offload.threads import call_hook
 
 _TAGGED = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _CUT = " […]"
+# So long a model may take to read a conversation and sum it up.
+_SECONDS = 600.0
 
 _FENCED = """\
 {task} stands between the two lines
@@ -97,7 +99,7 @@ def ask(summarizer: Summarizer, request: list[Any], max_chars: int) -> str:
         OffloadError: the summarizer failed, or said nothing.
     """
     try:
-        said = settled(summarizer(request))
+        said = call_hook(summarizer, request, seconds=_SECONDS)
     except Exception as error:
         raise OffloadError(f"the summarizer failed: {type(error).__name__}: {error}") from error
     summary = parse_summary(said) if isinstance(said, str) else ""

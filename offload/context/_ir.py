@@ -13,8 +13,8 @@ from offload.context._pairs import answered_calls, is_answer, partners, role_or_
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError
 from offload.events import ContextEvent, EventBus, EventType
-from offload.hooks import in_thread
 from offload.messages._access import get
+from offload.threads import in_thread
 from offload.tokens import TokenCounter
 
 

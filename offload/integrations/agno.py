@@ -18,9 +18,9 @@ from typing import Any
 from uuid import UUID
 
 from offload.errors import MissingExtraError
-from offload.hooks import in_thread
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
+from offload.threads import in_thread
 
 try:
     from agno.run import RunContext

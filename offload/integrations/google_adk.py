@@ -18,12 +18,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
-from offload.hooks import in_thread
 from offload.integrations._objects import FILES, NamedObjects
 from offload.integrations._sessions import Sessions, is_error
 from offload.keys import encode_part
 from offload.offloader import Offloader
 from offload.registry import open_store
+from offload.threads import in_thread
 
 try:
     from google.adk.artifacts import BaseArtifactService, artifact_util

@@ -16,13 +16,13 @@ from typing import Annotated, Any, NotRequired
 from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
-from offload.hooks import in_thread
 from offload.integrations._objects import VALUES, NamedObjects
 from offload.integrations._sessions import Sessions, is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
 from offload.session import new_name
 from offload.store import OffloadStore
+from offload.threads import in_thread
 
 try:
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse

@@ -21,9 +21,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 from offload.errors import ConfigError, MissingExtraError
-from offload.hooks import in_thread
 from offload.offloader import Offloader
 from offload.registry import open_store
+from offload.threads import in_thread
 
 try:
     from agents import FunctionTool, OpenAIConversationsSession, RunConfig

@@ -15,11 +15,11 @@ from itertools import islice
 from typing import Any
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
-from offload.hooks import in_thread
 from offload.integrations._objects import FILES, NamedObjects
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
 from offload.registry import open_store
+from offload.threads import in_thread
 
 try:
     from pydantic_ai import RunContext, Tool

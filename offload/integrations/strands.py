@@ -16,12 +16,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
-from offload.hooks import in_thread
 from offload.integrations._objects import VALUES, NamedObjects
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
 from offload.session import check_name, new_name
+from offload.threads import in_thread
 
 try:
     from strands import Agent

@@ -13,10 +13,10 @@ from anthropic.lib.tools import (
 )
 
 from offload.errors import ExistsError, NotFoundError, OffloadError
-from offload.hooks import in_thread
 from offload.integrations._objects import FILES, Named, NamedObjects
 from offload.registry import open_store
 from offload.session import check_name
+from offload.threads import in_thread
 
 _ROOT = "/memories"
 _LEVELS = 2

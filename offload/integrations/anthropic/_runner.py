@@ -18,9 +18,9 @@ from anthropic.lib.tools import (
 )
 from anthropic.types.beta import BetaToolParam
 
-from offload.hooks import in_thread
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
+from offload.threads import in_thread
 
 
 def tools(offloader: Offloader) -> list[BetaBuiltinFunctionTool]:

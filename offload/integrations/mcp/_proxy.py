@@ -21,7 +21,6 @@ from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from offload.errors import ConfigError
-from offload.hooks import in_thread
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
 from offload.integrations.mcp._messages import (
     LISTS,
@@ -36,6 +35,7 @@ from offload.integrations.mcp._messages import (
 )
 from offload.integrations.mcp._results import Call, ResultOffloader
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
+from offload.threads import in_thread
 from offload.tools import TOOL_NAMES
 
 _log = logging.getLogger("offload")

@@ -16,8 +16,8 @@ from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadError, __version__
-from offload.hooks import in_thread
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
+from offload.threads import in_thread
 
 # Of the protocol's revisions the first whose clients know a link to a resource.
 FIRST_WITH_LINKS = "2025-06-18"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ConfigError, OffloadError
-from offload.hooks import Summarizer, in_thread
+from offload.hooks import Summarizer
 from offload.index import session_prefix
 from offload.keys import encode_part
 from offload.messages import Block, adapter_for
@@ -25,6 +25,7 @@ from offload.record import ITEM_TYPES
 from offload.results import OffloadResult
 from offload.retention import Collection
 from offload.session import SessionReader, check_name, new_name
+from offload.threads import in_thread
 
 DEFAULT_ROOT = "~/.agent/context/{session_id}"
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ _PAGE_OF_LIST = 1000
 _THROUGHPUT_BUDGET = 0.87
 # A server that is a region away.
 _DELAY, _FAR_BUDGET = 0.02, 1.25
+_THREADS, _THREADS_BUDGET = 16, 2.5
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield from _throughput(lab, rounds)
         server.delay(_DELAY)
         yield from _far(lab, rounds)
+        yield from _threads(lab, rounds)
         if not is_quick:
             yield from _far_batch(lab)
 
@@ -199,6 +202,30 @@ def _far(lab: Lab, rounds: int) -> Iterator[Figure]:
     )
     yield Figure(
         f"read of {size(_MIDDLE)}{where} / s3fs cat_file", read.ratio, at_most=_FAR_BUDGET, detail=read.detail
+    )
+
+
+def _threads(lab: Lab, rounds: int) -> Iterator[Figure]:
+    """Compare threads that offload texts into one session with one thread that offloads them all."""
+    writer = lab.offloader("threads")
+
+    def texts(number: int) -> list[list[str]]:
+        first = 10**9 + 2 * _THREADS * number
+        return [[output(_BATCH_CHARS, first + i + n) for n in range(_THREADS)] for i in (0, _THREADS)]
+
+    def offload(given: Sequence[str]) -> None:
+        require(all(writer.offload_text(text, tool_name="Bash") != text for text in given), "a text was kept")
+
+    def side_by_side(work: list[list[str]]) -> None:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(offload, ([text] for text in work[0])))
+
+    both = compare(side_by_side, lambda work: offload(work[1]), rounds, texts)
+    yield Figure(
+        f"offload_text by {_THREADS} threads, {_DELAY * 1000:g} ms away / by one: speed",
+        1 / both.ratio,
+        at_least=_THREADS_BUDGET,
+        detail=both.detail,
     )
 
 

@@ -16,7 +16,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import StoreError
-from offload.locks import cached
 from offload.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
@@ -42,6 +41,7 @@ class Listing:
         self._client = client
         self._conditions = conditions
         self._root = root
+        self._sorts: bool | None = None
 
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield objects in key order, a request for each 1,000; see `OffloadStore.keys`."""
@@ -61,9 +61,11 @@ class Listing:
                 return
         yield from self._walk(prefix, last)
 
-    @cached
+    @property
     def _is_sorted(self) -> bool:
-        return self._client.run(self._conditions.is_sorted)
+        if self._sorts is None:
+            self._sorts = self._client.run(self._conditions.is_sorted)
+        return self._sorts
 
     def _flat(self, prefix: str, after: str) -> Iterator[StoredObject]:
         for page in self._pages(prefix, after):

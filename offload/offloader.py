@@ -370,18 +370,18 @@ class Offloader:
             NotFoundError: no such record; `ExpiredError` if it is collected already.
             StoreError: the store failed.
         """
-        pin(self.store, self.session, ref)
+        pin(self.store, self.session, ref, must_exist=False)
 
     def unpin(self, ref: str | None = None) -> None:
         """Take back what `pin` did; what is not pinned is success. Raises `StoreError`."""
-        unpin(self.store, self.session, ref)
+        unpin(self.store, self.session, ref, must_exist=False)
 
     def touch(self) -> None:
         """Note that the session is used, though nothing new is stored: no quota takes it then.
 
         Raises `StoreError`.
         """
-        touch(self.store, self.session)
+        touch(self.store, self.session, must_exist=False)
 
     def fork(self, name: str) -> Offloader:
         """Copy the session to the name `name` on the same store and open it, set up as this one.
@@ -396,7 +396,7 @@ class Offloader:
             StoreError: the store failed; forking again goes on.
         """
         with one_at_a_time(self._gate):
-            fork(self.store, self.session, name)
+            fork(self.store, self.session, name, must_exist=False)
         return Offloader(self.store, session=name, **self.setup)
 
     def share(self, ref: str, to: str) -> None:
@@ -417,7 +417,7 @@ class Offloader:
             ConfigError: `to` cannot name a session.
             StoreError: the store failed; revoking again goes on.
         """
-        revoke(self.store, self.session, ref, to)
+        revoke(self.store, self.session, ref, to, must_exist=False)
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that tell the model how to read items back."""

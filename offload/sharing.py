@@ -17,7 +17,7 @@ from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundEr
 from offload.index import LINK_SUFFIX, MARKS, Catalog, session_prefix
 from offload.keys import encode_part
 from offload.record import RecordInfo
-from offload.session import Link, SessionReader, check_name, is_link, is_ref
+from offload.session import Link, SessionReader, check_known, check_name, is_link, is_ref
 from offload.store import OffloadStore
 
 
@@ -34,12 +34,12 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
         to: name of the session that is to read it too; it need not hold anything yet.
 
     Raises:
-        NotFoundError: no record of `ref` in `session`; `ExpiredError` if it was collected.
+        NotFoundError: no such session, or no record of `ref` in it; `ExpiredError` if it was collected.
         CollisionError: another session shares a record of this ref with `to`.
         ConfigError: a name that cannot name a session.
         StoreError: the store could not do it; sharing again goes on.
     """
-    reader = SessionReader(store, check_name(session))
+    reader = SessionReader(store, check_known(store, session))
     owner, info = owner_of(reader, reader.find(ref))
     if owner.name == check_name(to):
         return
@@ -55,7 +55,7 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
             raise CollisionError(f"another session shares its record {ref!r} with {to!r}") from None
 
 
-def revoke(store: OffloadStore, session: str, ref: str, to: str) -> None:
+def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: bool = True) -> bool:
     """Take back what `share` gave: for session `to` the ref is then one that never was.
 
     What was not shared, or was revoked before, is no error; a grant of another session stays.
@@ -65,19 +65,29 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str) -> None:
         session: the session that shared the record.
         ref: the record; it may be collected by now.
         to: name of the session that read it.
+        must_exist: whether a `session` of which nothing is stored is an error.
+
+    Returns:
+        Whether it was shared.
 
     Raises:
+        NotFoundError: there is no such session.
         ConfigError: a name that cannot name a session.
         StoreError: the store could not do it; revoking again goes on.
     """
     check_name(to)
+    if must_exist:
+        check_known(store, session)
     if not is_ref(ref):
-        return
+        return False
     owner = _owner_name(SessionReader(store, check_name(session)), ref)
     for link in _links(store, ref, to):
         if _named_by(store, link) == owner:
             store.delete(link)
-    store.delete(_mark_key(owner, ref, to))
+    mark = _mark_key(owner, ref, to)
+    was_shared = any(found.key == mark for found in store.keys(mark))
+    store.delete(mark)
+    return was_shared
 
 
 def owner_of(reader: SessionReader, info: RecordInfo) -> tuple[SessionReader, RecordInfo]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.index import marks_prefix, used_key
 from offload.keys import encode_part
-from offload.session import SessionReader, check_name, is_ref
+from offload.session import SessionReader, check_known, check_name, is_ref
 from offload.store import OffloadStore
 
 
@@ -52,20 +52,23 @@ def read_marks(store: OffloadStore, part: str) -> Marks:
     return Marks(session_pin, by_kind["pinned"], by_kind["shared"], last_use)
 
 
-def pin(store: OffloadStore, session: str, ref: str | None = None) -> None:
+def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> None:
     """Keep a record, or all records of a session, from every collection until `unpin`.
 
     Args:
         store: where the session is.
         session: the session's name.
         ref: the record; without it the session with all that it will hold.
+        must_exist: whether a session of which nothing is stored is an error; a new one may be pinned too.
 
     Raises:
         ExpiredError: the record is marked already; it is not pinned.
-        NotFoundError: there is no such record.
+        NotFoundError: there is no such record, or no such session.
         StoreError: the store failed; the pin may be there or not.
     """
     key = _pin_key(session, ref)
+    if must_exist:
+        check_known(store, session)
     try:
         store.put(key, b"")
         is_new = True
@@ -82,13 +85,33 @@ def pin(store: OffloadStore, session: str, ref: str | None = None) -> None:
         raise
 
 
-def unpin(store: OffloadStore, session: str, ref: str | None = None) -> None:
-    """Take back what `pin` did with the same arguments; what is not pinned is success."""
-    store.delete(_pin_key(session, ref))
+def unpin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> bool:
+    """Take back what `pin` did with the same arguments; what is not pinned is success.
+
+    Returns:
+        Whether there was a pin.
+
+    Raises:
+        NotFoundError: there is no such session, and it `must_exist`.
+        StoreError: the store failed; the pin may be there or not.
+    """
+    key = _pin_key(session, ref)
+    if must_exist:
+        check_known(store, session)
+    was_pinned = any(found.key == key for found in store.keys(key))
+    store.delete(key)
+    return was_pinned
 
 
-def touch(store: OffloadStore, session: str) -> None:
-    """Note that a session is used now, though nothing new is stored in it."""
+def touch(store: OffloadStore, session: str, *, must_exist: bool = True) -> None:
+    """Note that a session is used now, though nothing new is stored in it.
+
+    Raises:
+        NotFoundError: there is no such session, and it `must_exist`.
+        StoreError: the store failed.
+    """
+    if must_exist:
+        check_known(store, session)
     store.put(used_key(encode_part(check_name(session))), b"", overwrite=True)
 
 

@@ -1,6 +1,6 @@
 """The records of one session on one store: written once, found by ref, read back or refused."""
 
-from offload.session._names import check_name, is_ref, new_name
+from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader, is_link
 from offload.session._session import Draft, ItemIdentity, Placed, Session
 
@@ -12,6 +12,7 @@ __all__ = [
     "Placed",
     "Session",
     "SessionReader",
+    "check_known",
     "check_name",
     "is_link",
     "is_ref",

@@ -6,10 +6,14 @@ import re
 import secrets
 import string
 import time
+from itertools import chain
 from typing import TypeGuard
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, NotFoundError
+from offload.index import marks_prefix, session_prefix
+from offload.keys import encode_part
 from offload.record import REF_PATTERN
+from offload.store import OffloadStore
 
 _MAX_NAME_CHARS = 1000
 _REF = re.compile(REF_PATTERN, re.ASCII)
@@ -32,6 +36,19 @@ def check_name(session: object) -> str:
         session.encode()
     except UnicodeEncodeError:
         raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
+    return session
+
+
+def check_known(store: OffloadStore, session: str) -> str:
+    """Return `session` if `store` holds, or has held, anything of it: a record, its trace, a mark.
+
+    Raises:
+        NotFoundError: it does not.
+        ConfigError: nothing can have this name.
+    """
+    prefixes = session_prefix(check_name(session)), marks_prefix(encode_part(session))
+    if next(chain.from_iterable(map(store.keys, prefixes)), None) is None:
+        raise NotFoundError(f"no session {session!r:.80} in {store.url}")
     return session
 
 

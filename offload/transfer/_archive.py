@@ -49,6 +49,7 @@ def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> C
         path: the file.
 
     Raises:
+        NotFoundError: there is no such session, or no folder for the file.
         ExistsError: there is such a file.
         StoreError: the store could not be read, or the file not be written.
     """

@@ -31,7 +31,7 @@ from offload.index import (
 )
 from offload.keys import encode_part
 from offload.record import Header, RecordInfo
-from offload.session import SessionReader, check_name, is_link
+from offload.session import SessionReader, check_known, check_name, is_link
 from offload.sharing import owner_of
 from offload.store import OffloadStore, SupportsBulk
 from offload.transfer._parcel import WHOLE_BYTES, Parcel, moved, pack_anew, pack_as_it_is
@@ -75,7 +75,14 @@ class Copied:
     refused: list[Refused] = field(default_factory=list)
 
 
-def copy(source: OffloadStore, target: OffloadStore, session: str, *, name: str | None = None) -> Copied:
+def copy(
+    source: OffloadStore,
+    target: OffloadStore,
+    session: str,
+    *,
+    name: str | None = None,
+    must_exist: bool = True,
+) -> Copied:
     """Copy a session to another store, or under another name.
 
     Each record is verified whole before it is stored, and created only: what the target holds stays.
@@ -95,27 +102,32 @@ def copy(source: OffloadStore, target: OffloadStore, session: str, *, name: str 
         target: where it goes; may be the same store if `name` is another one.
         session: its name.
         name: its name in the target; the same if None.
+        must_exist: whether a session of which nothing is stored is an error.
 
     Raises:
+        NotFoundError: there is no such session.
         ConfigError: both are the same session of one store, or a name that cannot name a session.
         StoreError: a store failed. What was copied is whole; copying again goes on.
     """
     name = session if name is None else name
     if source is target and name == session:
         raise ConfigError("a session is copied to another store or under another name, this is the same")
+    if must_exist:
+        check_known(source, session)
     return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()
 
 
-def fork(store: OffloadStore, session: str, name: str) -> None:
+def fork(store: OffloadStore, session: str, name: str, *, must_exist: bool = True) -> None:
     """Copy a session to the name `name` on one store, or raise.
 
     Raises:
+        NotFoundError: there is no such session, and it `must_exist`.
         CorruptError: a record is damaged. What could be copied is there.
         CollisionError: session `name` holds other items under the same refs.
         ConfigError: both are the same name, or one that cannot name a session.
         StoreError: the store failed; forking again goes on.
     """
-    for refused in copy(store, store, session, name=name).refused:
+    for refused in copy(store, store, session, name=name, must_exist=must_exist).refused:
         # What the session itself cannot find any more is nothing that a fork could lose.
         if not isinstance(refused.error, NotFoundError):
             raise refused.error

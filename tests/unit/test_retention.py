@@ -440,6 +440,29 @@ def test_taking_a_pin_back_twice_is_no_error() -> None:
         unpin(store, "s")
 
 
+@pytest.mark.parametrize("act", [pin, unpin, touch])
+def test_a_session_that_is_not_there_is_neither_pinned_nor_used(act: Any) -> None:
+    store = clocked()
+    put(opened(store), "a")
+    before = store.snapshot()
+
+    with pytest.raises(NotFoundError, match=f"no session 'nobody' in {store.url}"):
+        act(store, "nobody")
+
+    assert store.snapshot() == before
+
+
+def test_an_offloader_may_pin_its_session_before_anything_is_stored_in_it() -> None:
+    store = clocked()
+    off = opened(store, "new")
+    off.unpin()
+    off.touch()
+    off.pin()
+
+    assert {"g/new/used", "g/new/pinned"} == {found.key for found in store.keys()}
+    assert [unpin(store, "new"), unpin(store, "new")] == [True, False]
+
+
 # Deleting
 
 

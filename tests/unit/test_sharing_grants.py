@@ -359,3 +359,27 @@ def test_a_grant_that_fails_anywhere_is_whole_when_it_is_done_again(act, moment)
         if not faulty.failures:
             assert nth > 3
             return
+
+
+# A session that is not there
+
+
+def test_sharing_from_a_session_that_is_not_there_says_so_and_writes_nothing():
+    store = MemoryStore()
+    ref, _ = stored(store, "a")
+    before = keys(store)
+
+    for act in (share, revoke):
+        with pytest.raises(NotFoundError, match=f"no session 'nobody' in {store.url}"):
+            act(store, "nobody", ref, "b")
+
+    assert keys(store) == before
+
+
+def test_revoking_tells_whether_there_was_a_grant():
+    store = MemoryStore()
+    ref, _ = stored(store, "a")
+    share(store, "a", ref, "b")
+
+    assert [revoke(store, "a", ref, "b"), revoke(store, "a", ref, "b")] == [True, False]
+    opened(store, "new").revoke(ref, "b")

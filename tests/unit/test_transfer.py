@@ -31,7 +31,7 @@ from offload import (
 from offload.codec import CODECS, Content
 from offload.index import record_key, sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import Archive, copy, export, import_
+from offload.transfer import Archive, copy, export, fork, import_
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -754,3 +754,30 @@ def test_a_sidecar_that_a_copy_left_is_taken_over_and_another_is_a_collision():
     assert len(report.copied) == 1
     assert [(r.key, type(r.error)) for r in report.refused] == [(second, CollisionError)]
     assert second not in objects(target)
+
+
+# A session that is not there
+
+
+def test_a_session_that_is_not_there_is_neither_copied_nor_forked_nor_exported(tmp_path: Path) -> None:
+    source, target = MemoryStore(), MemoryStore()
+    filled(source)
+    before = [found.key for found in source.keys()]
+
+    for act in (
+        lambda: copy(source, target, "nobody"),
+        lambda: fork(source, "nobody", "t"),
+        lambda: export(source, "nobody", tmp_path / "file.tar"),
+    ):
+        with pytest.raises(NotFoundError, match=f"no session 'nobody' in {source.url}"):
+            act()
+
+    assert [found.key for found in source.keys()] == before
+    assert list(target.keys()) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_offloader_may_fork_its_session_before_anything_is_stored_in_it() -> None:
+    off = opened(MemoryStore()).fork("t")
+
+    assert (off.session, off.records()) == ("t", [])

@@ -68,7 +68,7 @@ def name_of(store: OffloadStore, part: str) -> str:
             name = None
         if name and encode_part(name) == part:
             return name
-    raise NotFoundError("there is no such session")
+    raise NotFoundError(f"no session has the address {part[:80]!r} in {store.url}")
 
 
 def _summary(part: str, name: str, objects: Iterable[StoredObject]) -> Summary:

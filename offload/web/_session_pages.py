@@ -36,7 +36,7 @@ class SessionPages:
         reader = self._site.reader(part)
         infos = reader.catalog.recent()
         if not infos and not self._site.tombstones(part):
-            raise NotFoundError(f"the store holds no session {reader.name!r}")
+            raise NotFoundError(f"no record is left of session {reader.name!r} in {self._site.store.url}")
         kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
         found = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
         return render(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from offload.index import Tombstone
 from offload.keys import encode_part
 from offload.record import RecordInfo
-from offload.session import SessionReader, is_ref
+from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore
 from offload.web._overview import name_of, tombstones
 from offload.wrappers import ReadOnlyStore
@@ -38,7 +38,7 @@ class Site:
         self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
 
     def reader(self, part: str) -> SessionReader:
-        """Return what reads the session with this key part. Raises `NotFoundError` if no name has it."""
+        """Return what reads the session with this key part. Raises `NotFoundError` if there is none."""
         return self._reader(part)
 
     def entry(self, part: str, ref: str) -> RecordInfo:
@@ -56,7 +56,7 @@ class Site:
         return tombstones(self.store, part)
 
     def _open(self, part: str) -> SessionReader:
-        return SessionReader(self.store, name_of(self.store, part))
+        return SessionReader(self.store, check_known(self.store, name_of(self.store, part)))
 
 
 def address(session: str, ref: str | None = None) -> str:

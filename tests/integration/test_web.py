@@ -140,9 +140,29 @@ def test_a_session_with_a_name_too_long_for_a_key_is_found_and_named_in_full(sto
 def test_an_address_that_names_no_session_is_not_found(store, part):
     put_text(store, text_of(1))
 
-    answer = visitor(store).get(f"/s/{part}")
+    client = visitor(store)
+    for page in ("", "/collected", "/check", "/r/aaaaaaaaaa"):
+        answer = client.get(f"/s/{part}{page}")
 
-    assert answer.status_code == 404
+        assert answer.status_code == 404
+        assert "Not here" in Html(answer.text).text
+
+
+def test_a_session_that_is_not_there_is_named_and_so_is_the_store(store):
+    put_text(store, text_of(1))
+
+    said = Html(visitor(store).get(path_of("nobody")).text).text
+
+    assert f"no session 'nobody' in {store.url}" in said
+
+
+def test_a_session_that_is_not_there_is_not_pinned(store):
+    put_text(store, text_of(1))
+    client = visitor(store, allows_changes=True)
+    key, before = form_key(client, path_of("s")), keys(store)
+
+    assert send(client, f"{path_of('nobody')}/pin", key).status_code == 404
+    assert keys(store) == before
 
 
 def test_a_foreign_a_guessed_and_a_malformed_ref_are_not_found(store):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_without_the_extra_it_says_what_to_install(package: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "the command line needs the extra `cli`: pip install 'offload[cli]'\n"
+
+
+def test_an_extra_whose_parts_are_commands_brings_the_command_line() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+    for extra in ("mcp", "web"):
+        assert "offload[cli]" in project["optional-dependencies"][extra]
 
 
 def test_an_unknown_ref_is_one_line_and_code_1(offload: Run, store: Path) -> None:
@@ -192,7 +200,10 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
     path.write_bytes(path.read_bytes()[:-1])
     damaged = offload("verify", "--store", store, "--json")
 
-    assert (whole.returncode, whole.stdout) == (0, "every record is whole\n")
+    assert (whole.returncode, whole.stdout) == (
+        0,
+        f"every record is whole: 1 record in 1 session of {store}\n",
+    )
     assert damaged.returncode == 3
     [row] = json.loads(damaged.stdout)
     assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")

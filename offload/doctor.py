@@ -13,7 +13,8 @@ import re
 import secrets
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,17 +103,34 @@ def diagnose(store: OffloadStore) -> list[Finding]:
     """
     bench = _Bench(store)
     findings: list[Finding] = []
-    try:
-        for name, check in _CHECKS.items():
-            finding, error = _attempt(name, check, bench)
-            findings.append(finding)
-            if _is_hopeless(check, error):
-                findings.append(Finding("other checks", "warning", "not tried", "mend this first"))
-                break
-    finally:
-        if bench.used:
-            findings.append(_attempt("clean-up", _clean_up, bench)[0])
+    with leaving_no_folder(store):
+        try:
+            for name, check in _CHECKS.items():
+                finding, error = _attempt(name, check, bench)
+                findings.append(finding)
+                if _is_hopeless(check, error):
+                    findings.append(Finding("other checks", "warning", "not tried", "mend this first"))
+                    break
+        finally:
+            if bench.used:
+                findings.append(_attempt("clean-up", _clean_up, bench)[0])
     return findings
+
+
+@contextmanager
+def leaving_no_folder(store: OffloadStore) -> Iterator[None]:
+    """Remove, at the end of the block, the folders of a local store that were not there before it."""
+    url = urlsplit(store.url)
+    root = Path(unquote(url.path))
+    folders = (root, *root.parents) if url.scheme == "file" else ()
+    missing = [folder for folder in folders if not os.path.lexists(folder)]
+    try:
+        yield
+    finally:
+        # Another process may have stored something there meanwhile.
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
 
 
 def _is_hopeless(check: Callable[[_Bench], _Verdict], error: Exception | None) -> bool:

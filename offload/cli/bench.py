@@ -17,6 +17,7 @@ from offload import OffloadError, OffloadStore
 from offload.cli.stores import opened
 from offload.cli.terminal import JsonOption, print_json, print_table, working
 from offload.config import load_config
+from offload.doctor import leaving_no_folder
 from offload.registry import GROUP
 
 _ROUNDS = 9
@@ -42,7 +43,8 @@ def bench(
     with working("timing the store"):
         store = opened(url)
         options = load_config(arguments={"store": url}).settings.storage_options
-        rows = measured(store, plain_store(store.url, options))
+        with leaving_no_folder(store):
+            rows = measured(store, plain_store(store.url, options))
     if as_json:
         print_json(rows)
     else:

@@ -22,7 +22,10 @@ def doctor(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Try what a store promises, say what is wrong and what helps; exit with 3 if something fails."""
+    """Try what a store promises, say what is wrong and what helps; exit with 3 if something fails.
+
+    It leaves nothing behind: a folder that is not there yet is made for the trial alone.
+    """
     with working("trying the store"):
         findings = [asdict(finding) for finding in diagnose(opened(url))]
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -35,7 +36,16 @@ app = typer.Typer(
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Markup eats what stands in brackets, and its panels cut the names of options on a narrow terminal.
+    rich_markup_mode=None,
 )
+
+
+def _first_line(command: Callable[..., object]) -> str:
+    """Return what the list of commands says of one; left to itself it would be cut."""
+    return str(command.__doc__).partition("\n")[0]
+
+
 # Each command, and a call of it that works as it stands but for the names.
 for _name, _function, _example in (
     ("demo", demo.demo, "offload demo"),
@@ -64,9 +74,10 @@ for _name, _function, _example in (
     ("serve", serve.serve, "offload serve ./context"),
     ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
 ):
-    app.command(_name, epilog=f"Example: {_example}")(_function)
+    app.command(_name, short_help=_first_line(_function), epilog=f"Example: {_example}")(_function)
 app.command(
     "mcp-proxy",
+    short_help=_first_line(mcp.mcp_proxy),
     epilog="Example: offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
     context_settings=mcp.PASSES_ON,
 )(mcp.mcp_proxy)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError
-from offload.cli.stores import offloader, opened
+from offload.cli.stores import existing, holding, offloader, opened
 from offload.cli.terminal import StoreOption
 from offload.config import load_config
 
@@ -26,7 +26,9 @@ TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
 def mcp(
     url: Annotated[str, typer.Argument(metavar="URL", help="The store: a path or URL.", show_default=False)],
     *,
-    session: Annotated[str, typer.Option("--session", metavar="NAME", show_default=False)],
+    session: Annotated[
+        str, typer.Option("--session", metavar="NAME", help="The session.", show_default=False)
+    ],
     http: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP there, not over stdio.")
     ] = None,
@@ -39,13 +41,14 @@ def mcp(
     _set_up()
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
-    held = offloader(opened(url), session)
-    if http is None:
+    address = None if http is None else _address(http)
+    held = offloader(holding(existing(url), session), session)
+    if address is None:
         # The thread that waits for a line of stdin could not be stopped in any other way.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         asyncio.run(serve_stdio(held))
     else:
-        serve_http(held, *_address(http), os.environ.get(TOKEN_VARIABLE))
+        serve_http(held, *address, os.environ.get(TOKEN_VARIABLE))
 
 
 def mcp_proxy(

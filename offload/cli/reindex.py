@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from offload.cli.stores import opened
+from offload.cli.stores import existing, holding, place_of
 from offload.cli.terminal import (
     JsonOption,
     SessionOption,
     StoreOption,
-    out,
+    count,
     print_json,
     print_table,
     progress,
+    say,
 )
 from offload.index import reindex as rebuild
 from offload.index import sessions
+from offload.store import OffloadStore
 
 
 def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
@@ -24,17 +26,18 @@ def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json
 
     Needed only where a listing seems wrong: the index is a cache, and no record is touched.
     """
-    rows = list(_rebuilt(store, session))
+    held = existing(store)
+    names = list(sessions(held)) if session is None else [session]
+    rows = list(_rebuilt(held, names))
     if as_json:
         print_json(rows)
-    elif rows:
+        return
+    if rows:
         print_table(rows)
-    else:
-        out.print("nothing is stored here")
+    records = sum(row["records"] for row in rows)
+    say(f"indexed: {count(records, 'record')} in {count(len(rows), 'session')} of {place_of(held)}")
 
 
-def _rebuilt(url: str | None, session: str | None) -> Iterator[dict[str, Any]]:
-    store = opened(url)
-    names = list(sessions(store)) if session is None else [session]
+def _rebuilt(store: OffloadStore, names: list[str]) -> Iterator[dict[str, Any]]:
     for name in progress(names, "sessions"):
-        yield {"session": name, "records": rebuild(store, name)}
+        yield {"session": name, "records": rebuild(holding(store, name), name)}

@@ -158,9 +158,9 @@ def _print_rows(found: Sequence[_Found[Measured]], figures: _Figures[Measured]) 
     print_table([*rows, {"transcript": f"total of {len(rows)}", **total}])
 
 
-def _fail_without(found: Sequence[object]) -> None:
+def _fail_without(found: Sequence[object], files: Sequence[Path]) -> None:
     if not found:
-        err.print("offload: no transcript found")
+        err.print(f"offload: no transcript found in {one_line(', '.join(map(str, files)))}", soft_wrap=True)
         raise typer.Exit(1)
 
 
@@ -182,7 +182,7 @@ def _show_savings(
         for one in found if is_verbose else ():
             out.print(f"\n{one_line(one.transcript.name)}\n")
             print_table([_item(d) for d in one.measured.decisions])
-    _fail_without(found)
+    _fail_without(found, files)
 
 
 def _save(transcript: Transcript, policy: OffloadPolicy, store: str | None) -> _Saving:
@@ -239,7 +239,7 @@ def _show_costs(
     elif found:
         _print_rows(found, _narrow_costs)
         out.print(_ABOUT_COSTS.format(policy=one_line(name), **asdict(prices)), soft_wrap=True)
-    _fail_without(found)
+    _fail_without(found, files)
 
 
 def _costs(simulations: Sequence[Simulation]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from offload.cli.stores import opened
-from offload.cli.terminal import out
+from offload.cli.stores import existing, place_of
+from offload.cli.terminal import out, say
 
 
 def serve(
@@ -30,8 +30,10 @@ def serve(
     """
     from offload.web import serve as serve_pages  # noqa: PLC0415 # an extra, and slow to load
 
+    store = existing(url)
+
     def tell(address: str) -> None:
         out.print(f"Open {address}", soft_wrap=True)
-        out.print("It works once, in one browser. Ctrl-C ends it.")
+        say(f"It works once, in one browser, and shows {place_of(store)}. Ctrl-C ends it.")
 
-    serve_pages(opened(url), port=port or 0, allows_changes=allows_changes, tell=tell)
+    serve_pages(store, port=port or 0, allows_changes=allows_changes, tell=tell)

@@ -12,31 +12,42 @@ import typer
 from msgspec import to_builtins
 
 from offload import Offloader
-from offload.cli.stores import opened, opened_session
+from offload.cli.stores import existing, holding, looking_in, opened_session, place_of
 from offload.cli.terminal import (
     UNSOUND,
     JsonOption,
     SessionOption,
     StoreOption,
+    count,
     out,
     print_answer,
     print_json,
     print_table,
     progress,
+    say,
 )
 from offload.controls import visible
 from offload.index import sessions
+from offload.session import is_link
+from offload.store import OffloadStore
 
 
 def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """List the sessions of a store, or with --session the records of one."""
-    rows = list(_sessions(store) if session is None else _records(store, session))
+    held = existing(store)
+    rows = list(_sessions(held) if session is None else _records(holding(held, session), session))
     if as_json:
         print_json(rows)
-    elif rows:
-        print_table(rows, whole="ref")
+        return
+    if rows:
+        # The last line names the session.
+        hidden = () if session is None else ("session",)
+        print_table([{k: v for k, v in row.items() if k not in hidden} for row in rows], whole="ref")
+    if session is None:
+        records = sum(row["records"] for row in rows)
+        say(f"{count(records, 'record')} in {count(len(rows), 'session')} of {place_of(held)}")
     else:
-        out.print("nothing is stored here")
+        say(f"{count(len(rows), 'record')} in session {session} of {place_of(held)}")
 
 
 def show(
@@ -49,8 +60,10 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a part of a record, as a model reads it."""
-    answer = opened_session(store, session).tools.read(ref, offset=offset, limit=limit)
-    print_answer(answer, as_json=as_json)
+    off = opened_session(store, session)
+    with looking_in(off):
+        answer = off.tools.read(ref, offset=offset, limit=limit)
+    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
 
 
 def tail(
@@ -62,7 +75,10 @@ def tail(
     as_json: JsonOption = False,
 ) -> None:
     """Show the last lines of a record, as a model reads them."""
-    print_answer(opened_session(store, session).tools.tail(ref, lines=lines), as_json=as_json)
+    off = opened_session(store, session)
+    with looking_in(off):
+        answer = off.tools.tail(ref, lines=lines)
+    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
 
 
 def grep(
@@ -70,14 +86,23 @@ def grep(
     *,
     ref: Annotated[str | None, typer.Option(metavar="REF", help="Search this record only.")] = None,
     is_regex: Annotated[bool, typer.Option("--regex", help="RE2 syntax, not plain text.")] = False,
+    max_matches: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Matches at most.")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option(metavar="CURSOR", help="Where to go on, from the answer before.")
+    ] = None,
     store: StoreOption = None,
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search the records of a session, as a model does."""
     mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
-    answer = opened_session(store, session).tools.grep(pattern, ref, mode=mode)
-    print_answer(answer, as_json=as_json)
+    off = opened_session(store, session)
+    with looking_in(off):
+        answer = off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
+    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
+    if not as_json:
+        records = count(len(off.records()), "record")
+        say(f"session {off.session} of {place_of(off.store)} holds {records}")
 
 
 def cat(
@@ -90,7 +115,12 @@ def cat(
 
     A terminal is shown every control that would act on it as a visible sign.
     """
-    chunks = opened_session(store, session).content(ref)
+    off = opened_session(store, session)
+    with looking_in(off):
+        _write(off.content(ref))
+
+
+def _write(chunks: Iterator[bytes]) -> None:
     if out.is_terminal:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for chunk in chunks:
@@ -103,25 +133,38 @@ def cat(
 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Read every record and report each that is damaged; exit with 3 if there is one."""
-    offloaders = [opened_session(store, session)] if session is not None else list(_all(store))
-    damaged = [
-        {"session": off.session, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
-        for off in progress(offloaders, "sessions")
-        for d in off.verify()
-    ]
+    held = existing(store)
+    names = list(sessions(held)) if session is None else [session]
+    damaged: list[dict[str, Any]] = []
+    checked = 0
+    for name in progress(names, "sessions"):
+        off = Offloader(holding(held, name), session=name)
+        checked += sum(not is_link(info) for info in off.records())
+        damaged += [
+            {"session": name, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
+            for d in off.verify()
+        ]
     if as_json:
         print_json(damaged)
-    elif damaged:
-        print_table(damaged, whole="ref")
     else:
-        out.print("every record is whole")
+        _print_verdict(damaged, checked, names, place_of(held))
     if damaged:
         raise typer.Exit(UNSOUND)
 
 
+def _print_verdict(damaged: list[dict[str, Any]], checked: int, names: list[str], place: str) -> None:
+    if damaged:
+        print_table(damaged, whole="ref")
+        verdict = f"{len(damaged):,} damaged of "
+    else:
+        verdict = "every record is whole: " if checked else "nothing to check: "
+    say(f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place}")
+
+
 def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Count what a session holds, by type and by tool."""
-    counted = to_builtins(opened_session(store, session).stats())
+    off = opened_session(store, session)
+    counted = {"store": off.store.url, **to_builtins(off.stats())}
     # What was read back is known where it was read.
     del counted["reads"], counted["chars_read"]
     if as_json:
@@ -130,16 +173,11 @@ def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         print_table([{"fact": name.replace("_", " "), "value": v} for name, v in counted.items()])
 
 
-def _all(store: str | None) -> Iterator[Offloader]:
-    held = opened(store)
-    return (Offloader(held, session=name) for name in sessions(held))
-
-
-def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
-    for off in _all(store):
-        counted = off.stats()
+def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
+    for name in sessions(store):
+        counted = Offloader(store, session=name).stats()
         yield {
-            "session": off.session,
+            "session": name,
             "records": counted.records,
             "chars": counted.chars,
             "tokens": counted.tokens,
@@ -147,9 +185,10 @@ def _sessions(store: str | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def _records(store: str | None, session: str) -> Iterator[dict[str, Any]]:
-    for info in opened_session(store, session).records():
+def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
+    for info in Offloader(store, session=session).records():
         yield {
+            "session": session,
             "ref": info.ref,
             "type": info.item_type,
             "tool": info.tool_name,

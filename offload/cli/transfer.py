@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
-from offload import sharing, transfer
-from offload.cli.stores import holding, opened
+from offload import Offloader, sharing, transfer
+from offload.cli.stores import check_ref, existing, holding, looking_in, opened, place_of
 from offload.cli.terminal import (
     UNSOUND,
     JsonOption,
     StoreOption,
-    out,
     print_done,
     print_json,
     print_table,
+    say,
     working,
 )
+from offload.index import session_prefix
 
 _Session = Annotated[str, typer.Option("--session", metavar="NAME", help="The session.", show_default=False)]
 _As = Annotated[
@@ -38,9 +39,15 @@ def copy(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a session to another store; of one that was copied before, what is new."""
+    held, there = holding(existing(source), session), opened(target)
     with working("copying"):
-        done = transfer.copy(holding(opened(source), session), opened(target), session, name=name)
-    _tell(done, as_json=as_json)
+        done = transfer.copy(held, there, session, name=name)
+    _tell(
+        done,
+        f"session {session} of {place_of(held)}",
+        f"session {done.session} of {place_of(there)}",
+        as_json=as_json,
+    )
 
 
 def fork(
@@ -51,43 +58,56 @@ def fork(
     as_json: JsonOption = False,
 ) -> None:
     """Copy a session to another name in its store; messages of the old one restore in both."""
-    held = holding(opened(store), session)
+    held = holding(existing(store), session)
     with working("copying"):
         done = transfer.copy(held, held, session, name=name)
-    _tell(done, as_json=as_json)
+    _tell(
+        done, f"session {session} of {place_of(held)}", f"session {name} of the same store", as_json=as_json
+    )
 
 
 def export(file: _File, *, session: _Session, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Write a session into one new tar file."""
+    held = holding(existing(store), session)
     with working("copying"):
-        done = transfer.export(holding(opened(store), session), session, file)
-    _tell(done, as_json=as_json)
+        done = transfer.export(held, session, file)
+    _tell(done, f"session {session} of {place_of(held)}", f"file {file}", as_json=as_json)
 
 
 def import_(file: _File, *, name: _As = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Copy the session of an exported file into a store; each record is verified first."""
+    held = opened(store)
     with working("copying"):
-        done = transfer.import_(opened(store), file, name=name)
-    _tell(done, as_json=as_json)
+        done = transfer.import_(held, file, name=name)
+    _tell(done, f"file {file}", f"session {done.session} of {place_of(held)}", as_json=as_json)
 
 
 def share(
     ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Let another session of the store read a record."""
-    sharing.share(opened(store), session, ref, to)
-    print_done("shared", as_json=as_json, ref=ref, session=session, to=to)
+    held = holding(existing(store), session)
+    is_new = next(held.keys(session_prefix(to)), None) is None
+    with looking_in(Offloader(held, session=session)):
+        sharing.share(held, session, ref, to)
+    print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=held.url)
+    if is_new and not as_json:
+        say(f"session {to} holds nothing else yet")
 
 
 def revoke(
     ref: _Ref, *, session: _Session, to: _To, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Take back what `share` gave."""
-    sharing.revoke(opened(store), session, ref, to)
-    print_done("no longer shared", as_json=as_json, ref=ref, session=session, to=to)
+    held = holding(existing(store), session)
+    was_shared = sharing.revoke(held, session, ref, to)
+    if not was_shared:
+        check_ref(held, session, ref)
+    done = "no longer shared" if was_shared else "was not shared"
+    print_done(done, as_json=as_json, ref=ref, session=session, to=to, store=held.url)
 
 
-def _tell(report: transfer.Copied, *, as_json: bool) -> None:
+def _tell(report: transfer.Copied, source: str, target: str, *, as_json: bool) -> None:
     """Print a report and exit with 3 if a record was refused."""
     refused = [
         {"ref": r.ref, "key": r.key, "fault": r.error.kind, "said": str(r.error)} for r in report.refused
@@ -102,7 +122,8 @@ def _tell(report: transfer.Copied, *, as_json: bool) -> None:
             }
         )
     else:
-        out.print(f"{len(report.copied)} copied, {len(report.already_there)} already there")
+        done = f"{len(report.copied):,} copied, {len(report.already_there):,} already there"
+        say(f"{done}: {source} to {target}")
         if refused:
             print_table(refused, whole="ref")
     if refused:

@@ -58,11 +58,20 @@ def collect(
     return run.report
 
 
-def delete(store: OffloadStore, session: str, refs: Sequence[str] | None = None) -> Collection:
+def delete(
+    store: OffloadStore, session: str, refs: Sequence[str] | None = None, *, dry_run: bool = False
+) -> Collection:
     """Mark records of a session, all of them without `refs`; a collection empties them after the grace.
 
-    Those that are pinned are spared, which the report tells. With all of them goes the conversation that an
+    Those that are pinned are spared, which the report tells. Until a record is emptied it comes back if the
+    object beside it with its key and `.deleted` is removed. With all of them goes the conversation that an
     agent wrote down, at once.
+
+    Args:
+        store: where the session is.
+        session: its name.
+        refs: the records; None for all.
+        dry_run: write nothing, tell what would go.
 
     Raises:
         NotFoundError: no such record; nothing is marked. `ExpiredError` if it is marked already.
@@ -73,10 +82,10 @@ def delete(store: OffloadStore, session: str, refs: Sequence[str] | None = None)
     for ref in refs or ():
         reader.find(ref)
     held, marks = hold(store, part), read_marks(store, part)
-    run = _Run(store, Retention(), 0.0, Collection())
+    run = _Run(store, Retention(), 0.0, Collection(is_dry_run=dry_run))
     wanted = [info for info in held.records if refs is None or info.ref in refs]
     run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
-    if refs is None and not run.report.spared and marks.session_pin is None:
+    if refs is None and not (dry_run or run.report.spared or marks.session_pin is not None):
         acts.remove(store, [stored.key for stored in store.keys(journal_prefix(session))])
     return run.report
 

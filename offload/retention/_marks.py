@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from offload.errors import ConfigError, ExistsError, NotFoundError
+from offload.errors import ExistsError, NotFoundError
 from offload.index import marks_prefix, used_key
 from offload.keys import encode_part
 from offload.session import SessionReader, check_known, check_name, is_ref
@@ -117,6 +117,6 @@ def touch(store: OffloadStore, session: str, *, must_exist: bool = True) -> None
 
 def _pin_key(session: str, ref: str | None) -> str:
     if ref is not None and not is_ref(ref):
-        raise ConfigError(f"a ref is 10 to 20 letters a-z, or 5 to 6 letters and digits, not {ref!r:.60}")
+        raise NotFoundError(f"no record {ref!r:.40} in session {session!r}")
     prefix = marks_prefix(encode_part(check_name(session)))
     return f"{prefix}pinned" if ref is None else f"{prefix}pinned~{ref}"

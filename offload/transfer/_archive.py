@@ -218,6 +218,8 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Give a file that appears as `path` at the end, or never."""
     if path.exists():
         raise ExistsError(f"{path} is there; give another name")
+    if not path.parent.is_dir():
+        raise NotFoundError(f"no folder {path.parent} to write {path.name} in")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w+b") as file:

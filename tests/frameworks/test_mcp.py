@@ -209,7 +209,24 @@ def test_over_stdio_a_new_process_serves_what_another_one_stored(tmp_path: Path)
     assert "\nline 9999 of the log\n" in asyncio.run(talk())
 
 
+@pytest.mark.parametrize("http", [(), ("--http", "127.0.0.1:0")])
+def test_a_store_or_a_session_that_is_not_there_is_not_served(tmp_path: Path, http: tuple[str, ...]) -> None:
+    stored(str(tmp_path / "store"))
+
+    for store, session, said in (
+        ("nosuch", "s", f"no store at {tmp_path}/nosuch"),
+        ("store", "nosuch", f"no session 'nosuch' in {tmp_path}/store, which holds 's'"),
+    ):
+        command = [sys.executable, "-m", "offload", "mcp", str(tmp_path / store), "--session", session, *http]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"offload: {said}")
+        assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
 def test_on_stdout_is_nothing_but_the_protocol(tmp_path: Path) -> None:
+    stored(str(tmp_path))
     command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s"]
     done = subprocess.run(
         command, input=json.dumps(INITIALIZE) + "\nno json\n", capture_output=True, text=True, check=True
@@ -264,6 +281,7 @@ def test_over_http_a_record_is_read_and_searched(tmp_path: Path) -> None:
 
 
 def test_over_http_another_host_or_origin_gets_nothing(tmp_path: Path) -> None:
+    stored(str(tmp_path))
     with http_server(tmp_path) as url:
         assert status_of(url) == 200
         assert status_of(url, Host="evil.example") == 421

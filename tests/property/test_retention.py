@@ -105,12 +105,12 @@ class Session(RuleBasedStateMachine):
 
     @rule()
     def pin_session(self):
-        pin(self.store, "s")
+        pin(self.store, "s", must_exist=False)
         self.session_pin = self.session_pin or self.store.now
 
     @rule()
     def unpin_session(self):
-        unpin(self.store, "s")
+        unpin(self.store, "s", must_exist=False)
         self.session_pin = None
 
     @precondition(lambda self: any(map(self.is_alive, self.stored)))

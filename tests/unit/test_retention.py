@@ -696,10 +696,10 @@ def test_pin_keeps_and_unpin_lets_go(folder: Path) -> None:
 def test_rm_deletes_what_is_named_and_then_the_rest(folder: Path) -> None:
     refs_there = sorted(p.name.partition("~")[0] for p in (folder / "r/s").iterdir())
 
-    done = answer("rm", refs_there[0], "--session", "s", "--store", folder)
+    done = answer("rm", refs_there[0], "--session", "s", "--store", folder, "--yes")
     assert [(row["ref"], row["why"]) for row in done["records"]] == [(refs_there[0], "deleted")]
-    assert len(answer("rm", "--session", "s", "--store", folder)["records"]) == 1
-    assert run("rm", "--session", "s", "--store", folder).returncode == 1
+    assert len(answer("rm", "--session", "s", "--store", folder, "--yes")["records"]) == 1
+    assert run("rm", "--session", "s", "--store", folder, "--yes").returncode == 1
     assert run("rm", refs_there[0], "--store", folder).returncode == 2
 
 

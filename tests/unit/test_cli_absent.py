@@ -1,0 +1,504 @@
+"""What the commands say of a store, a session or a record that is not there, and of a store that is empty."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from rich.console import Console
+
+from offload import Offloader, open_store
+from offload.__main__ import main
+from offload.cli import config, retention, terminal
+from offload.cli.app import app
+
+UNKNOWN = "zzzzzzzzzz"
+TEXT = "".join(f"{n} needle\n" for n in range(3000))
+
+# What follows a command of a session but for the session itself; R stands for a ref.
+OF_A_SESSION = [
+    *("show R", "tail R", "cat R", "grep needle", "grep needle --ref R", "stats", "verify", "ls", "gc"),
+    *(
+        "gc --dry-run",
+        "rm",
+        "rm R",
+        "rm --dry-run",
+        "rm --yes",
+        "pin",
+        "pin R",
+        "unpin",
+        "unpin R",
+        "reindex",
+    ),
+    *("fork other", "export FILE", "share R --to other", "revoke R --to other", "copy STORE COPY"),
+]
+OF_A_STORE = ["ls", "verify", "du", "gc", "reindex"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    def ran(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["offload", *map(str, arguments)])
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return Done(code, *capsys.readouterr())
+
+    return ran
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with a record each in the sessions `s` and `t`."""
+    for session in ("s", "t"):
+        Offloader(str(tmp_path / "store"), session=session).offload_text(TEXT, tool_name="Bash")
+    return tmp_path / "store"
+
+
+def ref_in(store: Path, session: str) -> str:
+    [path] = (p for p in (store / "r" / session).iterdir() if p.suffix == ".zst")
+    return path.name.partition("~")[0]
+
+
+def call(command: str, store: Path, session: str | None, ref: str = UNKNOWN) -> list[str]:
+    words = {"R": ref, "STORE": str(store), "COPY": "copy", "FILE": "file.tar"}
+    call = [words.get(word, word) for word in command.split()]
+    call += [] if session is None else ["--session", session]
+    return call if command.startswith("copy") else [*call, "--store", str(store)]
+
+
+def files_under(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def folders_under(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_dir()}
+
+
+def is_one_line_from_us(said: str) -> bool:
+    return said.startswith("offload: ") and said.count("\n") == 1
+
+
+# Nothing there
+
+
+@pytest.mark.parametrize("command", [*OF_A_STORE, *OF_A_SESSION, "stats --json", "ls --json"])
+def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, tmp_path: Path, command: str) -> None:
+    before = folders_under(tmp_path)
+
+    done = run(*call(command, tmp_path / "nosuch", "s" if command in OF_A_SESSION else None))
+
+    assert (done.code, done.out) == (1, "")
+    assert is_one_line_from_us(done.err)
+    assert f"no store at {tmp_path}/nosuch: there is no such folder" in done.err
+    assert folders_under(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", OF_A_SESSION)
+def test_a_session_that_is_not_there_is_named_with_those_that_are(
+    run: Run, store: Path, tmp_path: Path, command: str
+) -> None:
+    before, folders = files_under(tmp_path), folders_under(tmp_path)
+
+    done = run(*call(command, store, "nosuch"))
+
+    assert (done.code, done.out) == (1, "")
+    assert is_one_line_from_us(done.err)
+    assert f"no session 'nosuch' in {store}, which holds 's', 't'" in done.err
+    assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
+
+
+@pytest.mark.parametrize("command", OF_A_SESSION)
+def test_in_an_empty_store_there_is_no_session(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir(mode=0o700)
+
+    done = run(*call(command, tmp_path / "empty", "s"))
+
+    assert (done.code, done.out) == (1, "")
+    assert f"no session 's' in {tmp_path}/empty, which holds no session" in done.err
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [command for command in OF_A_SESSION if "R" in command.split()])
+def test_a_foreign_a_malformed_and_an_unknown_ref_get_the_same_answer(
+    run: Run, store: Path, command: str
+) -> None:
+    before = files_under(store)
+    mine, foreign = ref_in(store, "s"), ref_in(store, "t")
+
+    for ref in (UNKNOWN, foreign, "no"):
+        done = run(*call(command, store, "s", ref))
+
+        assert (done.code, done.out) == (1, "")
+        assert done.err == f"offload: no record '{ref}' in session 's' of {store}, which holds {mine}\n"
+    assert files_under(store) == before
+
+
+@pytest.mark.parametrize("command", OF_A_STORE)
+def test_an_empty_store_is_counted_and_named(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "empty").mkdir(mode=0o700)
+
+    done = run(command, "--store", tmp_path / "empty")
+
+    assert (done.code, done.err) == (0, "")
+    assert f"{tmp_path}/empty" in done.out
+    assert re.search(r"\b0 (records|bytes)", done.out)
+    assert json.loads(run(command, "--store", tmp_path / "empty", "--json").out) is not None
+
+
+def test_the_store_of_the_settings_is_named_too(run: Run, tmp_path: Path) -> None:
+    done = run("ls")
+
+    assert done.code == 1
+    assert f"no store at {tmp_path}/home/offload/context" in done.err
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_address_under_which_nothing_is_stored_is_no_store(run: Run) -> None:
+    done = run("ls", "--store", "memory://nothing-here")
+
+    assert done.code == 1
+    assert "no store at memory://nothing-here: nothing is stored there" in done.err
+
+
+def test_of_many_sessions_some_are_named(run: Run, store: Path) -> None:
+    for number in range(5):
+        Offloader(str(store), session=f"s-{number}").offload_text(TEXT)
+
+    said = run("stats", "--store", store, "--session", "nosuch").err
+
+    assert "holds 's-0', 's-1', 's-2', 's-3', 's-4', others" in said
+
+
+def test_several_sessions_of_which_none_is_named_are_a_wrong_call(run: Run, store: Path) -> None:
+    done = run("stats", "--store", store)
+
+    assert done.code == 2
+    assert f"{store} holds 's', 't': name one with --session" in done.err
+
+
+def test_the_pages_of_a_store_that_is_not_there_are_not_served(run: Run, tmp_path: Path) -> None:
+    done = run("serve", tmp_path / "nosuch")
+
+    assert (done.code, done.out) == (1, "")
+    assert f"no store at {tmp_path}/nosuch" in done.err
+    assert not (tmp_path / "nosuch").exists()
+
+
+@pytest.mark.parametrize("command", ["doctor", "bench"])
+def test_a_trial_of_a_folder_that_is_not_there_leaves_none(run: Run, tmp_path: Path, command: str) -> None:
+    (tmp_path / "kept").mkdir(mode=0o700)
+
+    for folder in ("a/b", "kept"):
+        assert run(command, tmp_path / folder, "--json").code == 0
+
+    assert not (tmp_path / "a").exists()
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path) -> None:
+    done = run("export", tmp_path / "no" / "file.tar", "--store", store, "--session", "s")
+
+    assert (done.code, done.err) == (1, f"offload: no folder {tmp_path}/no to write file.tar in\n")
+
+
+# What was done
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("ls", "1 record in session s of STORE"),
+        ("verify", "every record is whole: 1 record in 1 session of STORE"),
+        ("reindex", "indexed: 1 record in 1 session of STORE"),
+        ("gc", "freed: 0 bytes of 0 records; marked: 0; spared: 0; in session s of STORE"),
+        ("grep needle", "session s of STORE holds 1 record"),
+        ("pin", "pinned: session s, records 1, store file://STORE"),
+        ("pin R", "pinned: session s, ref R, records 1, store file://STORE"),
+        ("unpin R", "was not pinned: session s, ref R, records 1, store file://STORE"),
+        ("share R --to t", "shared: ref R, session s, to t, store file://STORE"),
+        ("share R --to u", "session u holds nothing else yet"),
+        ("revoke R --to u", "was not shared: ref R, session s, to u, store file://STORE"),
+        ("fork u", "1 copied, 0 already there: session s of STORE to session u of the same store"),
+        ("export FILE", "1 copied, 0 already there: session s of STORE to file file.tar"),
+        ("copy STORE COPY", "1 copied, 0 already there: session s of STORE to session s of HERE/copy"),
+    ],
+)
+def test_each_command_says_how_much_and_where(run: Run, store: Path, command: str, said: str) -> None:
+    ref = ref_in(store, "s")
+    words = {"STORE": str(store), "HERE": str(Path.cwd()), r"\bR\b": ref}
+    for word, meant in words.items():
+        said = re.sub(word, meant, said)
+
+    done = run(*call(command, store, "s", ref))
+
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1] == said
+
+
+def test_taking_back_what_was_given_says_so(run: Run, store: Path) -> None:
+    ref = ref_in(store, "s")
+    there = ("--store", store, "--session", "s")
+    for words in (("pin",), ("pin", ref), ("share", ref, "--to", "t")):
+        run(*words, *there)
+
+    assert "no longer pinned" in run("unpin", *there).out
+    assert "no longer pinned" in run("unpin", ref, *there).out
+    assert "no longer shared" in run("revoke", ref, "--to", "t", *there).out
+    assert not any((store / "g" / "s").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "fields"),
+    [
+        ("show R", {"store", "session", "ref", "answer"}),
+        ("tail R", {"store", "session", "ref", "answer"}),
+        ("grep needle", {"store", "session", "ref", "answer"}),
+        ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
+        ("gc", {"store", "session", "is_dry_run", "bytes_freed", "records"}),
+        ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "records", "undo"}),
+        ("pin", {"done", "store", "session", "ref", "records"}),
+        ("share R --to u", {"done", "store", "session", "ref", "to"}),
+        ("fork u", {"session", "copied", "already_there", "refused"}),
+    ],
+)
+def test_json_has_what_a_script_needs(run: Run, store: Path, command: str, fields: set[str]) -> None:
+    done = run(*call(command, store, "s", ref_in(store, "s")), "--json")
+
+    assert set(json.loads(done.out)) == fields
+
+
+def test_every_row_of_ls_has_its_session(run: Run, store: Path) -> None:
+    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").out)] == ["s", "t"]
+    [row] = json.loads(run("ls", "--store", store, "--session", "t", "--json").out)
+    assert (row["session"], row["ref"]) == ("t", ref_in(store, "t"))
+
+
+@pytest.mark.parametrize("wrong", [("--max-matches", "-5"), ("--max-matches", "0"), ("--max-matches", "x")])
+def test_a_number_of_matches_is_at_least_one(run: Run, store: Path, wrong: tuple[str, str]) -> None:
+    assert run("grep", "needle", "--store", store, "--session", "s", *wrong).code == 2
+
+
+def test_a_search_goes_on_where_the_answer_before_ended(run: Run, store: Path) -> None:
+    there = ("--store", store, "--session", "s", "--max-matches", "1")
+    first = run("grep", "needle", *there).out
+    [cursor] = re.findall(r'cursor="([^"]+)"', first)
+
+    assert "\n0 needle\n" in first
+    assert "\n1 needle\n" in run("grep", "needle", *there, "--cursor", cursor).out
+
+
+# Deleting
+
+
+def records_of(store: Path, session: str) -> list[str]:
+    return [info.ref for info in Offloader(str(store), session=session).records()]
+
+
+@pytest.mark.parametrize("command", ["rm", "rm R"])
+def test_without_a_terminal_and_without_yes_nothing_is_deleted(
+    run: Run, store: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = files_under(store)
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        done = run(*call(command, store, "s", ref_in(store, "s")))
+
+    assert (done.code, done.out) == (2, "")
+    assert is_one_line_from_us(done.err)
+    assert all(
+        word in done.err for word in ("nothing was deleted", "1 record,", str(store), "--yes", "--dry-run")
+    )
+    assert files_under(store) == before
+
+
+def test_a_dry_run_tells_how_much_would_go_and_deletes_nothing(run: Run, store: Path) -> None:
+    before = files_under(store)
+    [size] = [len(data) for key, data in before.items() if key.startswith("r/s/")]
+
+    done = run("rm", "--session", "s", "--store", store, "--dry-run")
+
+    assert done.code == 0
+    assert done.out.endswith(f"would be deleted: 1 record, {size:,} bytes in session s of {store}\n")
+    assert files_under(store) == before
+
+
+def test_a_deletion_tells_how_it_is_undone_and_that_undoes_it(run: Run, store: Path) -> None:
+    before = files_under(store)
+
+    done = run("rm", "--session", "s", "--store", store, "--yes")
+
+    assert done.code == 0
+    assert "1 hour" in done.out
+    assert records_of(store, "s") == []
+    [undo] = [line.strip() for line in done.out.splitlines() if line.startswith("  ")]
+    subprocess.run(shlex.split(undo), check=True)
+    assert files_under(store) == before
+    assert records_of(store, "s") == [ref_in(store, "s")]
+
+
+def test_of_many_deleted_records_some_commands_are_shown_and_json_has_all_keys(run: Run, store: Path) -> None:
+    off = Offloader(str(store), session="many")
+    for number in range(8):
+        off.offload_text(f"{number}{TEXT}", tool_use_id=str(number))
+    planned = json.loads(run("rm", "--session", "many", "--store", store, "--dry-run", "--json").out)["undo"]
+
+    said = run("rm", "--session", "many", "--store", store, "--yes").out
+
+    marks = {key for key in files_under(store) if key.endswith(".deleted")}
+    assert marks == set(planned)
+    assert sum(line.startswith("  rm ") for line in said.splitlines()) == retention._SHOWN
+    assert "and 3 objects more" in said
+
+
+def test_what_is_pinned_is_told_and_left(run: Run, store: Path) -> None:
+    run("pin", "--session", "s", "--store", store)
+
+    done = run("rm", "--session", "s", "--store", store, "--yes")
+
+    assert "deleted: 0 records, 0 bytes (1 pinned record left)" in done.out
+    assert records_of(store, "s") == [ref_in(store, "s")]
+
+
+def test_what_is_deleted_already_is_not_deleted_again(run: Run, store: Path) -> None:
+    run("rm", "--session", "s", "--store", store, "--yes")
+    done = run("rm", "--session", "s", "--store", store, "--yes")
+
+    assert done.code == 1
+    assert f"session s of {store} holds no record" in done.err
+
+
+def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
+    """Run a command whose standard streams are a terminal; return its code and what it said."""
+    pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
+    master, slave = pty.openpty()
+    program = [sys.executable, "-m", "offload", *map(str, arguments)]
+    seen = bytearray()
+    with subprocess.Popen(
+        program, stdin=slave, stdout=slave, stderr=slave, env={**os.environ, **environment}
+    ) as running:
+        os.close(slave)
+        os.write(master, answer)
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not data:
+                break
+            seen += data
+        os.close(master)
+    return running.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "is_kept"), [(b"n\n", 1, True), (b"\n", 1, True), (b"y\n", 0, False)]
+)
+def test_in_a_terminal_it_asks_first(store: Path, answer: bytes, code: int, is_kept: bool) -> None:
+    done, said = in_a_terminal("rm", "--session", "s", "--store", store, answer=answer, COLUMNS="200")
+
+    assert (done, bool(records_of(store, "s"))) == (code, is_kept)
+    assert re.search(rf"Delete 1 record, [\d,]+ bytes in session s of {store}\?", said)
+    assert ("nothing was deleted" in said) == is_kept
+
+
+# On a narrow terminal
+
+ROWS = [
+    {
+        "session": f"session_20261122_10420{n}_abcdef",
+        "records": 10**n,
+        "stored_bytes": 10**12 + n,
+        "marked": 7,
+    }
+    for n in range(6)
+]
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 20])
+def test_no_digit_of_a_number_is_cut_off(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=width, force_terminal=True, color_system=None))
+
+    terminal.print_table(ROWS)
+
+    shown = capsys.readouterr().out
+    for row in ROWS:
+        assert f"{row['records']:,}" in shown
+        assert f"{row['stored_bytes']:,}" in shown
+    assert "…" not in shown
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_du_shows_every_digit_in_a_terminal(store: Path, columns: str) -> None:
+    big = open_store(store)
+    for number in range(2):
+        # What a listing tells is taken from the key and the size.
+        big.put(
+            f"r/a-session-with-a-long-name/aaaaaaaaa{'ab'[number]}~tool_result~~9~9.zst", bytes(12_345_678)
+        )
+
+    code, said = in_a_terminal("du", "--store", store, COLUMNS=columns)
+
+    assert code == 0
+    assert said.count("24,691,356") >= 1
+    assert "…" not in said
+
+
+# The help
+
+
+def texts_of(command: Any) -> str:
+    return str(command.callback.__doc__)
+
+
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_help_loses_no_word_of_what_is_said_of_a_command(
+    run: Run, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERMINAL_WIDTH", columns)
+    groups = {(): app, ("config",): config.app}
+    commands = [(where, command) for where, group in groups.items() for command in group.registered_commands]
+    assert len(commands) > 25
+
+    for where, command in commands:
+        shown = run(*where, command.name or "show", "--help").out
+        assert "".join(texts_of(command).split()) in "".join(shown.split())
+        assert "…" not in shown
+
+
+def test_the_list_of_commands_says_each_first_line_whole(run: Run) -> None:
+    shown = "".join(run("--help").out.split())
+
+    for command in app.registered_commands:
+        assert "".join(texts_of(command).partition("\n")[0].split()) in shown

@@ -13,13 +13,10 @@ import re
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
 
 from offload.errors import (
     ExistsError,
@@ -31,6 +28,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.registry import folder_of, leaving_no_folder
 from offload.store import Durability, OffloadStore, SupportsBulk, SupportsStreams
 
 Outcome = Literal["ok", "warning", "failed"]
@@ -117,22 +115,6 @@ def diagnose(store: OffloadStore) -> list[Finding]:
     return findings
 
 
-@contextmanager
-def leaving_no_folder(store: OffloadStore) -> Iterator[None]:
-    """Remove, at the end of the block, the folders of a local store that were not there before it."""
-    url = urlsplit(store.url)
-    root = Path(unquote(url.path))
-    folders = (root, *root.parents) if url.scheme == "file" else ()
-    missing = [folder for folder in folders if not os.path.lexists(folder)]
-    try:
-        yield
-    finally:
-        # Another process may have stored something there meanwhile.
-        with suppress(OSError):
-            for folder in missing:
-                folder.rmdir()
-
-
 def _is_hopeless(check: Callable[[_Bench], _Verdict], error: Exception | None) -> bool:
     """Tell whether every further check would meet the same error."""
     is_read_only = check is _write and isinstance(error, StorePermissionError)
@@ -206,10 +188,9 @@ def _sharing(bench: _Bench) -> _Verdict:
 
 
 def _folder(bench: _Bench) -> _Verdict:
-    url = urlsplit(bench.store.url)
-    if url.scheme != "file":
+    path = folder_of(bench.store)
+    if path is None:
         return _Verdict("not a local folder")
-    path = Path(unquote(url.path))
     try:
         info = path.stat()
     except FileNotFoundError:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
 from offload.store import OffloadStore, without_secrets
@@ -62,6 +64,26 @@ def is_path(url: str) -> bool:
             "a store's URL begins with its scheme, as in 's3://bucket', and a path like it with ./"
         )
     return True
+
+
+def folder_of(store: OffloadStore) -> Path | None:
+    """Return the folder of a local store; None for any other."""
+    url = urlsplit(store.url)
+    return Path(unquote(url.path)) if url.scheme == "file" else None
+
+
+@contextmanager
+def leaving_no_folder(store: OffloadStore) -> Iterator[None]:
+    """Remove, at the end of the block, the folders of a local store that were not there before it."""
+    root = folder_of(store)
+    missing = [f for f in (root, *root.parents) if not os.path.lexists(f)] if root else []
+    try:
+        yield
+    finally:
+        # Another process may have stored something there meanwhile.
+        with suppress(OSError):
+            for folder in missing:
+                folder.rmdir()
 
 
 def open_store(

@@ -17,8 +17,7 @@ from offload import OffloadError, OffloadStore
 from offload.cli.stores import opened
 from offload.cli.terminal import JsonOption, print_json, print_table, working
 from offload.config import load_config
-from offload.doctor import leaving_no_folder
-from offload.registry import GROUP
+from offload.registry import GROUP, leaving_no_folder
 
 _ROUNDS = 9
 _SMALL, _LARGE, _RANGE = 10_000, 1_000_000, 8_192

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from offload import ConfigError, ExpiredError, NotFoundError, Offloader, OffloadStore, open_store
 from offload.config import load_config
 from offload.errors import StoreMissingError
 from offload.index import sessions
+from offload.registry import folder_of
 from offload.session import SessionReader, check_known
 
 # As many names of what is there as one line of an error has room for.
@@ -31,7 +30,7 @@ def existing(url: str | None) -> OffloadStore:
         StoreMissingError: it is not.
     """
     store = opened(url)
-    folder = _folder_of(store)
+    folder = folder_of(store)
     if folder is None:
         why = "" if any(store.keys()) else "nothing is stored there"
     else:
@@ -97,12 +96,7 @@ def check_ref(store: OffloadStore, session: str, ref: str) -> None:
 
 def place_of(store: OffloadStore) -> str:
     """Return how a person writes the address of `store`: a folder's path, else the URL."""
-    return str(_folder_of(store) or store.url)
-
-
-def _folder_of(store: OffloadStore) -> Path | None:
-    url = urlsplit(store.url)
-    return Path(unquote(url.path)) if url.scheme == "file" else None
+    return str(folder_of(store) or store.url)
 
 
 def _sessions_in(store: OffloadStore) -> str:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeGuard
 
 from offload.errors import ConfigError, NotFoundError
-from offload.index import marks_prefix, session_prefix
+from offload.index import journal_prefix, marks_prefix, session_prefix
 from offload.keys import encode_part
 from offload.record import REF_PATTERN
 from offload.store import OffloadStore
@@ -40,13 +40,17 @@ def check_name(session: object) -> str:
 
 
 def check_known(store: OffloadStore, session: str) -> str:
-    """Return `session` if `store` holds, or has held, anything of it: a record, its trace, a mark.
+    """Return `session` if `store` holds, or has held, anything of it: a record, its trace, a mark, a journal.
 
     Raises:
         NotFoundError: it does not.
         ConfigError: nothing can have this name.
     """
-    prefixes = session_prefix(check_name(session)), marks_prefix(encode_part(session))
+    prefixes = (
+        session_prefix(check_name(session)),
+        marks_prefix(encode_part(session)),
+        journal_prefix(session),
+    )
     if next(chain.from_iterable(map(store.keys, prefixes)), None) is None:
         raise NotFoundError(f"no session {session!r:.80} in {store.url}")
     return session

@@ -123,6 +123,7 @@ class Conversation:
         history = self._history
         try:
             known = history.keep_common(messages)
+            self._try_again(errors)
             for index in range(known, len(messages)):
                 self._take_in(index, messages[index], errors)
             self._recall(known)
@@ -182,14 +183,26 @@ class Conversation:
         """Return an item as it is found; where a part of the caller's own fails for it, it stays."""
         facts, problem = self._facts(index, item)
         slot = Slot(item, self._policy.decide(facts), item.text)
+        self._look_for_claim(slot, problem, errors)
+        return slot
+
+    def _look_for_claim(self, slot: Slot, problem: OffloadError | None, errors: list[OffloadError]) -> None:
         try:
-            slot.claim = None if self._recognition.is_plain(item) else self._recognition.claim(item)
+            plain = self._recognition.is_plain(slot.item)
+            slot.claim = None if plain else self._recognition.claim(slot.item)
         except OffloadError as error:
             problem = error
+        slot.problem = None if problem is None else f"not offloaded: {problem}"
         if problem is not None:
-            slot.problem = f"not offloaded: {problem}"
             self._report(problem, errors)
-        return slot
+
+    def _try_again(self, errors: list[OffloadError]) -> None:
+        """Ask the caller's own parts again about the items for which they failed."""
+        for place in self._history.open_places():
+            if place.slot.problem is not None:
+                facts, problem = self._facts(place.at, place.slot.item)
+                self._history.recount(place, facts.tokens)
+                self._look_for_claim(place.slot, problem, errors)
 
     def _facts(self, index: int, item: Item) -> tuple[ItemFacts, OffloadError | None]:
         """Return the facts of an item, and why its tokens are but estimated if the counter failed."""
@@ -254,7 +267,8 @@ class Conversation:
         for place in history.open_places():
             slot = place.slot
             history.decide(slot, self._judged(place))
-            if slot.decision.action != "keep" or slot.decision.item.is_pinned or _is_unsettled_claim(slot):
+            is_undecided = slot.decision.item.is_pinned or slot.problem or _is_unsettled_claim(slot)
+            if slot.decision.action != "keep" or is_undecided:
                 continue
             closed.append(slot)
             if together and slot.decision.is_below and slot.claim is None:
@@ -351,13 +365,17 @@ class Conversation:
             if not _leaves(slot) or slot.is_foreign or slot.is_asked:
                 continue
             try:
-                slot.is_asked = True
-                if self._hooks.lets_go(slot.decision.item):
-                    continue
+                slot.is_asked = self._hooks.lets_go(slot.decision.item)
             except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
-                self._report(failure("should_offload:", error), errors)
-            kept.append(slot)
-            history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
+                problem = failure("should_offload:", error)
+                history.decide(
+                    slot, replace(slot.decision, action="keep", reason=f"not offloaded: {problem}")
+                )
+                self._report(problem, errors)
+                continue
+            if not slot.is_asked:
+                kept.append(slot)
+                history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
         history.close(kept)
 
     def _apply(self, place: Place, outcome: Outcome, errors: list[OffloadError]) -> None:

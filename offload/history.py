@@ -37,12 +37,12 @@ class Slot:
         text: what stands in the message for it: its own text, a placeholder, a truncation.
         info: its record, once the text is a placeholder.
         is_settled: whether it is decided for good: replaced, or found not to pay.
-        is_asked: whether the caller was asked about it.
+        is_asked: whether the caller was asked about it, and let it go.
         claim: the ref that its text names, where it looks like a placeholder.
         proof: whether it is one, where it looks like it; None while that was not tried.
         standing: the ref of the placeholder that stands in the list for it, or that it is.
         stored: the ref of the record that the session is known to hold of it: it left before.
-        problem: why it stays for good, where the caller's own part failed for it.
+        problem: why it stays, where a part of the caller's own failed for it.
         number: its place among all items of the history.
         ordinal: its place among the items of its type and tool.
     """
@@ -344,6 +344,13 @@ class History:
         """Note what is to become of an item that stands in its message as it came."""
         slot.decision = decision
         self.decisions[slot.number] = decision
+
+    def recount(self, place: Place, tokens: int) -> None:
+        """Note how many tokens an item that stands in its message takes, which was an estimate before."""
+        decision = place.slot.decision
+        self.tokens += tokens - decision.item.tokens
+        facts = decision.item._replace(tokens=tokens)
+        self.decide(place.slot, replace(decision, item=facts, tokens_after=tokens))
 
     # What left
 

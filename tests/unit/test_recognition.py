@@ -476,7 +476,46 @@ def test_a_counter_that_fails_for_one_text_costs_that_item_its_offload_alone(tmp
     assert [str(e) for e in out.errors] == ["token_counter: ValueError: special token"]
     assert out.tokens_before > out.tokens_after > estimate_tokens(bad) // 2
     assert shown(later.messages[5]).startswith("[Offloaded:")
-    assert later.errors == []
+    assert later.messages[1] is messages[1]
+
+
+def test_an_item_for_which_the_counter_failed_once_leaves_in_the_next_turn(tmp_path: Path) -> None:
+    failing = [True]
+
+    def counter(text: str) -> int:
+        if failing and text == LOG:
+            failing.clear()
+            raise OSError("busy")
+        return estimate_tokens(text)
+
+    messages = [called(), result(LOG)]
+    off = Offloader(tmp_path, session="s", token_counter=counter)
+    first = off.offload(messages)
+    fresh = Offloader(tmp_path / "other", session="s").offload(messages)
+
+    second = off.offload(messages)
+
+    assert first.messages == messages
+    assert second.messages == fresh.messages
+    assert (second.tokens_before, second.tokens_after) == (fresh.tokens_before, fresh.tokens_after)
+
+
+def test_an_item_about_which_the_caller_failed_to_answer_is_asked_about_again(tmp_path: Path) -> None:
+    asked = []
+
+    def should_offload(_: object) -> bool:
+        asked.append(1)
+        if len(asked) == 1:
+            raise OSError("busy")
+        return True
+
+    messages = [called(), result(LOG)]
+    off = Offloader(tmp_path, session="s", should_offload=should_offload)
+
+    assert off.offload(messages).messages == messages
+    assert shown(off.offload(messages).messages[1]).startswith("[Offloaded:")
+    off.offload(messages)
+    assert len(asked) == 2
 
 
 class Picky:

@@ -95,6 +95,13 @@ def string_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def is_by_code(call: Any) -> bool:
+    """Tell whether code that the model wrote made a tool call, and so reads what it returns."""
+    caller = get(call, "caller") or get(get(call, "extras"), "caller")
+    kind = get(caller, "type")
+    return isinstance(kind, str) and kind != "direct"
+
+
 def json_text(value: Any) -> str:
     """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from offload.messages._access import Path, edited, json_text, role_of, string_or_none
+from offload.messages._access import Path, edited, get, is_by_code, json_text, role_of, string_or_none
 from offload.messages._media import Media, MediaFacts, media_facts
 from offload.record import encodable
 
@@ -72,12 +72,15 @@ class Scan:
             one result are to be replaced, and put back, before its text: that changes how many blocks it has.
         texts: its other texts, which take tokens but never leave.
         calls: the tool calls that it makes, id → tool name.
+        code_calls: ids of the tool calls of which it says that code made them: the result of such a call, in
+            whatever message, is read by that code and not by the model.
     """
 
     items: list[Item] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: dict[str, str] = field(default_factory=dict)
     media: list[Item] = field(default_factory=list)
+    code_calls: set[str] = field(default_factory=set)
 
     @property
     def found(self) -> list[Item]:
@@ -95,6 +98,12 @@ class Scan:
         self.items.append(
             Item(block, "tool_call", text, string_or_none(name), string_or_none(call), form=form)
         )
+
+    def note_caller(self, call: Any, *names: str) -> None:
+        """Note a tool call or a result, under the fields `names` that may hold its id, if it is by code."""
+        if is_by_code(call):
+            ids = (get(call, name) for name in names)
+            self.code_calls |= {encodable(i) for i in ids if isinstance(i, str)}
 
     def add_result(
         self, block: int | None, call: Any, name: Any, found: Found, *, is_error: bool = False

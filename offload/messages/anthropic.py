@@ -40,6 +40,7 @@ class AnthropicAdapter(MessageAdapter):
         for i, block in enumerate(blocks_of(content, f"{where}.content")):
             place = f"{where}.content[{i}]"
             kind = type_of(block, place)
+            scan.note_caller(block, "id", "tool_use_id")
             if item_type == "user_message" and scan.add_media(i, item_type, TYPED.read(block)):
                 continue
             if kind == "text":

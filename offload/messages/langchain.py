@@ -14,6 +14,7 @@ from offload.messages._access import (
     blocks_of,
     count_blocks,
     get,
+    is_by_code,
     role_of,
     string_or_none,
 )
@@ -21,6 +22,7 @@ from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan
 from offload.messages._content import Content
 from offload.messages._json import ARGUMENTS, PLAIN
 from offload.messages._media import Media, Place
+from offload.record import encodable
 
 _ROLES = {
     "human": "user",
@@ -100,6 +102,7 @@ class LangChainAdapter(MessageAdapter):
         for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls"), first):
             arguments = get(call, "args")
             scan.add_call(i, get(call, "id"), get(call, "name"), ARGUMENTS.read(arguments), arguments)
+        _note_callers(scan, fields)
         return scan
 
     def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
@@ -140,6 +143,18 @@ def _scan_block(scan: Scan, block: Any, index: int, item_type: str) -> None:
     for field in ("thinking", "reasoning"):
         if get(block, "type") == field and isinstance(get(block, field), str):
             scan.texts.append(get(block, field))
+
+
+def _note_callers(scan: Scan, fields: Any) -> None:
+    """Note the calls by code: a block of the provider says who calls, or what was kept of it beside."""
+    beside = get(fields, "additional_kwargs")
+    for holder, name in ((fields, "content"), (fields, "tool_calls"), (beside, "tool_calls")):
+        calls = get(holder, name)
+        for call in calls if isinstance(calls, list | tuple) else ():
+            scan.note_caller(call, "id", "call_id")
+    if is_by_code(beside) or is_by_code(fields):
+        call = get(fields, "tool_call_id")
+        scan.code_calls |= {encodable(call)} if isinstance(call, str) else scan.calls.keys()
 
 
 def _scan_result(scan: Scan, fields: Any, where: str, tool_names: Mapping[str, str]) -> None:

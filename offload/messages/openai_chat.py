@@ -103,6 +103,7 @@ def _scan_calls(scan: Scan, message: Any, where: str) -> None:
     calls = get(message, "tool_calls")
     first = count_blocks(get(message, "content"))
     for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls"), first):
+        scan.note_caller(call, "id")
         kind = _kind(call)
         if kind is None:
             continue

@@ -22,6 +22,12 @@ _OWN_TYPES = (
     "reasoning",
     "item_reference",
     "compaction",
+    "compaction_trigger",
+    "program",
+    "program_output",
+    "tool_search_output",
+    "additional_tools",
+    "configuration_update",
     "mcp_list_tools",
     "mcp_approval_request",
     "mcp_approval_response",
@@ -66,7 +72,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
         if get(message, "role") is not None:
             return role_of(message, where)
         kind = get(message, "type")
-        return "assistant" if kind == "reasoning" or kind.endswith("_call") else "tool"
+        return "assistant" if kind in ("reasoning", "program") or kind.endswith("_call") else "tool"
 
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return what `message` holds."""
@@ -77,6 +83,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
             blocks = [*(get(message, "summary") or ()), *(get(message, "content") or ())]
             scan.texts.extend(text for b in blocks if isinstance(text := get(b, "text"), str))
         else:
+            scan.note_caller(message, "call_id", "id")
             _scan_call(scan, message)
             _scan_output(scan, message, where, tool_names)
         if get(message, "status") in _PENDING:
@@ -119,7 +126,7 @@ def _scan_call(scan: Scan, message: Any) -> None:
         plain = None if text is None else (text, None)
         found = ARGUMENTS.read(value) if shape is ARGUMENTS else plain
         scan.add_call(0, call, get(message, "name"), found, value)
-    elif kind.endswith("_call"):
+    elif kind == "program" or kind.endswith("_call"):
         if isinstance(call, str):
             scan.calls[call] = kind.removesuffix("_call")
         written = (get(message, field) for field in _BUILT_IN_INPUTS)
@@ -140,6 +147,8 @@ def _scan_output(scan: Scan, message: Any, where: str, tool_names: Mapping[str, 
                 text = get(chunk, stream)
                 if isinstance(text, str) and text:
                     scan.add_result(2 * i + j, call, name, (text, None))
+    elif kind == "program_output":
+        scan.texts.append(json_text(get(message, "result")))
     elif kind == "local_shell_call_output":
         scan.add_result(None, call, name, ARGUMENTS.read(output))
     elif kind in _OUTPUTS:

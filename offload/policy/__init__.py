@@ -9,25 +9,29 @@ to case, since one tool is `Read` to one agent and `read` to the next.
 
 from offload.policy._facts import Action, Decision, ItemFacts, explain
 from offload.policy._model import Seconds
-from offload.policy._policy import READ_BACK_TOOLS, OffloadPolicy
+from offload.policy._policy import MAX_VIEW_TOKENS, READ_BACK_TOOLS, OffloadPolicy, Readers
 from offload.policy._presets import Preset
 from offload.policy._rules import DEFAULT_MIN_TOKENS, Retention, Rule, Sweep
-from offload.policy._together import over_budget, saving, swept
+from offload.policy._together import excess, over_budget, over_ceiling, saving, swept
 
 __all__ = [
     "DEFAULT_MIN_TOKENS",
+    "MAX_VIEW_TOKENS",
     "READ_BACK_TOOLS",
     "Action",
     "Decision",
     "ItemFacts",
     "OffloadPolicy",
     "Preset",
+    "Readers",
     "Retention",
     "Rule",
     "Seconds",
     "Sweep",
+    "excess",
     "explain",
     "over_budget",
+    "over_ceiling",
     "saving",
     "swept",
 ]

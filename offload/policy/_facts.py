@@ -34,6 +34,7 @@ class ItemFacts(NamedTuple):
         is_standing: whether the placeholder of that record stands elsewhere in the list.
         media_type: type of an image or a document, whose tokens are an estimate and whose bytes are its own;
             None for a text.
+        is_programmatic: whether code that the model wrote made the call, and reads what it returns.
     """
 
     message: int
@@ -53,6 +54,7 @@ class ItemFacts(NamedTuple):
     was_stored: bool = False
     is_standing: bool = False
     media_type: str | None = None
+    is_programmatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Decision:
         tokens_after: tokens of what stands in the message.
         ttl: for how many seconds its record is kept at least; None for good.
         is_below: whether it is kept for its size alone, so that it may still leave with others.
+        is_exempt: whether it stays whatever its size, above `OffloadPolicy.max_view_tokens` too.
     """
 
     item: ItemFacts
@@ -78,6 +81,7 @@ class Decision:
     tokens_after: int
     ttl: int | None = None
     is_below: bool = False
+    is_exempt: bool = False
 
 
 def explain(decisions: Iterable[Decision]) -> str:

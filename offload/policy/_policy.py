@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
@@ -14,25 +14,38 @@ from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._load import from_environment, from_file
 from offload.policy._model import Count, Model, Size
 from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
+from offload.policy._readers import is_reader
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.record import ItemType
 
+# One turn takes no more than a fifth of a window of 200,000 tokens. Readers of files cap themselves at
+# 25,000; of 3,181 recorded turns the largest brought 32,000.
+MAX_VIEW_TOKENS = 40_000
+Readers = Literal["offload", "keep"]
 READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep")
 
 
 class OffloadPolicy(Model):
     """Which items are offloaded.
 
-    Errors, placeholders, pinned and pending items and the answers of the read-back tools are never
-    offloaded, whatever the rules.
+    Placeholders, pinned and pending items, what code reads and the answers of the read-back tools are
+    never offloaded, whatever the rules; errors only above `max_view_tokens`.
 
     Attributes:
         types: rules by item type; types that are not named keep their default.
         tools: rules by tool name, as globs, compared without regard to case; the first that matches
-            wins, and a rule by tool wins over one by type. By default file readers and browsers are
-            offloaded once the model has seen the result in full; a policy that names its own `types`
-            or `tools` is taken at its word and has no such default, for images no more than for readers.
+            wins, and a rule by tool wins over one by type.
         exclude_tools: globs of tools whose results always stay.
+        readers: the rule for file readers and browsers that no glob of `tools` matches, told by the whole
+            words of a tool's name, as `read` in `NotebookRead` and `mcp__fs__read_text`. By default they are
+            offloaded once the model has seen the result in full; a policy that names its own `types` or
+            `tools` is taken at its word and has no such default, and names of its own `types` end that for
+            images too.
+        max_view_tokens: how many tokens a text may take that the model is to read, and the new texts of one
+            turn together: above it they leave before the model sees them, the largest first, errors and
+            file reads too. What no rule lets go stays, as do the system prompt and what is excluded, pinned
+            or read by code; of each that is larger the errors of the call tell. Images and documents, whose
+            tokens are an estimate, are not bound by it. None sets no limit.
         turn_budget_tokens: how many tokens the tool results of one turn may take together that are each
             below their threshold; above it the largest go first. None sets no limit.
         media: the rule for images and documents in tool results. No tool shows them again, so they are to be
@@ -46,6 +59,8 @@ class OffloadPolicy(Model):
     types: dict[ItemType, Rule] = Field(default_factory=dict)
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
+    readers: Rule | None = None
+    max_view_tokens: Size | None = MAX_VIEW_TOKENS
     turn_budget_tokens: Size | None = None
     media: Rule = NEVER
     user_media: Rule = NEVER
@@ -62,11 +77,12 @@ class OffloadPolicy(Model):
         if "preset" in data:
             changes = {name: value for name, value in data.items() if name != "preset"}
             data = preset_data(data["preset"], changes)
-        tools, media = ({}, NEVER) if "types" in data else (READERS, MEDIA)
+        readers = None if "types" in data or "tools" in data else READERS
+        media = NEVER if "types" in data else MEDIA
         types = data.get("types", {})
         if not isinstance(types, dict):
             return data
-        return {"tools": tools, "media": media, **data, "types": {**TYPES, **types}}
+        return {"readers": readers, "media": media, **data, "types": {**TYPES, **types}}
 
     @classmethod
     def preset(cls, name: Preset) -> Self:
@@ -113,38 +129,57 @@ class OffloadPolicy(Model):
     @cached_property
     def counts_bytes(self) -> bool:
         """Whether a rule has a threshold in bytes, which take a pass over a text to count."""
-        rules = (*self.types.values(), *self.tools.values())
-        return any(rule.min_bytes is not None for rule in rules)
+        rules = (*self.types.values(), *self.tools.values(), self.readers)
+        return any(rule is not None and rule.min_bytes is not None for rule in rules)
 
     @property
     def never_replaced(self) -> tuple[str, ...]:
         """Item types that keep whatever they hold: a system prompt, unless this policy offloads it."""
         return () if self.types["system_prompt"].enabled else ("system_prompt",)
 
-    def decide(self, item: ItemFacts) -> Decision:
+    def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
         """Return what becomes of `item` by itself. Pure: the same facts give the same decision always.
 
         What is kept for its size alone may still leave with others, by the budget of a turn or a sweep.
+
+        Args:
+            item: what is known of it.
+            readers: "offload" treats file readers as other tools, where nothing could take their result
+                later.
         """
-        rule = self._rule(item)
+        rule = self._rule(item, readers)
         kept = self._why_kept(rule, item)
-        shortfall = None if kept else rule.shortfall(item)
-        action, reason = self._judge(rule, item, kept, shortfall)
+        is_exempt = kept is not None or item.media_type is not None
+        shortfall = rule.shortfall(item)
+        if kept is not None:
+            action, reason = "keep", kept
+        elif not is_exempt and self._is_above(item):
+            action, reason = (
+                "offload",
+                f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})",
+            )
+        else:
+            action, reason = _judge(rule, item, shortfall)
         return Decision(
             item=item,
-            action=action,
+            action=cast("Action", action),
             reason=reason,
             preview_chars=rule.preview_chars,
             ref=None,
             tokens_after=item.tokens,
             ttl=rule.ttl,
-            is_below=shortfall is not None and action == "keep" and item.media_type is None,
+            is_below=reason is shortfall and item.media_type is None,
+            is_exempt=is_exempt,
         )
 
+    def _is_above(self, item: ItemFacts) -> bool:
+        return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
+
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
+        """Return why an item stays whatever its size, None if it need not."""
         for is_kept, reason in (
             (item.is_stored, "a placeholder already"),
-            (item.is_error and not item.was_stored, "errors stay in view"),
+            (item.is_programmatic, "read by code"),
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
             (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
@@ -155,30 +190,31 @@ class OffloadPolicy(Model):
                 return reason
         return None
 
-    def _judge(
-        self, rule: Rule, item: ItemFacts, kept: str | None, shortfall: str | None
-    ) -> tuple[Action, str]:
-        if kept is not None:
-            return "keep", kept
-        is_seen = item.answers >= rule.after_turns
-        if item.was_stored and (is_seen or item.is_standing):
-            return "offload", "left before, and stays away"
-        if shortfall is not None and not item.was_stored:
-            return "keep", shortfall
-        if not is_seen:
-            return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
-        if item.newer < rule.keep_recent:
-            return "wait", f"one of the last {rule.keep_recent} of its tool"
-        return "offload", f"{item.tokens} tokens"
-
-    def _rule(self, item: ItemFacts) -> Rule:
+    def _rule(self, item: ItemFacts, readers: Readers) -> Rule:
         if item.media_type is not None:
             return self.media if item.item_type == "tool_result" else self.user_media
         if item.tool_name is not None and item.item_type == "tool_result":
             for glob, rule in self.tools.items():
                 if _matches(item.tool_name, glob):
                     return rule
+            if self.readers is not None and readers == "keep" and is_reader(item.tool_name):
+                return self.readers
         return self.types.get(cast("ItemType", item.item_type), NEVER)
+
+
+def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
+    is_seen = item.answers >= rule.after_turns
+    if item.was_stored and (is_seen or item.is_standing):
+        return "offload", "left before, and stays away"
+    if item.is_error and not item.was_stored:
+        return "keep", "errors stay in view"
+    if shortfall is not None and not item.was_stored:
+        return "keep", shortfall
+    if not is_seen:
+        return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
+    if item.newer < rule.keep_recent:
+        return "wait", f"one of the last {rule.keep_recent} of its tool"
+    return "offload", f"{item.tokens} tokens"
 
 
 def _matches_any(name: str | None, globs: Iterable[str]) -> bool:

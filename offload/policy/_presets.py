@@ -27,14 +27,13 @@ TYPES: dict[ItemType, Rule] = {
 }
 # What a model asked to see in full it should see in full once: hiding a file that was just opened
 # costs a read back every time, and leaving it for good costs most of the saving.
-_READER_TOOLS = ("*read*", "*view*", "*open*", "cat", "*notebook*", "*browse*", "*fetch*", "*editor*")
-READERS = dict.fromkeys(_READER_TOOLS, Rule(min_tokens=1500, after_turns=1))
+READERS = Rule(min_tokens=1500, after_turns=1)
 
 _LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_chars": 400}
 _SEEN = {"after_turns": 1}
 # Plain data, so that what a caller adds to a preset can be laid over it field by field.
 _PRESETS: dict[Preset, dict[str, Any]] = {
-    "balanced": {"media": MEDIA, "tools": READERS},
+    "balanced": {"media": MEDIA, "readers": READERS},
     "aggressive": {
         "media": MEDIA,
         "types": {
@@ -43,7 +42,7 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
             "user_message": _LARGE | _SEEN,
             "skill_prompt": _LARGE | _SEEN,
         },
-        "tools": dict.fromkeys(_READER_TOOLS, _LARGE | _SEEN),
+        "readers": _LARGE | _SEEN,
     },
     "archive": {
         "media": MEDIA,

@@ -25,15 +25,48 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
         The new decisions, by their place in `decisions`.
     """
     small = [i for i, d in enumerate(decisions) if d.is_below and d.item.item_type == "tool_result"]
-    total = sum(decisions[i].item.tokens for i in small)
-    reason = f"the turn's results take {total} tokens together, over {budget}"
-    leaving: dict[int, Decision] = {}
-    for i in sorted(small, key=lambda i: (-decisions[i].item.tokens, i)):
-        if total <= budget or saving(decisions[i]) <= 0:
-            break
-        leaving[i] = _leaves(decisions[i], reason)
-        total -= decisions[i].item.tokens
-    return leaving
+    return _largest(decisions, small, budget, "the turn's results take {} tokens together, over {}")
+
+
+def over_ceiling(decisions: Sequence[Decision], ceiling: int) -> dict[int, Decision]:
+    """Return which new texts of one turn must leave for the rest to take at most `ceiling` tokens together.
+
+    The largest go first, of equals the earlier. What no ceiling bounds is not counted.
+
+    Args:
+        decisions: those on the items of the turn.
+        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
+
+    Returns:
+        The new decisions, by their place in `decisions`.
+    """
+    view = [i for i, d in enumerate(decisions) if not d.is_exempt and d.action != "offload"]
+    said = "the turn's texts take {} tokens together, above max_view_tokens ({})"
+    return _largest(decisions, view, ceiling, said)
+
+
+def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
+    """Return in words what is above `ceiling` and stays in view, of the items of one turn that do.
+
+    Args:
+        decisions: those on the items that stay.
+        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
+    """
+    texts = [d for d in decisions if d.item.media_type is None and not d.item.is_pending]
+    large = [
+        f"messages[{d.item.message}]: {d.item.item_type} of {d.item.tokens} tokens stays in view, above "
+        f"max_view_tokens ({ceiling}): {d.reason}"
+        for d in texts
+        if d.item.tokens > ceiling
+    ]
+    bounded = [d for d in texts if not d.is_exempt and d.item.tokens <= ceiling]
+    total = sum(d.item.tokens for d in bounded)
+    if total > ceiling:
+        large.append(
+            f"messages[{bounded[0].item.message}] and what follows: {len(bounded)} texts of {total} tokens "
+            f"stay in view together, above max_view_tokens ({ceiling})"
+        )
+    return large
 
 
 def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: int) -> dict[int, Decision]:
@@ -69,6 +102,21 @@ def saving(decision: Decision) -> int:
     """Return about how many tokens an item frees that leaves."""
     preview = min(decision.item.chars, decision.preview_chars) // _CHARS_PER_TOKEN
     return decision.item.tokens - preview - _WORDS_TOKENS
+
+
+def _largest(
+    decisions: Sequence[Decision], places: Sequence[int], most: int, said: str
+) -> dict[int, Decision]:
+    """Return the largest of the decisions at `places` as leaving, until the rest takes `most` tokens."""
+    total = sum(decisions[i].item.tokens for i in places)
+    reason = said.format(total, most)
+    leaving: dict[int, Decision] = {}
+    for i in sorted(places, key=lambda i: (-decisions[i].item.tokens, i)):
+        if total <= most or saving(decisions[i]) <= 0:
+            break
+        leaving[i] = _leaves(decisions[i], reason)
+        total -= decisions[i].item.tokens
+    return leaving
 
 
 def _leaves(decision: Decision, reason: str) -> Decision:

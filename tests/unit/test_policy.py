@@ -10,7 +10,18 @@ import pytest
 from pydantic import ValidationError
 
 from offload.errors import PolicyError
-from offload.policy import READ_BACK_TOOLS, Decision, ItemFacts, OffloadPolicy, Retention, Rule, explain
+from offload.policy import (
+    MAX_VIEW_TOKENS,
+    READ_BACK_TOOLS,
+    Decision,
+    ItemFacts,
+    OffloadPolicy,
+    Retention,
+    Rule,
+    excess,
+    explain,
+    over_ceiling,
+)
 
 DEFAULT = OffloadPolicy()
 
@@ -74,8 +85,21 @@ def test_what_the_model_said_and_what_rules_it_never_leave(item_type: str) -> No
         "NotebookRead",
         "mcp__browser_browse",
         "WebFetch",
+        "webfetch",
         "fetch_url",
         "VIEW_IMAGE",
+        "readFile",
+        "readURL",
+        "HTTPFetch",
+        "fs.read",
+        "fs-read-text",
+        "mcp__fs__read_text",
+        "mcp__fs__readText",
+        "read_file2",
+        "s3read",
+        "browser_snapshot",
+        "pdf_reader",
+        "functions.open:0",
     ],
 )
 def test_what_a_file_reader_or_a_browser_gave_is_seen_once_in_full(tool: str) -> None:
@@ -83,7 +107,14 @@ def test_what_a_file_reader_or_a_browser_gave_is_seen_once_in_full(tool: str) ->
     assert action(DEFAULT, item(tool_name=tool, answers=1)) == "offload"
 
 
-@pytest.mark.parametrize("tool", ["Bash", "Grep", "concat", "cat2", "ls", None])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *("Bash", "Grep", "concat", "cat2", "ls", None, ""),
+        *("search_threads", "thread_list", "spreadsheet", "SpreadSheet", "ask_clarification"),
+        *("review_pr", "overview", "previewImage", "already_done", "reopen_issue", "categories", "newsreels"),
+    ],
+)
 def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
     assert action(DEFAULT, item(tool_name=tool)) == "offload"
 
@@ -92,11 +123,13 @@ def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
     ("changes", "reason"),
     [
         ({"is_stored": True}, "a placeholder already"),
-        ({"is_error": True}, "errors stay in view"),
+        ({"is_programmatic": True}, "read by code"),
+        ({"is_pinned": True}, "pinned"),
+        ({"is_pending": True}, "not finished yet"),
         *(({"tool_name": t}, "an answer that was read back") for t in READ_BACK_TOOLS),
     ],
 )
-def test_errors_placeholders_and_answers_that_were_read_back_stay_whatever_the_rules(
+def test_what_is_not_to_be_replaced_stays_whatever_the_rules_and_its_size(
     changes: dict[str, Any], reason: str
 ) -> None:
     eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
@@ -122,7 +155,141 @@ def test_a_policy_that_names_types_or_tools_is_taken_at_its_word() -> None:
     by_tool = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)})
     for policy in (by_type, by_tool, OffloadPolicy(tools={})):
         assert action(policy, item(tool_name="Read")) == "offload"
+        assert policy.readers is None
     assert action(OffloadPolicy(min_saving=5), item(tool_name="Read")) == "wait"
+
+
+def test_errors_stay_whatever_the_rules() -> None:
+    eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
+    for policy in (DEFAULT, eager):
+        decision = policy.decide(item(answers=9, is_error=True))
+        assert (decision.action, decision.reason) == ("keep", "errors stay in view")
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+def test_globs_of_a_caller_match_parts_of_words() -> None:
+    policy = OffloadPolicy(tools={"*read*": Rule(after_turns=1)}, exclude_tools=("*sheet*",))
+    assert [action(policy, item(tool_name=t)) for t in ("search_threads", "spreadsheet")] == ["wait", "keep"]
+
+
+def test_a_rule_of_a_caller_for_a_tool_wins_over_the_one_for_readers() -> None:
+    policy = OffloadPolicy.model_validate({"preset": "balanced", "tools": {"read_*": {"min_tokens": 10}}})
+    assert action(policy, item(tool_name="read_log")) == "offload"
+    assert action(policy, item(tool_name="view_log")) == "wait"
+
+
+def test_readers_have_a_rule_of_their_own_that_a_caller_may_give() -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule()}, readers=Rule(after_turns=2))
+    assert [action(policy, item(tool_name="Read", answers=n)) for n in (0, 1, 2)] == [
+        "wait",
+        "wait",
+        "offload",
+    ]
+    in_bytes = OffloadPolicy(readers=Rule(min_bytes=50))
+    assert in_bytes.counts_bytes
+    assert not DEFAULT.counts_bytes
+
+
+def test_where_nothing_can_take_it_later_a_readers_result_is_treated_as_any_other() -> None:
+    facts = item(tool_name="read_rows")
+    assert DEFAULT.decide(facts, readers="offload").action == "offload"
+    assert DEFAULT.decide(facts, readers="keep").action == "wait"
+    given = OffloadPolicy(tools={"read_*": Rule(after_turns=1)})
+    assert given.decide(facts, readers="offload").action == "wait"
+    assert OffloadPolicy(exclude_tools=("read_*",)).decide(facts, readers="offload").action == "keep"
+
+
+# --- the ceiling of a view ------------------------------------------------------------------------
+
+ABOVE = MAX_VIEW_TOKENS + 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tool_name": "Read"},
+        {"is_error": True},
+        {"is_error": True, "tool_name": "Read"},
+        {"item_type": "user_message", "tool_name": None},
+        {"item_type": "skill_prompt", "tool_name": None},
+        {"item_type": "tool_call"},
+    ],
+)
+def test_above_the_ceiling_every_text_leaves_before_it_is_seen(changes: dict[str, Any]) -> None:
+    decision = DEFAULT.decide(item(ABOVE, **changes))
+    assert decision.action == "offload"
+    assert decision.reason == f"{ABOVE} tokens, above max_view_tokens ({MAX_VIEW_TOKENS})"
+    assert "above max_view_tokens" in explain([decision])
+    assert action(DEFAULT, item(MAX_VIEW_TOKENS, **changes)) != "offload"
+    assert action(OffloadPolicy(max_view_tokens=None), item(ABOVE, **changes)) != "offload"
+
+
+def test_above_the_ceiling_leaves_too_what_a_rule_would_keep_for_a_while() -> None:
+    for rule in (Rule(min_chars=10**9), Rule(after_turns=3), Rule(keep_recent=3)):
+        policy = OffloadPolicy(tools={"*": rule}, max_view_tokens=3000)
+        assert [action(policy, item(n)) for n in (3000, 3001)][1] == "offload"
+        assert action(policy, item(3000)) != "offload"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"is_pinned": True},
+        {"is_pending": True},
+        {"is_programmatic": True},
+        {"is_stored": True},
+        {"item_type": "system_prompt", "tool_name": None},
+        {"item_type": "assistant_message", "tool_name": None},
+        {"tool_name": "context_read"},
+        {"tool_name": "get_plan"},
+        {"item_type": "user_message", "tool_name": None, "media_type": "application/pdf"},
+    ],
+)
+def test_above_the_ceiling_stays_what_is_not_to_be_replaced(changes: dict[str, Any]) -> None:
+    policy = OffloadPolicy.model_validate({"preset": "balanced", "exclude_tools": ["get_plan"]})
+    decision = policy.decide(item(ABOVE, **changes))
+    assert decision.action == "keep"
+    assert decision.is_exempt
+
+
+def turn(*sizes: int, **changes: Any) -> list[Decision]:
+    return [DEFAULT.decide(item(size, tool_name="Read", **changes)) for size in sizes]
+
+
+def test_of_a_turn_that_is_too_large_together_the_largest_leave_first() -> None:
+    leaving = over_ceiling(turn(1000, 4000, 3000, 4000), 8000)
+    assert list(leaving) == [1]
+    assert leaving[1].action == "offload"
+    assert leaving[1].reason == "the turn's texts take 12000 tokens together, above max_view_tokens (8000)"
+    assert list(over_ceiling(turn(1000, 4000, 3000, 4000), 7999)) == [1, 3]
+    assert over_ceiling(turn(1000, 4000, 3000, 4000), 12_000) == {}
+
+
+def test_what_cannot_leave_or_leaves_by_itself_does_not_count_for_the_turn() -> None:
+    others = [*turn(9000, is_pinned=True), *turn(9000, is_programmatic=True), *turn(9000, answers=1)]
+    assert over_ceiling([*others, *turn(4000, 4000)], 8000) == {}
+    assert list(over_ceiling([*others, *turn(4000, 4001)], 8000)) == [4]
+
+
+def test_errors_of_a_turn_that_is_too_large_together_leave_too() -> None:
+    assert list(over_ceiling([*turn(3000, 4000, is_error=True), *turn(2000)], 5000)) == [1]
+
+
+def test_what_stays_above_the_ceiling_is_told_item_by_item() -> None:
+    said = excess([*turn(9000, 100, is_pinned=True), *turn(9000, is_programmatic=True)], 8000)
+    assert said == [
+        "messages[3]: tool_result of 9000 tokens stays in view, above max_view_tokens (8000): pinned",
+        "messages[3]: tool_result of 9000 tokens stays in view, above max_view_tokens (8000): read by code",
+    ]
+    assert excess(turn(9000, is_pending=True), 8000) == []
+
+
+def test_what_stays_above_the_ceiling_together_is_told_of_the_turn() -> None:
+    [said] = excess(turn(5000, 4000), 8000)
+    assert said.startswith("messages[3] and what follows: 2 texts of 9000 tokens stay in view together")
+    assert excess(turn(4000, 4000), 8000) == []
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -142,7 +309,7 @@ def test_a_threshold_is_reached_by_its_own_unit_alone(
 ) -> None:
     policy = OffloadPolicy(tools={"*": rule})
     assert action(policy, item(1, chars=1, bytes=1)._replace(**enough)) == "offload"
-    assert action(policy, item(10**6)._replace(**short)) == "keep"
+    assert action(policy, item(10**4)._replace(**short)) == "keep"
 
 
 def test_the_first_glob_that_matches_wins_and_a_tool_wins_over_a_type() -> None:

@@ -65,6 +65,8 @@ class Conversation:
         self._hooks = hooks
         self._history = History()
         self._pinned: frozenset[str] = frozenset()
+        # Kept when the message of a call is cut off: its result is read by code all the same.
+        self._code_calls: set[str] = set()
 
     @observed("offload", OffloadResult.figures)
     def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
@@ -168,6 +170,7 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # an object that stands for a message may raise anything
             self._report(_malformed(error, index), errors)
             role, scan = "", Scan()
+        self._code_calls |= scan.code_calls
         slots = [self._slot(index, item, errors) for item in scan.found]
         fixed = 0
         for text in scan.texts:
@@ -222,6 +225,7 @@ class Conversation:
             is_pinned=item.tool_use_id in self._pinned,
             is_pending=item.is_pending,
             media_type=item.media.media_type if item.media else None,
+            is_programmatic=item.tool_use_id in self._code_calls,
         )
         return facts, problem
 

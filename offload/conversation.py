@@ -12,7 +12,16 @@ from offload.history import Entry, History, Place, Slot
 from offload.hooks import Hooks
 from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
 from offload.observe import Observer, failure, observed
-from offload.policy import Decision, ItemFacts, OffloadPolicy, over_budget, saving, swept
+from offload.policy import (
+    Decision,
+    ItemFacts,
+    OffloadPolicy,
+    excess,
+    over_budget,
+    over_ceiling,
+    saving,
+    swept,
+)
 from offload.preview import head_tail
 from offload.recognition import Proof, Recognition
 from offload.record import Counts, decode_text, encode_text
@@ -24,6 +33,7 @@ from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
 # How much of a text is kept to know what was asked for.
 _SAID_CHARS = 4_000
+_FAILED, _VETO = "not stored: ", "the caller keeps it"
 
 # No placeholder is shorter, so nothing shorter left before.
 _FEWEST_CHARS = 40
@@ -136,6 +146,7 @@ class Conversation:
             self._replace(errors)
             for index in history.edited_outputs():
                 self._render_output(index, errors)
+            self._tell_of_excess(known, errors)
         finally:
             history.end_turn()
         return self._result(errors, history.cache_report(known, late))
@@ -288,7 +299,7 @@ class Conversation:
         )
         decision = self._policy.decide(facts)
         if slot.problem is not None and not slot.is_foreign:
-            return replace(decision, action="keep", reason=slot.problem, is_below=False)
+            return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
         return decision if slot.proof is None else self._claim_decided(decision, slot.proof)
 
     def _claim_decided(self, decision: Decision, proof: Proof) -> Decision:
@@ -309,6 +320,10 @@ class Conversation:
             for answers in history.turns_since(known):
                 turn = history.small_of(answers)
                 self._open(turn, over_budget([p.slot.decision for p in turn], policy.turn_budget_tokens))
+        if policy.max_view_tokens is not None:
+            for places in history.turns(known):
+                view = [p for p in places if _is_in_view(p.slot) and not p.slot.is_settled]
+                self._open(view, over_ceiling([p.slot.decision for p in view], policy.max_view_tokens))
         if policy.sweep is None:
             return
         leaving = [p.slot for p in history.open_places() if _leaves(p.slot)]
@@ -328,6 +343,16 @@ class Conversation:
         for number, decision in leaving.items():
             self._history.decide(places[number].slot, decision)
         self._history.reopen([places[number] for number in leaving])
+
+    def _tell_of_excess(self, known: int, errors: list[OffloadError]) -> None:
+        """Report what stays in view above the ceiling, unless the store failed, which was reported."""
+        if self._policy.max_view_tokens is None:
+            return
+        for places in self._history.turns(known):
+            view = [p.slot.decision for p in places if _is_in_view(p.slot) and not _has_failed(p.slot)]
+            for said in excess(view, self._policy.max_view_tokens):
+                errors.append(OffloadError(said))
+                self._observer.failed(errors[-1])
 
     def _replace(self, errors: list[OffloadError]) -> None:
         """Store what is to be offloaded, then give its messages their outputs."""
@@ -379,7 +404,8 @@ class Conversation:
                 continue
             if not slot.is_asked:
                 kept.append(slot)
-                history.decide(slot, replace(slot.decision, action="keep", reason="the caller keeps it"))
+                slot.is_settled = True
+                history.decide(slot, replace(slot.decision, action="keep", reason=_VETO))
         history.close(kept)
 
     def _apply(self, place: Place, outcome: Outcome, errors: list[OffloadError]) -> None:
@@ -397,7 +423,7 @@ class Conversation:
         else:
             text = self._fallback(slot.item, decision, outcome, errors)
             after, _ = self._counted(text)
-            decision = replace(decision, action="keep", reason=f"not stored: {outcome}", tokens_after=after)
+            decision = replace(decision, action="keep", reason=f"{_FAILED}{outcome}", tokens_after=after)
             history.put(place, text, None, decision)
 
     def _fallback(
@@ -450,6 +476,15 @@ class Conversation:
 
 def _may_be_swept(slot: Slot) -> bool:
     return slot.decision.action == "wait" and slot.item.media is None
+
+
+def _is_in_view(slot: Slot) -> bool:
+    """Tell whether an item is what the model will see, and neither a placeholder nor like one."""
+    return not slot.is_replaced and slot.claim is None
+
+
+def _has_failed(slot: Slot) -> bool:
+    return slot.decision.reason.startswith(_FAILED)
 
 
 def _leaves(slot: Slot) -> bool:

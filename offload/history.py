@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from offload.messages import Item
@@ -277,6 +277,14 @@ class History:
         """Return the items of the entries from `index` on."""
         return [Place(i, s) for i in range(index, len(self._entries)) for s in self._entries[i].slots]
 
+    def turns(self, known: int) -> Iterator[list[Place]]:
+        """Yield the items of each turn with messages after the first `known`, and of the last turn always."""
+        first = max(0, min(known, len(self) - 1))
+        while first > 0 and self.answers_of(first - 1) == self.answers_of(first):
+            first -= 1
+        for _, places in groupby(self.since(first), lambda place: self.answers_of(place.at)):
+            yield list(places)
+
     # What may leave
 
     def open_places(self) -> list[Place]:
@@ -321,8 +329,9 @@ class History:
         """About how many tokens `small` frees at most."""
         return self._small_saving
 
-    def reopen(self, places: Iterable[Place]) -> None:
-        """Note that items that may leave only together leave after all."""
+    def reopen(self, places: Sequence[Place]) -> None:
+        """Note that items leave after all that were closed, or may leave only together."""
+        still_open = {place.slot.number for place in self._open} if places else ()
         for place in places:
             answers = self.answers_of(place.at)
             turn = self._small.get(answers, [])
@@ -330,6 +339,7 @@ class History:
             if len(kept) < len(turn):
                 self._small[answers] = kept
                 self._small_saving -= max(0, saving(place.slot.decision))
+            if place.slot.number not in still_open:
                 self._open.append(place)
 
     def facts(self, place: Place) -> ItemFacts:

@@ -16,6 +16,7 @@ from offload.policy import (
     Decision,
     ItemFacts,
     OffloadPolicy,
+    Readers,
     excess,
     over_budget,
     over_ceiling,
@@ -25,7 +26,7 @@ from offload.policy import (
 from offload.preview import head_tail
 from offload.recognition import Proof, Recognition
 from offload.record import Counts, decode_text, encode_text
-from offload.results import CacheReport, OffloadResult
+from offload.results import CacheReport, Latest, OffloadResult
 from offload.session import Placed
 from offload.sink import Taken
 from offload.tokens import TokenCounter, estimate_tokens
@@ -53,6 +54,9 @@ class Conversation:
         count_tokens: counts tokens of a text.
         on_error: what becomes of an item that cannot be stored; see `Offloader`.
         hooks: the caller's own functions.
+
+    Attributes:
+        latest: what became of the last items.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Conversation:
         self._count_tokens = count_tokens
         self._on_error = on_error
         self._hooks = hooks
+        self.latest = Latest()
         self._history = History()
         self._pinned: frozenset[str] = frozenset()
         # Kept when the message of a call is cut off: its result is read by code all the same.
@@ -101,10 +106,10 @@ class Conversation:
         self._history = History()
 
     @observed("offload_text")
-    def offload_item(self, item: Item) -> Taken:
-        """Offload one item if the policy wants it."""
+    def offload_item(self, item: Item, readers: Readers) -> Taken:
+        """Offload one item if the policy wants it; `readers` as `OffloadPolicy.decide` takes it."""
         try:
-            return self._offload_item(item)
+            return self._offload_item(item, readers)
         except Exception as error:  # noqa: BLE001 # the same
             wrapped = _unexpected(error)
             if self._on_error == "raise":
@@ -151,26 +156,34 @@ class Conversation:
             history.end_turn()
         return self._result(errors, history.cache_report(known, late))
 
-    def _offload_item(self, item: Item) -> Taken:
+    def _offload_item(self, item: Item, readers: Readers) -> Taken:
+        decision, is_foreign = self._judged_alone(item, readers)
+        if decision.action == "offload" and not (is_foreign or self._hooks.lets_go(decision.item)):
+            decision = replace(decision, action="keep", reason=_VETO)
+        if decision.action != "offload":
+            return Taken(item.text, decision=decision)
+        [outcome] = self._writer.write([_wanted(item, decision, must_leave=is_foreign)])
+        if isinstance(outcome, Placed):
+            after, _ = self._counted(outcome.placeholder)
+            placed = replace(decision, ref=outcome.info.ref, tokens_after=after)
+            return Taken(outcome.placeholder, outcome.info, decision=placed)
+        if isinstance(outcome, Spared):
+            return Taken(item.text, decision=replace(decision, action="keep", reason=outcome.reason))
+        kept = replace(decision, action="keep", reason=f"{_FAILED}{outcome}")
+        return Taken(self._fallback(item, decision, outcome, []), error=outcome, decision=kept)
+
+    def _judged_alone(self, item: Item, readers: Readers) -> tuple[Decision, bool]:
+        """Return the decision on a single text, and whether it looks like a placeholder and is none."""
         facts, problem = self._facts(0, item)
         if problem is not None:
             raise problem
-        decision = self._policy.decide(facts)
-        is_foreign = False
-        if self._recognition.claim(item) is not None and not self._recognition.is_plain(item):
-            [proof] = self._recognition.prove([item])
-            if isinstance(proof, OffloadError):
-                raise proof
-            is_foreign = proof == "foreign"
-            decision = self._claim_decided(decision, proof)
-        if decision.action != "offload" or not (is_foreign or self._hooks.lets_go(decision.item)):
-            return Taken(item.text)
-        [outcome] = self._writer.write([_wanted(item, decision, must_leave=is_foreign)])
-        if isinstance(outcome, Placed):
-            return Taken(outcome.placeholder, outcome.info)
-        if isinstance(outcome, Spared):
-            return Taken(item.text)
-        return Taken(self._fallback(item, decision, outcome, []), error=outcome)
+        decision = self._policy.decide(facts, readers=readers)
+        if self._recognition.claim(item) is None or self._recognition.is_plain(item):
+            return decision, False
+        [proof] = self._recognition.prove([item])
+        if isinstance(proof, OffloadError):
+            raise proof
+        return self._claim_decided(decision, proof), proof == "foreign"
 
     def _take_in(self, index: int, message: Any, errors: list[OffloadError]) -> None:
         """Add a message to the history; one that is malformed has no items and is reported once."""

@@ -36,6 +36,7 @@ class EventType(StrEnum):
     ITEMS_OFFLOADED = "items_offloaded"
     CONTEXT_FAILED = "context_failed"
     ITEM_STORED = "item_stored"
+    ITEM_KEPT = "item_kept"
     OFFLOAD_FAILED = "offload_failed"
     CALL_ENDED = "call_ended"
     RECORDS_COLLECTED = "records_collected"

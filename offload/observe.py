@@ -5,6 +5,8 @@ failure at WARNING, whether anybody listens or not. The data by type, each with 
 
     item_stored        ref, item_type, tool_name, tool_use_id, chars, tokens, bytes, stored_bytes and
                        chars_freed of an item whose record is durable and whose placeholder is known
+    item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
+                       or a sink gives back as it came
     offload_failed     kind: the code of the error for which something was left in its message
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
                        seconds; kind, if it raised; reads, of a tool: the characters it showed by ref;
@@ -32,6 +34,7 @@ T = TypeVar("T")
 _log = logging.getLogger("offload")
 # What is told of a record.
 _TOLD = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
+_TOLD_OF_KEPT = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
 # What the call that runs now will tell; None where nobody listens.
 _running: ContextVar[dict[str, Any] | None] = ContextVar("_running", default=None)
 
@@ -79,6 +82,13 @@ class Observer:
             detail = f"{info.ref}: {info.chars} characters stored in {info.stored_bytes} bytes"
             data = {name: getattr(info, name) for name in _TOLD}
             self._tell(EventType.ITEM_STORED, detail, {**data, "chars_freed": info.chars - len(placeholder)})
+
+    def kept(self, facts: Mapping[str, Any], reason: str) -> None:
+        """Tell that a text stays as it came, and why; `facts` are those of its item by name."""
+        if self.is_heard:
+            detail = f"{facts['item_type']}: {facts['chars']} characters stay: {reason}"
+            data = {name: facts[name] for name in _TOLD_OF_KEPT}
+            self._tell(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
 
     def failed(self, error: OffloadError) -> None:
         """Tell that something was left in its message."""

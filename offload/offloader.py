@@ -16,7 +16,7 @@ from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer
 from offload.messages import Item
 from offload.observe import Observer, observed
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.policy import OffloadPolicy
+from offload.policy import OffloadPolicy, Readers
 from offload.recognition import Recognition
 from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
@@ -197,7 +197,7 @@ class Offloader:
         """
         given, pins = _as_list(messages), _as_ids(pinned)
         with one_at_a_time(self._gate):
-            return self._conversation.offload(given, pins)
+            return self._conversation.latest.note(self._conversation.offload(given, pins))
 
     def offload_text(
         self,
@@ -206,11 +206,12 @@ class Offloader:
         tool_name: str | None = None,
         tool_use_id: str | None = None,
         item_type: ItemType = "tool_result",
+        readers: Readers = "offload",
     ) -> str:
         """Offload one text, as a tool returns it; return its placeholder, or the text unchanged.
 
-        The text stays if the policy keeps it, or wants it seen first, or if storing fails under
-        `on_error="keep"`.
+        The text stays if a rule of the policy keeps it, or wants it seen first, or if storing fails under
+        `on_error="keep"`. `explain` and an event `item_kept` tell why one stays.
 
         Args:
             text: the text.
@@ -218,16 +219,19 @@ class Offloader:
             tool_use_id: the provider's id of the call. `restore` finds the text again only in a result
                 of the same call.
             item_type: what kind of part of a message it will be.
+            readers: "keep" applies `policy.readers` too, which has a file reader's result seen in full first.
+                That is for who calls `offload` with the messages later; else nothing takes it any more.
 
         Raises:
-            ConfigError: an unknown item type or a text that is none; a hook or a listener calls it.
+            ConfigError: an unknown item type, a text that is none, or another word for `readers`; a hook or a
+                listener calls it.
             OffloadError: with `on_error="raise"`, what the store raised.
         """
         if not isinstance(text, str):
             raise ConfigError(f"text is a str, not {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id)
-        with self._gate.entered():
-            return self._conversation.offload_item(item).text
+        _check_readers(readers)
+        return self._take(item, readers).text
 
     def open_sink(
         self,
@@ -235,6 +239,7 @@ class Offloader:
         tool_name: str | None = None,
         tool_use_id: str | None = None,
         item_type: ItemType = "tool_result",
+        readers: Readers = "offload",
     ) -> Sink:
         """Return a sink, which takes a text of any size in parts and gives its placeholder; see `Sink`.
 
@@ -242,19 +247,22 @@ class Offloader:
             tool_name: the tool that makes the text, for the policy and the placeholder.
             tool_use_id: the provider's id of the call, as in `offload_text`.
             item_type: what kind of part of a message it will be.
+            readers: as in `offload_text`.
 
         Raises:
-            ConfigError: an unknown item type, or a name that is no text.
+            ConfigError: an unknown item type, a name that is no text, or another word for `readers`.
         """
         item = _item("", item_type, tool_name, tool_use_id)
+        _check_readers(readers)
 
         def take_text(text: str) -> Taken:
-            with self._gate.entered():
-                return self._conversation.offload_item(replace(item, text=text))
+            return self._take(replace(item, text=text), readers)
 
         def take_long(content: SpooledContent) -> Taken:
             with self._gate.entered():
-                return self._conversation.offload_long(item, content)
+                taken = self._conversation.offload_long(item, content)
+                self._conversation.latest.note_text(taken.text, taken.decision)
+                return taken
 
         return Sink(take_text, take_long, self._count_tokens)
 
@@ -272,6 +280,24 @@ class Offloader:
         """
         with one_at_a_time(self._gate):
             return self._conversation.forget(message)
+
+    def explain(self, text: str | None = None) -> str:
+        """Return what became of each item of the last call, and why, as a table of plain text.
+
+        Args:
+            text: tell of this text alone, which was given to `offload_text` or a sink lately. `out.decisions`
+                says of any result of `offload` what `offload.explain` makes a table of.
+        """
+        return self._conversation.latest.explain(text)
+
+    def _take(self, item: Item, readers: Readers) -> Taken:
+        """Offload one text; tell why it stays, which nobody might see otherwise."""
+        with self._gate.entered():
+            taken = self._conversation.offload_item(item, readers)
+            self._conversation.latest.note_text(item.text, taken.decision)
+            if taken.decision is not None and taken.info is None and taken.error is None:
+                self._observer.kept(taken.decision.item._asdict(), taken.decision.reason)
+            return taken
 
     @observed("restore")
     def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
@@ -431,6 +457,11 @@ def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | N
         if name is not None and not isinstance(name, str):
             raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
     return Item(None, item_type, text, tool_name, tool_use_id)
+
+
+def _check_readers(readers: str) -> None:
+    if readers not in get_args(Readers):
+        raise ConfigError(f"readers is one of {get_args(Readers)}, not {readers!r}")
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:

@@ -10,8 +10,9 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from offload.errors import OffloadError
+from offload.locks import Lock
 from offload.messages import Block
-from offload.policy import Decision
+from offload.policy import Decision, explain
 from offload.record import RecordInfo
 
 
@@ -54,7 +55,8 @@ class OffloadResult:
         tokens_after: tokens of `messages`, counted alike.
         chars_freed: characters that left.
         errors: what failed in this call; the items concerned are unchanged and are tried again on the
-            next call. After an error that no part of the library raised the messages are as they came,
+            next call. And what stays in view above `OffloadPolicy.max_view_tokens`, in the turn that brought
+            it. After an error that no part of the library raised the messages are as they came,
             and the figures are 0.
         cache: what it means for the provider's cache, where items left that had been sent before; else
             None.
@@ -113,6 +115,42 @@ class Restored(list[Any]):
     def __init__(self, messages: Sequence[Any] = (), missing: Sequence[Missing] = ()) -> None:
         super().__init__(messages)
         self.missing = list(missing)
+
+
+class Latest:
+    """What became of the items of the last call, and of the latest texts that were given one by one."""
+
+    _TEXTS = 256
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last: OffloadResult | None = None
+        self._text: Decision | None = None
+        self._texts: dict[int, Decision] = {}
+
+    def note(self, out: OffloadResult) -> OffloadResult:
+        """Note what became of messages, and return it."""
+        self._last = out
+        return out
+
+    def note_text(self, text: str, decision: Decision | None) -> None:
+        """Note what became of one text; None if it failed before anything was decided."""
+        with self._lock:
+            self._last, self._text = None, decision
+            self._texts.pop(hash(text), None)
+            if decision is not None:
+                self._texts[hash(text)] = decision
+            while len(self._texts) > self._TEXTS:
+                del self._texts[next(iter(self._texts))]
+
+    def explain(self, text: str | None) -> str:
+        """Return it as a table: of the last call, or of one text."""
+        if text is not None:
+            found = self._texts.get(hash(text))
+            if found is None:
+                return f"not among the last {self._TEXTS} texts that offload_text and sinks were given"
+            return explain([found])
+        return explain(self._last.decisions if self._last else [self._text] if self._text else [])
 
 
 @dataclass(frozen=True, slots=True)

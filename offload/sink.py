@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from offload.codec import ContentWriter, SpooledContent
 from offload.errors import ConfigError, OffloadError
+from offload.policy import Decision
 from offload.record import RecordInfo
 from offload.tokens import TokenCounter
 
@@ -20,11 +21,13 @@ class Taken(NamedTuple):
         text: what stands in the message: its placeholder, or the text where it stays.
         info: its record, None where it stays.
         error: why it could not be stored, None where nothing failed.
+        decision: why it stays, or goes; None of a text that is too long to be asked about.
     """
 
     text: str
     info: RecordInfo | None = None
     error: OffloadError | None = None
+    decision: Decision | None = None
 
 
 class Sink:

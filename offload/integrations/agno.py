@@ -90,7 +90,7 @@ class OffloadTools(Toolkit):
             return returned
         call = _call_id(run_context, name, arguments)
         offloader = self._of_run(run_context, runner)
-        offload = partial(offloader.offload_text, tool_name=name, tool_use_id=call)
+        offload = partial(offloader.offload_text, tool_name=name, tool_use_id=call, readers="keep")
         return _later(returned, offload) if isawaitable(returned) else _offloaded(returned, offload)
 
     def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:

@@ -153,11 +153,9 @@ class OffloadPolicy(Model):
         shortfall = rule.shortfall(item)
         if kept is not None:
             action, reason = "keep", kept
-        elif not is_exempt and self._is_above(item):
-            action, reason = (
-                "offload",
-                f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})",
-            )
+        elif self._is_above(item) and not is_exempt:
+            above = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
+            action, reason = "offload", above
         else:
             action, reason = _judge(rule, item, shortfall)
         return Decision(

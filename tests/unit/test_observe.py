@@ -46,6 +46,28 @@ def of(heard: list[ContextEvent], event_type: EventType) -> list[dict[str, Any]]
 # What is told
 
 
+def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
+    off, heard = opened(policy=None)
+    with caplog.at_level(logging.DEBUG, logger="offload"):
+        off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1", readers="keep")
+        off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1")
+
+    [told] = of(heard, EventType.ITEM_KEPT)
+    reason = "goes after the model has answered 1 x with it in view"
+    assert told.pop("tokens") > 1500
+    assert told == {
+        "session": "s",
+        "item_type": "tool_result",
+        "tool_name": "read_rows",
+        "tool_use_id": "c1",
+        "chars": len(LOG),
+        "reason": reason,
+    }
+    assert [r.message for r in caplog.records if reason in r.message] != []
+    assert CANARY not in caplog.text
+    assert of(heard, EventType.OFFLOAD_FAILED) == []
+
+
 def test_an_item_that_leaves_is_told_with_its_ids_and_sizes():
     off, heard = opened()
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from offload import (
     Rule,
     StoreError,
     StoreMissingError,
+    explain,
 )
 from offload.codec import CODECS, Content
 from offload.record import Header
@@ -539,6 +541,78 @@ def test_a_text_goes_out_as_the_tool_returns_it_and_comes_back_in_its_result(tmp
     assert off.restore(conversation(placeholder)) == conversation(LOG)
     assert off.offload_text("short", tool_name="Bash") == "short"
     assert off.offload(conversation(placeholder)).decisions[-1].reason == "a placeholder already"
+
+
+@pytest.mark.parametrize("tool", ["fetch", "read_rows", "Read", "mcp__fs__read_text"])
+def test_a_text_of_a_reader_goes_at_once_unless_its_messages_are_offloaded_later(tool, tmp_path):
+    off = Offloader(tmp_path)
+
+    assert off.offload_text(LOG, tool_name=tool) != LOG
+    assert off.offload_text(LOG, tool_name=tool, tool_use_id="other", readers="keep") is LOG
+    with off.open_sink(tool_name=tool) as sink:
+        sink.write(OTHER)
+    assert sink.info is not None
+    with off.open_sink(tool_name=tool, tool_use_id="other", readers="keep") as sink:
+        sink.write(OTHER)
+    assert (sink.info, sink.placeholder) == (None, OTHER)
+
+
+def test_rules_that_a_caller_gave_hold_for_a_single_text_too(tmp_path):
+    seen_once = OffloadPolicy(tools={"fetch": Rule(after_turns=1)})
+
+    for policy in (seen_once, OffloadPolicy(exclude_tools=("fe*",))):
+        assert Offloader(tmp_path, policy=policy).offload_text(LOG, tool_name="fetch") is LOG
+
+
+def test_a_text_that_stays_says_why(tmp_path, caplog):
+    off = Offloader(tmp_path, should_offload=lambda facts: facts.tool_name != "mine")
+    reasons = {
+        "a": (off.offload_text("short", tool_name="a"), "1 tokens, under 1500"),
+        "read": (
+            off.offload_text(LOG, tool_name="read", readers="keep"),
+            "goes after the model has answered",
+        ),
+        "mine": (off.offload_text(LOG + "x", tool_name="mine"), "the caller keeps it"),
+    }
+    placeholder = off.offload_text(OTHER, tool_name="b", tool_use_id="call_1")
+
+    for name, (text, reason) in reasons.items():
+        assert reason in off.explain(text).splitlines()[1]
+        assert f" {name} " in off.explain(text)
+    assert "offload: " in off.explain(OTHER)
+    assert off.explain() == off.explain(OTHER)
+    assert "not among the last" in off.explain(placeholder)
+
+
+def test_the_last_call_is_explained_item_by_item(tmp_path):
+    off = Offloader(tmp_path)
+    assert len(off.explain().splitlines()) == 1
+
+    out = off.offload(conversation())
+    assert off.explain() == explain(out.decisions)
+
+
+def test_why_a_text_could_not_be_stored_is_explained(broken):
+    off = Offloader(broken)
+    off.offload_text(LOG)
+
+    assert "keep: not stored: " in off.explain(LOG)
+
+
+def test_only_the_latest_texts_can_be_explained(tmp_path):
+    off = Offloader(tmp_path)
+    texts = [f"text {n}" for n in range(300)]
+    for text in texts:
+        off.offload_text(text)
+
+    assert [t for t in texts if "under" in off.explain(t)] == texts[-256:]
+
+
+def test_another_word_for_readers_is_refused(tmp_path):
+    off = Offloader(tmp_path)
+    for take in (partial(off.offload_text, LOG), off.open_sink):
+        with pytest.raises(ConfigError, match="readers is one of"):
+            take(readers="never")
 
 
 def test_threads_share_an_offloader(tmp_path):

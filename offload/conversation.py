@@ -322,7 +322,7 @@ class Conversation:
             return replace(decision, action="keep", reason=reason, is_below=False)
         if proof == "ours":
             return self._policy.decide(decision.item._replace(is_stored=True))
-        if decision.item.is_pinned:
+        if decision.item.is_pinned or decision.item.is_programmatic:
             return replace(decision, action="keep", is_below=False)
         return replace(decision, action="offload", reason=_LOOK_ALIKE, is_below=False)
 

@@ -130,6 +130,17 @@ def test_what_code_reads_stays_whatever_the_policy() -> None:
     assert [str(e).rpartition(": ")[2] for e in out.errors] == ["read by code"]
 
 
+def test_what_code_reads_stays_though_it_looks_like_a_placeholder() -> None:
+    shown = Offloader("memory://", session="other").offload_text(ROWS, tool_name="query")
+    messages = anthropic(CODE)
+    messages[1]["content"][0]["content"] = shown
+    off = Offloader("memory://")
+    out = off.offload(messages)
+
+    assert out.messages == messages
+    assert off.restore(out.messages) == messages
+
+
 def test_a_call_by_the_model_beside_one_by_code_leaves() -> None:
     [use, result], [other, more] = anthropic(CODE), anthropic(DIRECT)
     other["content"][0]["id"] = more["content"][0]["tool_use_id"] = "c2"

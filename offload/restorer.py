@@ -51,9 +51,13 @@ class Restorer:
         """
         restored, missing = Restored(messages), list[Missing]()
         claims = list[_Claim]()
+        code_calls = set[str]()
         for index, message in enumerate(messages):
-            for item in _scan(message).found:
-                self._claim(index, item, claims, missing)
+            scan = _scan(message)
+            code_calls |= scan.code_calls
+            for item in scan.found:
+                if item.tool_use_id not in code_calls:
+                    self._claim(index, item, claims, missing)
         for claim, found in zip(claims, self._resolve(claims), strict=True):
             if isinstance(found, OffloadError):
                 missing.append(Missing(claim.message, claim.item.block, claim.ref, found))

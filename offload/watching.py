@@ -13,7 +13,8 @@ _MAX_DEPTH = 40
 _MAX_PARTS = 100_000
 # What code and not the model reads may be of any size: of it counts only that it is the same object.
 _NOT_LOOKED_INTO = "artifact"
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+_PLAIN = (str, int, float, bytes, type(None))
+_PLAIN_KINDS = frozenset({*_PLAIN, bool})
 
 
 class _Opaque(Exception):  # noqa: N818 # caught where it is raised
@@ -55,7 +56,7 @@ def is_same(seen: Any, message: Any) -> bool:
 
 def _copied(thing: Any, depth: int) -> Any:
     kind = type(thing)
-    if kind in _PLAIN:
+    if kind in _PLAIN_KINDS or isinstance(thing, _PLAIN):
         return thing
     if depth > _MAX_DEPTH:
         raise _Opaque
@@ -82,7 +83,7 @@ def _parts_of(message: Any) -> _Parts:
 
 def _inner(value: Any) -> Sequence[tuple[Any, bool]] | None:
     """Return the parts of a container, each with whether it is looked into; None for a leaf."""
-    if type(value) in _PLAIN or isinstance(value, type | ModuleType):
+    if isinstance(value, (*_PLAIN, type, ModuleType)):
         return None
     if isinstance(value, list | tuple):
         return [(part, True) for part in value]
@@ -112,5 +113,4 @@ def _slots_of(kind: Any) -> tuple[str, ...]:
 def _is_alike(one: Any, other: Any) -> bool:
     if one is other:
         return True
-    kind = type(one)
-    return kind is type(other) and (kind in _PLAIN or kind is _Container) and bool(one == other)
+    return type(one) is type(other) and isinstance(one, (*_PLAIN, _Container)) and bool(one == other)

@@ -242,7 +242,6 @@ def _rows(done: Collection) -> Iterator[dict[str, Any]]:
         yield from _each(infos, "marked", reason)
     yield from _each(done.emptied, "emptied")
     yield from _each(done.revived, "revived")
-    yield from _each(done.purged, "purged")
     for why, infos in done.spared.items():
         yield from _each(infos, "spared", why)
 

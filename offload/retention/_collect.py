@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from offload.events import EventBus
-from offload.index import Reason, journal_prefix, tombstone_key, used_key
+from offload.index import Reason, journal_prefix
 from offload.keys import encode_part
 from offload.observe import Observer
 from offload.policy import Retention
@@ -19,8 +19,6 @@ from offload.retention._quota import Excess, Total
 from offload.retention._report import Collection, Why
 from offload.session import SessionReader, check_name
 from offload.store import OffloadStore
-
-_PURGE_SECONDS = 30 * 86_400
 
 
 def collect(
@@ -108,7 +106,7 @@ class _Run:
             self.mark(held, self.unless(kept, expired), "expired")
         self._mark_excess(held)
         self._bury(held)
-        self._purge(held)
+        self._mark_torn(held)
         return Total.of(held)
 
     def collect_store(self, totals: list[Total]) -> None:
@@ -207,23 +205,11 @@ class _Run:
         latest = grave.at + self._retention.grace / 2
         return any(at is not None and at <= latest for at in since)
 
-    def _purge(self, held: Holding) -> None:
-        """Delete the last traces of what was emptied long ago, tombstones first."""
-        old = self._now - _PURGE_SECONDS
-        done = [g for g in held.graves if g.is_emptied and max(g.at, g.info.created_at) <= old]
-        cold = [info for info in held.unmarked if info.created_at <= old]
-        lost = [i for i in held.unmarked if old < i.created_at <= self._now - self._retention.grace]
-        traces = [*(grave.info for grave in done), *cold]
-        self.report.purged.extend(traces)
-        if not self._acts:
-            return
-        acts.mark(self._store, lost, "deleted")  # Their collector was killed between two steps.
-        acts.remove(self._store, [tombstone_key(g.info.key, r) for g in done for r in sorted(g.reasons)])
-        # Anew: another collector may have been faster, and the item be stored again under its first key.
-        empty = {info.key for info in hold(self._store, held.part).unmarked} if traces else set()
-        acts.remove(self._store, [info.key for info in traces if info.key in empty])
-        if traces and not held.records and len(done) == len(held.graves) and len(cold) == len(held.unmarked):
-            acts.remove(self._store, [used_key(held.part)])
+    def _mark_torn(self, held: Holding) -> None:
+        """Mark what was emptied by a collector that was killed between two steps."""
+        lost = [info for info in held.unmarked if info.created_at <= self._now - self._retention.grace]
+        if self._acts:
+            acts.mark(self._store, lost, "deleted")
 
     def _kept_by(self, held: Holding) -> Callable[[RecordInfo], Why | None]:
         """Return what tells why a quota takes no record of a session, or None if it may."""

@@ -25,7 +25,6 @@ class Collection:
         marked: records that are no longer listed or opened from now on, by reason.
         emptied: marked records whose grace was over: their bytes are gone.
         revived: marked records that came back, because a pin was there before their grace was over.
-        purged: records emptied long ago, of which the last trace went.
         spared: records that would have been marked, by what kept them.
     """
 
@@ -33,7 +32,6 @@ class Collection:
     marked: dict[Reason, list[RecordInfo]] = field(default_factory=dict)
     emptied: list[RecordInfo] = field(default_factory=list)
     revived: list[RecordInfo] = field(default_factory=list)
-    purged: list[RecordInfo] = field(default_factory=list)
     spared: dict[Why, list[RecordInfo]] = field(default_factory=dict)
 
     @property
@@ -48,7 +46,6 @@ class Collection:
             "marked": sum(map(len, self.marked.values())),
             "emptied": len(self.emptied),
             "revived": len(self.revived),
-            "purged": len(self.purged),
             "bytes_freed": self.bytes_freed,
         }
 

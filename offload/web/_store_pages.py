@@ -94,6 +94,5 @@ def _groups(report: Collection) -> list[tuple[str, list[RecordInfo]]]:
     groups += [
         ("Would be emptied: collected before, and their grace is over", report.emptied),
         ("Would come back: collected, and pinned since", report.revived),
-        ("Would lose their last trace", report.purged),
     ]
     return [(title, infos) for title, infos in groups if infos]

@@ -18,7 +18,7 @@ from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, re
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
 from offload.keys import encode_part
 from offload.policy import Retention
-from offload.retention import collect, delete, pin, store_time, touch, unpin, usage
+from offload.retention import Collection, collect, delete, pin, store_time, touch, unpin, usage
 from offload.sharing import share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -124,37 +124,25 @@ def test_who_knows_a_record_reads_it_through_the_grace_and_is_told_then() -> Non
 
 
 @pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
-def test_the_last_trace_goes_thirty_days_later(codec: str) -> None:
+@pytest.mark.parametrize("is_late", [True, False])
+def test_two_objects_without_a_byte_stay_of_a_record_and_tell_for_good_why_it_went(
+    codec: str, is_late: bool
+) -> None:
     store = clocked()
     placeholder = put(opened(store, ttl=10, codec=codec), "a")
     touch(store, "s")
     store.now += 10
-    collect(store, AT_ONCE)
-    assert sorted(len(data) for data in store.snapshot().values()) == [0, 0, 0]
-
-    store.now += 30 * DAY - 1
-    collect(store)
-    with pytest.raises(ExpiredError):
-        got_back(store, "a", placeholder)
-
-    store.now += 1
-    done = collect(store)
-    assert refs(done.purged) == [ref_of(placeholder)]
-    assert store.snapshot() == {}
-
-
-def test_the_thirty_days_begin_when_a_record_is_emptied_however_late_that_is() -> None:
-    store = clocked()
-    placeholder = put(opened(store, ttl=10), "a")
-    store.now += 10
-    collect(store)
+    collect(store, Retention() if is_late else AT_ONCE)
     store.now += 40 * DAY
     collect(store)
 
-    store.now += DAY
-    assert collect(store).purged == []
-    with pytest.raises(ExpiredError):
-        got_back(store, "a", placeholder)
+    for _ in range(3):
+        store.now += 400 * DAY
+        assert collect(store).figures() == Collection().figures()
+        assert [(key[0], len(data)) for key, data in store.snapshot().items()] == [("g", 0), *[("r", 0)] * 2]
+        with pytest.raises(ExpiredError) as caught:
+            got_back(store, "a", placeholder)
+        assert caught.value.reason == "expired"
 
 
 def test_a_header_that_is_kept_apart_goes_with_the_bytes() -> None:
@@ -336,10 +324,8 @@ def test_sessions_of_like_names_are_collected_each_for_itself(names: tuple[str, 
 
     for name in names:
         delete(store, name)
-    for _ in range(2):
-        store.now += 30 * DAY
-        collect(store, Retention(grace=0))
-    assert store.snapshot() == {}
+    collect(store, Retention(grace=0))
+    assert not any(store.snapshot().values())
 
 
 # Pins

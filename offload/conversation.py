@@ -137,6 +137,8 @@ class Conversation:
         return self._history.forget(message)
 
     def _turn(self, messages: Sequence[Any], errors: list[OffloadError]) -> OffloadResult:
+        if self._writer.has_lost(self._history.infos):
+            self._history = History()
         history = self._history
         try:
             known = history.keep_common(messages)

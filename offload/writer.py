@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -25,7 +24,7 @@ from offload.observe import Observer, failure
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.recognition import Recognition
-from offload.record import REF_LETTERS, decode_text, encode_text
+from offload.record import REF_LETTERS, RecordInfo, decode_text, encode_text
 from offload.session import Draft, ItemIdentity, Placed, Session
 from offload.tokens import TokenCounter
 
@@ -33,8 +32,6 @@ from offload.tokens import TokenCounter
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
 _SOME_REF = "x" * REF_LETTERS
-# So long what was placed is taken to be there still; a grace is longer.
-_TRUSTED_SECONDS = 600.0
 
 
 class Wanted(NamedTuple):
@@ -81,8 +78,8 @@ class _Measured(NamedTuple):
 class ItemWriter:
     """Stores the items of one session.
 
-    Remembers what it placed: an item that comes again, in whatever turn, costs no request and gets the
-    same placeholder.
+    Remembers what it placed: an item that comes again gets the same placeholder, if a listing shows that no
+    collector has marked its record.
     """
 
     def __init__(
@@ -103,12 +100,16 @@ class ItemWriter:
         self._recognition = recognition
         self._hooks = hooks
         self._observer = observer
-        self._placed: dict[ItemIdentity, tuple[Placed, float]] = {}
+        self._placed: dict[ItemIdentity, Placed] = {}
 
     def look_up_session(self) -> None:
         """Learn what the session holds, from one listing; a store that fails leaves it unknown."""
         with suppress(OffloadError):
             self._session.catalog.load()
+
+    def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
+        """Tell whether any of `infos()` is marked; asks only if this process marked some since."""
+        return self._session.was_collected_here() and bool(self._session.gone(infos()))
 
     def was_stored(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
@@ -142,11 +143,9 @@ class ItemWriter:
             [outcome] = self._write_batch([want._replace(item=item)])
             return OffloadError(outcome.reason) if isinstance(outcome, Spared) else outcome
         identity = _identify(want.item, content.counts.sha256)
-        placed = self._placed_lately(identity)
-        if placed is None:
-            [placed] = self._session.adopt([identity])
-        if placed is not None:
-            return self._remember(want, identity, placed)
+        found = self._standing({0: identity}).get(0)
+        if found is not None:
+            return self._remember(want, identity, found)
         text = content.text
         ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
         preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
@@ -181,17 +180,30 @@ class ItemWriter:
 
     def _adopted(self, measured: Mapping[int, _Measured]) -> dict[int, Outcome]:
         """Return what stands already for items that left before, under whatever settings that was."""
-        new = {n: m for n, m in measured.items() if self._placed_lately(m.identity) is None}
+        standing = self._standing({n: m.identity for n, m in measured.items()})
+        return {n: self._remember(measured[n].want, measured[n].identity, o) for n, o in standing.items()}
+
+    def _standing(self, identities: Mapping[int, ItemIdentity]) -> dict[int, Placed | OffloadError]:
+        """Return the records of items that have a live one, or why that could not be asked."""
+        again = self._still_placed(identities)
+        new = {n: identity for n, identity in identities.items() if n not in again}
         try:
-            found = self._session.adopt([m.identity for m in new.values()])
+            found = self._session.adopt(list(new.values()))
         except OffloadError as error:
-            return dict.fromkeys(new, error)
-        adopted = {n: placed for n, placed in zip(new, found, strict=True) if placed is not None}
-        again = {n: self._placed_lately(m.identity) for n, m in measured.items() if n not in new}
-        both = [*again.items(), *adopted.items()]
-        return {
-            n: self._remember(measured[n].want, measured[n].identity, p) for n, p in both if p is not None
-        }
+            return again | dict.fromkeys(new, error)
+        return again | {n: placed for n, placed in zip(new, found, strict=True) if placed is not None}
+
+    def _still_placed(self, identities: Mapping[int, ItemIdentity]) -> dict[int, Placed | OffloadError]:
+        """Return what was placed before and, as a listing shows, no collector has taken since."""
+        placed = {n: self._placed[identity] for n, identity in identities.items() if identity in self._placed}
+        try:
+            gone = self._session.gone(found.info for found in placed.values())
+        except OffloadError as error:
+            return dict.fromkeys(placed, error)
+        for number in [n for n, found in placed.items() if found.info.key in gone]:
+            del placed[number]
+            self._placed.pop(identities[number], None)
+        return dict(placed)
 
     def _remember(
         self, want: Wanted, identity: ItemIdentity, outcome: Placed | OffloadError
@@ -199,27 +211,16 @@ class ItemWriter:
         """Note what was placed; what could not be restored, since no ref is found in it, replaces nothing."""
         if isinstance(outcome, OffloadError):
             return outcome
-        lately = self._placed_lately(identity)
-        if lately is None:
+        if identity not in self._placed:
             try:
                 self._check_found(outcome.placeholder, outcome.info.ref, want)
             except OffloadError as error:
                 return error
-            self._placed[identity] = outcome, time.monotonic()
+            self._placed[identity] = outcome
             self._observer.stored(outcome.info, outcome.placeholder)
         if not want.is_vouched:
             self._recognition.note(want.item, outcome.placeholder)
         return outcome
-
-    def _placed_lately(self, identity: ItemIdentity) -> Placed | None:
-        """Return the record of an item if it was placed a short while ago; later the store is asked again.
-
-        A collector may have taken it since.
-        """
-        placed, at = self._placed.get(identity, (None, 0.0))
-        if placed is None or placed.info.is_over or time.monotonic() - at > _TRUSTED_SECONDS:
-            return None
-        return placed
 
     def _measured(self, want: Wanted) -> _Measured | Outcome:
         """Return the content of an item, or its outcome if it must not be stored."""

@@ -12,14 +12,21 @@ from offload.errors import ExistsError
 from offload.index import Reason, sidecar_key, tombstone_key
 from offload.record import RecordInfo
 from offload.retention._holding import Grave, hold
+from offload.session import note_marked
 from offload.store import OffloadStore, SupportsBulk
 
 _IN_FLIGHT = 16
 
 
-def mark(store: OffloadStore, infos: Iterable[RecordInfo], reason: Reason) -> None:
+def mark(store: OffloadStore, infos: Sequence[RecordInfo], reason: Reason) -> None:
     """Put a tombstone beside each record; one that is there already stays."""
-    keys = [tombstone_key(info.key, reason) for info in infos]
+    try:
+        _bury(store, [tombstone_key(info.key, reason) for info in infos])
+    finally:
+        note_marked(store, infos)
+
+
+def _bury(store: OffloadStore, keys: Sequence[str]) -> None:
     if not isinstance(store, SupportsBulk):
         for key in keys:
             with suppress(ExistsError):

@@ -121,17 +121,20 @@ class _Run:
             held = hold(self._store, total.part)
             held.records = [info for info in held.records if info.key not in taken]
             held.graves.clear()  # They have had their turn.
-            going = self.unless(self._kept_by(held), held.records)
-            self.mark(held, going, "quota")
+            marks = read_marks(self._store, held.part)
+            going = self.unless(self._kept_by(held, marks), held.records)
+            excess.shrink(self._mark_unused(held, going, marks))
             self._bury(held)
-            excess.shrink(going)
 
     def mark(self, held: Holding, infos: Sequence[RecordInfo], reason: Reason) -> None:
         """Mark records of a session: from now on they are graves."""
+        if infos and self._acts:
+            acts.mark(self._store, infos, reason)
+        self._note_marked(held, infos, reason)
+
+    def _note_marked(self, held: Holding, infos: Sequence[RecordInfo], reason: Reason) -> None:
         if not infos:
             return
-        if self._acts:
-            acts.mark(self._store, infos, reason)
         self.report.marked.setdefault(reason, []).extend(infos)
         keys = {info.key for info in infos}
         held.records = [info for info in held.records if info.key not in keys]
@@ -156,14 +159,31 @@ class _Run:
         excess = Excess([Total.of(held)], limits.session_bytes, limits.session_records)
         if not excess:
             return
-        kept, going = self._kept_by(held), list[RecordInfo]()
+        marks = read_marks(self._store, held.part)
+        kept, going = self._kept_by(held, marks), list[RecordInfo]()
         for info in held.records:
             if not excess:
                 break
             fallen = self.unless(kept, [info])
             excess.shrink(fallen)
             going += fallen
-        self.mark(held, going, "quota")
+        self._mark_unused(held, going, marks)
+
+    def _mark_unused(self, held: Holding, infos: Sequence[RecordInfo], marks: Marks) -> Sequence[RecordInfo]:
+        """Mark records for a quota, unless their session is used since `marks` were read; return who goes.
+
+        A writer who takes a record up notes the use first and asks for tombstones then, a collector the
+        other way round: one of them sees the other.
+        """
+        if infos and self._acts:
+            acts.mark(self._store, infos, "quota")
+            if read_marks(self._store, held.part).last_use > marks.last_use:
+                dug = [Grave(info, frozenset(["quota"]), self._now) for info in infos]
+                back = acts.revive(self._store, held.part, dug)
+                self.report.spared.setdefault("live", []).extend(back)
+                infos = [info for info in infos if info not in back]
+        self._note_marked(held, infos, "quota")
+        return infos
 
     def _bury(self, held: Holding) -> None:
         """Empty the graves whose grace is over, but revive what was pinned before that."""
@@ -211,9 +231,8 @@ class _Run:
         if self._acts:
             acts.mark(self._store, lost, "deleted")
 
-    def _kept_by(self, held: Holding) -> Callable[[RecordInfo], Why | None]:
+    def _kept_by(self, held: Holding, marks: Marks) -> Callable[[RecordInfo], Why | None]:
         """Return what tells why a quota takes no record of a session, or None if it may."""
-        marks = read_marks(self._store, held.part)
         pinned = _pinned_by(marks)
         is_live = self._now - max(held.newest, marks.last_use) < self._retention.live_for
 

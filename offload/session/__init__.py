@@ -1,5 +1,6 @@
 """The records of one session on one store: written once, found by ref, read back or refused."""
 
+from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader, is_link
 from offload.session._session import Draft, ItemIdentity, Placed, Session
@@ -17,4 +18,5 @@ __all__ = [
     "is_link",
     "is_ref",
     "new_name",
+    "note_marked",
 ]

@@ -13,6 +13,7 @@ from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundEr
 from offload.index import record_key, sidecar_key, used_key
 from offload.keys import encode_part
 from offload.record import MAX_DRAWS, Counts, Header, RecordInfo, RefStyle, draw_ref
+from offload.session._marked import latest_marks
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
 
@@ -98,6 +99,7 @@ class Session(SessionReader):
         self._refs: RefStyle = refs
         self._placed: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
+        self._marked = latest_marks(store, encode_part(name))
 
     def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
         """Store every draft and return, in the same order, what became of each.
@@ -110,32 +112,36 @@ class Session(SessionReader):
         attempts = [self._attempt_or_error(draft) for draft in drafts]
         ready = [attempt for attempt in attempts if isinstance(attempt, _Attempt)]
         outcomes = self._looked_at(ready, self._create_many(ready))
-        done = iter(zip(ready, outcomes, strict=True))
-        return [a if isinstance(a, OffloadError) else self._settle(*next(done)) for a in attempts]
+        settled = [self._settle(*tried) for tried in zip(ready, outcomes, strict=True)]
+        adopted = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, ExistsError)}
+        done = iter(self._proven(ready, settled, adopted) if adopted else settled)
+        return [a if isinstance(a, OffloadError) else next(done) for a in attempts]
 
     def adopt(self, items: Sequence[ItemIdentity]) -> list[Placed | None]:
         """Return for each item the live record that is known to hold it, by whatever key, or None.
 
-        Costs nothing where the catalog knows no ref of the items; else a listing and a read of each header.
+        Costs nothing where the catalog knows no ref of the items; else listings and a read of each header.
         """
         refs = [self.ref_of(*item) for item in items]
         known = [ref for ref in refs if self.catalog.known(ref)]
-        if known:
-            # A record that a collector has marked is about to go.
-            self.catalog.refresh(known)
+        if not known:
+            return [None] * len(items)
+        # A record that a collector has marked is about to go.
+        self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
         records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
         for info, record in self.open_many([info for info in infos if not info.is_over]):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
-        return [self._adopted(item, records.get(ref, ())) for item, ref in zip(items, refs, strict=True)]
+        found = [self._adopted(item, records.get(ref, ())) for item, ref in zip(items, refs, strict=True)]
+        gone = self.gone(placed.info for placed in found if placed is not None)
+        return [None if placed is None or placed.info.key in gone else placed for placed in found]
 
     def _adopted(self, item: ItemIdentity, found: Iterable[tuple[RecordInfo, StoredRecord]]) -> Placed | None:
         for info, record in found:
             header = record.header
             if item == ItemIdentity(header.item_type, header.tool_use_id, header.sha256, header.form):
                 self._confirm(info)
-                self._touch()
                 return self._place(header, record.counts, info.key, info.stored_bytes)
         return None
 
@@ -144,6 +150,24 @@ class Session(SessionReader):
         if self.store.durability == "power" and info.key not in self._placed:
             with suppress(ExistsError):
                 self.store.put(info.key, b"")
+
+    def gone(self, infos: Iterable[RecordInfo]) -> set[str]:
+        """Return the keys of those records that are marked, over their time or not there; asks the store.
+
+        The others count as used now. Raises `StoreError`.
+        """
+        refs = {info.key: info.ref for info in infos}
+        if refs:
+            # Before the marks are asked for: a collector marks first and looks for the last use then.
+            self._touch()
+            self.catalog.refresh(refs.values())
+        known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
+        return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_over}
+
+    def was_collected_here(self) -> bool:
+        """Tell whether this process marked records of the session since this was asked last."""
+        before, self._marked = self._marked, latest_marks(self.store, encode_part(self.name))
+        return before is not self._marked
 
     def ref_of(
         self, item_type: str, tool_use_id: str | None, sha256: bytes, form: str | None, *, draw: int = 0
@@ -211,8 +235,11 @@ class Session(SessionReader):
         key = sidecar_key(attempt.key)
         try:
             self.store.put(key, sidecar)
-        except ExistsError:
-            header = parse_sidecar(self.store.get(key))
+        except ExistsError as taken:
+            try:
+                header = parse_sidecar(self.store.get(key))
+            except NotFoundError:
+                raise taken from None  # Its record was collected just now.
             if not header.is_same_item(attempt.header):
                 raise CollisionError(f"{key} holds the header of another item") from None
             return replace(attempt, header=header)
@@ -262,6 +289,20 @@ class Session(SessionReader):
         [outcome] = self._looked_at([made], [self._create(made)])
         return made, outcome
 
+    def _proven(
+        self, attempts: Sequence[_Attempt], settled: list[Placed | OffloadError], adopted: set[int]
+    ) -> list[Placed | OffloadError]:
+        """Ask for the marks of what was adopted once more, after all else; what went is stored anew."""
+        found = {i: placed for i, placed in enumerate(settled) if i in adopted and isinstance(placed, Placed)}
+        try:
+            gone = self.gone(placed.info for placed in found.values())
+        except OffloadError as error:
+            return [error if i in found else outcome for i, outcome in enumerate(settled)]
+        for i, placed in found.items():
+            if placed.info.key in gone:
+                settled[i] = self._settle(attempts[i], ExistsError(f"{placed.info.key} was collected"))
+        return settled
+
     def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
         """Take a record that stands under this ref already, if it is of the same item."""
         if isinstance(outcome, CollisionError):
@@ -273,7 +314,6 @@ class Session(SessionReader):
         for info in found:
             record = self.open(info)
             if record.header.is_same_item(attempt.header):
-                self._touch()
                 return self._place(record.header, record.counts, info.key, info.stored_bytes)
         raise CollisionError(f"{attempt.key} is taken by another item")
 

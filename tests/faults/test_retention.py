@@ -41,9 +41,17 @@ class BeforeStore(WrapperStore):
         self._left = nth
         self._act = act
 
+    def starts_at(self, nth: int) -> None:
+        """Count from now on."""
+        self._left = nth
+
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         self._count()
         super().put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self._count()
+        return super().get(key, start=start, end=end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         self._count()
@@ -265,6 +273,106 @@ def test_a_pin_holds_or_is_refused_wherever_in_a_collection_it_comes(
         assert right_or_expired(store, "a", placeholder) is (said == ["pinned"]), f"at operation {nth}"
         outcomes.update(said)
     assert outcomes == ({"pinned"} if is_whole else {"pinned", "refused"})
+
+
+QUOTA = Retention(session_records=1, live_for=0)
+
+
+def by_quota(store: ClockedStore) -> None:
+    collect(store, QUOTA)
+
+
+def by_quota_at_once(store: ClockedStore) -> None:
+    collect(store, Retention(session_records=1, live_for=0, grace=0))
+
+
+def by_deletion(store: ClockedStore) -> None:
+    if opened(store).records():
+        delete(store, "s")
+
+
+def by_deletion_at_once(store: ClockedStore) -> None:
+    by_deletion(store)
+    collect(store, AT_ONCE)
+
+
+in_every_way = pytest.mark.parametrize("goes", [by_quota, by_quota_at_once, by_deletion, by_deletion_at_once])
+
+
+class ElsewhereStore(ClockedStore):
+    """The store as another process opened it: nobody here is told of what is done by it."""
+
+    url = "memory://elsewhere"
+
+    def __init__(self, store: ClockedStore) -> None:
+        super().__init__(store.inner)
+        self.now, self.times = store.now, store.times
+
+
+@on_every_codec
+@in_every_way
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_placeholder_is_alive_when_it_is_given_wherever_in_a_call_its_record_goes(
+    codec: str, goes: Callable[[ClockedStore], None], is_known: bool
+) -> None:
+    for nth in itertools.count(1):
+        store = clocked()
+        moment = BeforeStore(store, 0, lambda store=store: goes(ElsewhereStore(store)))
+        off = opened(moment, codec=codec)
+        placeholder = put(off if is_known else opened(store, codec=codec), "a")
+        store.now += 10
+        put(opened(store, codec=codec), "b")
+        moment.starts_at(nth)
+
+        assert put(off, "a") == placeholder
+        for _ in range(2):
+            assert got_back(store, "a", placeholder), f"at operation {nth}"
+            store.now += 2 * HOUR
+            collect(store)
+        if not moment.is_done:
+            break
+    assert nth > 2
+
+
+@on_every_codec
+def test_what_a_writer_takes_up_in_a_collection_by_quota_is_spared(codec: str) -> None:
+    rules = Retention(session_records=1, store_records=1, live_for=DAY)
+    for nth in itertools.count(1):
+        store = clocked()
+        placeholder = put(opened(store, codec=codec), "a")
+        store.now += 10
+        put(opened(store, codec=codec), "b")
+        store.now += 2 * DAY
+
+        def take_up(store: ClockedStore = store) -> None:
+            store.now += 1
+            put(opened(store, codec=codec), "a")
+            store.now += 1
+
+        collector = BeforeStore(store, nth, take_up)
+        done = collect(collector, rules)
+        if not collector.is_done:
+            break
+        assert got_back(store, "a", placeholder), f"at operation {nth}"
+        assert sum(map(len, done.marked.values())) == len(hold(store, "s").graves)
+    assert nth > 4
+
+
+@in_every_way
+def test_what_stands_in_a_conversation_and_is_deleted_in_this_process_is_stored_anew(
+    goes: Callable[[ClockedStore], None],
+) -> None:
+    store = clocked()
+    off = opened(store)
+    messages = [message(name, text_of(name)) for name in "ab"]
+    before = off.offload(messages).messages
+    store.now += 10
+
+    goes(store)
+
+    out = off.offload(messages)
+    assert (out.messages, out.errors) == (before, [])
+    assert opened(store).restore(out.messages) == messages
 
 
 @pytest.mark.parametrize("phase", ["marking", "marking and emptying"])

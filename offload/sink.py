@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from offload.codec import ContentWriter, SpooledContent
-from offload.errors import ConfigError, OffloadError
+from offload.errors import ConfigError, OffloadError, StoreError
 from offload.policy import Decision
 from offload.record import RecordInfo
 from offload.tokens import TokenCounter
@@ -43,7 +44,9 @@ class Sink:
                 sink.write(chunk)
         message = sink.placeholder
 
-    Leaving the block by an exception discards everything. A sink is for one thread.
+    Leaving the block by an exception discards everything. A sink that could not take a part, because the
+    temporary file found no room, has failed for good: nothing is stored, and `write`, `close` and
+    `placeholder` raise the error that `error` returns. A sink is for one thread.
 
     Args:
         take_text: decides about a whole text, and stores it.
@@ -63,6 +66,7 @@ class Sink:
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._is_open = True
         self._taken: Taken | None = None
+        self._lost: StoreError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -83,15 +87,16 @@ class Sink:
 
         Raises:
             ConfigError: the sink is closed, or `chunk` is neither text nor bytes.
-            StoreError: the temporary file cannot take it.
+            StoreError: the temporary file cannot take it, or could not take a part before it.
         """
+        self._check_whole()
         if not self._is_open:
             raise ConfigError("this sink is closed; open another one")
         if isinstance(chunk, str):
             # What a character of bytes began before a text is no character.
-            self._writer.add(self._decoder.decode(b"", final=True) + chunk)
+            self._add(self._decoder.decode(b"", final=True) + chunk)
         elif isinstance(chunk, bytes):
-            self._writer.add(self._decoder.decode(chunk))
+            self._add(self._decoder.decode(chunk))
         else:
             raise ConfigError(f"a sink takes str or bytes, not {type(chunk).__name__}")
         return len(chunk)
@@ -100,13 +105,16 @@ class Sink:
         """End the text: decide about it and store it. Closing again does nothing.
 
         Raises:
+            StoreError: a part of the text was lost; nothing is stored. Closing again raises it again.
             OffloadError: with `on_error="raise"`, what the store raised; then there is no placeholder.
         """
+        self._check_whole()
         if not self._is_open:
             return
         try:
-            self._writer.add(self._decoder.decode(b"", final=True))
-            content = self._writer.finish()
+            self._add(self._decoder.decode(b"", final=True))
+            with self._losing():
+                content = self._writer.finish()
             if isinstance(content, str):
                 self._taken = self._take_text(content)
             else:
@@ -120,6 +128,7 @@ class Sink:
 
         Raises:
             ConfigError: the sink is still open, or what it took was discarded.
+            StoreError: a part of the text was lost.
         """
         return self._result().text
 
@@ -130,15 +139,37 @@ class Sink:
 
     @property
     def error(self) -> OffloadError | None:
-        """Why the text could not be stored, None where nothing failed; raises as `placeholder` does."""
-        return self._result().error
+        """Why the text could not be stored, None where nothing failed; else raises as `placeholder` does."""
+        return self._lost or self._result().error
 
     def _result(self) -> Taken:
+        self._check_whole()
         if self._taken is not None:
             return self._taken
         if self._is_open:
             raise ConfigError("this sink is open: its placeholder is known after close()")
         raise ConfigError("what this sink took was discarded, or could not be stored: it has no placeholder")
+
+    def _check_whole(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+
+    def _add(self, text: str) -> None:
+        with self._losing():
+            self._writer.add(text)
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Take whatever fails inside for a part that is lost: the sink has failed for good."""
+        try:
+            yield
+        except BaseException as error:
+            said = str(error) if isinstance(error, OffloadError) else type(error).__name__
+            self._lost = StoreError(f"a part of what this sink took is lost, nothing of it is stored: {said}")
+            self._discard()
+            if isinstance(error, OffloadError):
+                raise self._lost from error
+            raise
 
     def _discard(self) -> None:
         self._is_open = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
@@ -34,6 +35,7 @@ class Spool:
         try:
             self._file.seek(self.size)
             self._file.write(data)
+            self._file.flush()  # What there is no room for shows here, not when it is read.
         except OSError as error:
             raise StoreError(f"the temporary file of a sink: {error}; free space or set TMPDIR") from error
         self.size += len(data)
@@ -53,7 +55,8 @@ class Spool:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._file.close()
+        with suppress(OSError):  # What found no room before finds none now.
+            self._file.close()
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -324,6 +327,65 @@ def test_a_text_that_cannot_be_stored_raises_if_that_was_asked_for(
         sink.close()
     with pytest.raises(ConfigError, match="no placeholder"):
         _ = sink.placeholder
+
+
+# Writes chunk after chunk to a disk that has room for 10 MiB, and for all again once that was full. Arguments
+# are the store and `on_error`. Prints what each step raised, what `error` says, and how much is stored.
+FULL_ONCE = """
+import json, random, resource, sys
+from offload import Offloader, OffloadError
+
+off = Offloader(sys.argv[1], session="s", on_error=sys.argv[2])
+sink = off.open_sink(tool_name="Bash", tool_use_id="t")
+rng, said = random.Random(1), []
+
+def tried(act):
+    try:
+        return act()
+    except OffloadError as error:
+        said.append([error.kind, str(error)])
+
+full = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10 * 2**20, full[1]))
+while not said:
+    tried(lambda: sink.write(rng.randbytes(2**20).hex()))
+resource.setrlimit(resource.RLIMIT_FSIZE, full)
+tried(lambda: sink.write("more"))
+for _ in range(2):
+    tried(sink.close)
+for name in ("placeholder", "info"):
+    tried(lambda: getattr(sink, name))
+print(json.dumps([said, str(sink.error), len(off.records())]))
+"""
+
+
+@pytest.mark.parametrize("on_error", ["keep", "truncate", "raise"])
+def test_a_sink_whose_disk_was_full_once_stays_failed_and_stores_nothing(
+    tmp_path: Path, on_error: str
+) -> None:
+    command = [sys.executable, "-c", FULL_ONCE, str(tmp_path), on_error]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said, error, records = json.loads(done.stdout)
+    assert said == [[said[0][0], error]] * 6
+    assert "a part of what this sink took is lost" in error
+    assert "free space or set TMPDIR" in error
+    assert records == 0
+
+
+def test_whatever_ends_a_write_in_the_middle_fails_the_sink(tmp_path: Path, long: str) -> None:
+    def count(text: str) -> int:
+        if "0001000 é" in text:
+            raise KeyboardInterrupt
+        return len(text)
+
+    sink = Offloader(tmp_path, token_counter=count).open_sink(tool_name="Bash")
+    with pytest.raises(KeyboardInterrupt):
+        sink.write(long)
+    for act in (sink.close, lambda: sink.write("more"), lambda: sink.placeholder):
+        with pytest.raises(StoreError, match="a part of what this sink took is lost"):
+            act()
+    assert not stored(tmp_path)
 
 
 @pytest.mark.parametrize("names", [{"item_type": "letter"}, {"tool_name": 5}, {"tool_use_id": b"x"}])

@@ -215,9 +215,9 @@ def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Give a file that appears as `path` at the end, or never."""
+    """Give a file that appears as `path` at the end, or never; what another made there stays."""
     if path.exists():
-        raise ExistsError(f"{path} is there; give another name")
+        raise _taken(path)
     if not path.parent.is_dir():
         raise NotFoundError(f"no folder {path.parent} to write {path.name} in")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -226,10 +226,27 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
+        _give_name(Path(temporary), path)
+    except FileExistsError:
+        raise _taken(path) from None
+    finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    """Make a file appear as `path`. Raises `FileExistsError` if anything is there."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
         raise
+    except OSError:
+        # No links here: the name is claimed first, and what was claimed is replaced.
+        path.touch(0o600, exist_ok=False)
+        temporary.replace(path)
+
+
+def _taken(path: Path) -> ExistsError:
+    return ExistsError(f"{path} is there; give another name")
 
 
 if TYPE_CHECKING:

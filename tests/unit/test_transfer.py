@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import itertools
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from offload.codec import CODECS, Content
 from offload.index import record_key, sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import Archive, copy, export, fork, import_
+from offload.wrappers import WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 
@@ -563,6 +566,55 @@ def test_an_export_replaces_no_file(tmp_path):
         export(MemoryStore(), "s", path)
 
     assert path.read_bytes() == b"mine"
+
+
+class WhileReadStore(WrapperStore):
+    """Calls `act` whenever an object is read."""
+
+    def __init__(self, inner, act):
+        super().__init__(inner)
+        self._act = act
+
+    def get(self, key, *, start=0, end=None):
+        self._act()
+        return super().get(key, start=start, end=end)
+
+
+def no_links(*_args, **_options):
+    raise PermissionError(errno.EPERM, "this file system has no links")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+@pytest.mark.parametrize("made", ["a file", "a link to nothing"])
+def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatch, has_links, made):
+    source, path = MemoryStore(), tmp_path / "s.tar"
+    filled(source)
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+
+    def make():
+        if not os.path.lexists(path):
+            path.write_bytes(b"mine") if made == "a file" else path.symlink_to(tmp_path / "nothing")
+
+    with pytest.raises(ExistsError, match="give another name"):
+        export(WhileReadStore(source, make), "s", path)
+
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.is_symlink() if made == "a link to nothing" else path.read_bytes() == b"mine"
+
+
+def test_an_export_where_no_links_are_is_the_same_file_for_its_owner_alone(tmp_path, monkeypatch):
+    source = MemoryStore()
+    filled(source)
+    export(source, "s", tmp_path / "1.tar")
+    monkeypatch.setattr(os, "link", no_links)
+    export(source, "s", tmp_path / "2.tar")
+
+    assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "2.tar").read_bytes()
+    assert sorted((p.name, p.stat().st_mode & 0o777) for p in tmp_path.iterdir()) == [
+        ("1.tar", 0o600),
+        ("2.tar", 0o600),
+    ]
 
 
 def test_a_large_record_goes_through_an_archive(tmp_path):

@@ -83,6 +83,11 @@ class StoredRecord(Protocol):
         ...
 
     @property
+    def is_redacted(self) -> bool:
+        """Whether something was cut out of the content before it was stored."""
+        ...
+
+    @property
     def content(self) -> StoredContent:
         """The content, for reading by range and line; each range is checked as it is read.
 

@@ -44,7 +44,7 @@ _CRC = struct.Struct("<I")
 _MIN_ROWS = 2
 
 
-class _Tail(msgspec.Struct, frozen=True, kw_only=True):
+class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known when the content has ended, and what finds a place in it.
 
     `chars` and `newlines` hold one little-endian 24-bit number per frame; `stored_crc32` covers every
@@ -57,6 +57,7 @@ class _Tail(msgspec.Struct, frozen=True, kw_only=True):
     chars: bytes
     newlines: bytes
     stored_crc32: int
+    redacted: bool = False
 
 
 class SeekableCodec:
@@ -79,6 +80,7 @@ class SeekableCodec:
             chars=_pack(s.chars for s in content.sizes),
             newlines=_pack(s.newlines for s in content.sizes),
             stored_crc32=reduce(lambda crc, piece: zlib.crc32(piece, crc), frames, zlib.crc32(head)),
+            redacted=header.redacted,
         )
         if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
             raise ConfigError("a record holds up to 1 TiB; this content is larger")
@@ -140,6 +142,15 @@ class SeekableRecord:
     def counts(self) -> Counts:
         """How large the content is."""
         return self._tail.counts
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether something was cut out of the content before it was stored.
+
+        The tail says so; in a record of version 0.1 the head alone, which is not fetched for this.
+        """
+        is_at_hand = "header" in self.__dict__ or len(self._suffix) == self._size
+        return self._tail.redacted or (is_at_hand and self.header.redacted)
 
     @cached
     def header(self) -> Header:

@@ -21,6 +21,7 @@ class WholeRecord:
         self.session = header.session
         self.header = header
         self.counts = counts
+        self.is_redacted = header.redacted
         self._content = content
 
     @property

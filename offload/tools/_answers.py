@@ -17,6 +17,7 @@ MIN_ANSWER_CHARS = 2000
 # Left for an answer's first and last line.
 FRAME_CHARS = 320
 
+_REDACTED = "[redacted: values were cut out before storing; do not write this text back]"
 # Everything that neither a text nor a terminal's colours are made of, and what a failed decoding leaves.
 _CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
 _BINARY_SHARE = 0.1
@@ -41,6 +42,12 @@ _MEDIA_HEAD_CHARS = 64 * 1024
 def visible(text: str) -> str:
     """Return content as an answer shows it: it passes for no placeholder, and any encoder takes it."""
     return defuse(encodable(text))
+
+
+def with_notice(answer: str) -> str:
+    """Return the answer about a redacted record: before its last line it says that it is one."""
+    shown, _, last = answer.rpartition("\n")
+    return f"{shown}\n{_REDACTED}\n{last}"
 
 
 def is_binary(text: str) -> bool:

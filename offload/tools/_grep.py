@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from offload.codec import StoredContent
-from offload.errors import ConfigError, CorruptError, NotFoundError
+from offload.codec import StoredContent, StoredRecord
+from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.record import REF_PATTERN, RecordInfo, encodable
 from offload.search import Mode, Search, Span, compile_pattern
 from offload.tools._answers import is_binary, visible
@@ -20,6 +20,8 @@ _WINDOW_CHARS = 160
 _CONTEXT_CHARS = 2000
 # What is said of a record that cannot be read.
 _NOTE_CHARS = 300
+# What an answer about a record that was collected ends in.
+RUN_AGAIN = "; do not retry: run the tool again"
 
 _CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
 
@@ -62,6 +64,7 @@ class Grep:
 
     Attributes:
         shown: what is shown of each record, by ref.
+        is_redacted: whether something was cut out of a record that was searched.
     """
 
     def __init__(
@@ -81,10 +84,11 @@ class Grep:
         self._budget = Budget()
         self._found: list[str] = []
         self.shown: dict[str, str] = {}
+        self.is_redacted = False
         self._matches = 0
 
     def run(
-        self, infos: Sequence[RecordInfo], open_content: Callable[[RecordInfo], StoredContent], cursor: Cursor
+        self, infos: Sequence[RecordInfo], open_record: Callable[[RecordInfo], StoredRecord], cursor: Cursor
     ) -> str:
         """Return the answer for a search through the records `infos`, from `cursor` on.
 
@@ -100,7 +104,7 @@ class Grep:
         try:
             for info in infos[first:]:
                 start = cursor.byte if info.ref == cursor.ref else 0
-                self._search_one(info, open_content, start, is_alone=len(infos) == 1)
+                self._search_one(info, open_record, start, is_alone=len(infos) == 1)
         except _Stopped as stopped:
             last = f'[{stopped}; go on with cursor="{info.ref}:{stopped.byte}"]'
         items = f"{len(infos)} item{'s' * (len(infos) != 1)}"
@@ -110,7 +114,7 @@ class Grep:
     def _search_one(
         self,
         info: RecordInfo,
-        open_content: Callable[[RecordInfo], StoredContent],
+        open_record: Callable[[RecordInfo], StoredRecord],
         start: int,
         *,
         is_alone: bool,
@@ -118,7 +122,9 @@ class Grep:
         """Add what is found in one record; of several, one that cannot be read is named."""
         place = start
         try:
-            for shown, end in self._search(info.ref, open_content(info), start):
+            record = open_record(info)
+            self.is_redacted |= record.is_redacted
+            for shown, end in self._search(info.ref, record.content, start):
                 self._found.append(shown)
                 self.shown[info.ref] = self.shown.get(info.ref, "") + shown
                 self._matches += 1
@@ -126,7 +132,8 @@ class Grep:
         except (CorruptError, NotFoundError) as error:
             if is_alone:
                 raise
-            note = encodable(f"{info.ref} cannot be searched: {error}")[:_NOTE_CHARS]
+            hint = RUN_AGAIN if isinstance(error, ExpiredError) else ""
+            note = encodable(f"{info.ref} cannot be searched: {error}")[:_NOTE_CHARS] + hint
             if len(note) + 1 > self._room:
                 raise _Stopped("the answer is full", place) from None
             self._found.append(note)

@@ -21,11 +21,12 @@ from offload.tools._answers import (
     outline_page,
     page,
     value_page,
+    with_notice,
 )
 from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, Budget, Spent
 from offload.tools._definitions import TOOL_NAMES, Format, check_names, definitions, system_prompt
-from offload.tools._grep import Grep, parse_cursor
+from offload.tools._grep import RUN_AGAIN, Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
 
 _LIST_LIMIT = 50
@@ -99,8 +100,10 @@ class Tools:
         return answer
 
     def _hint(self, error: OffloadError) -> str:
-        """Return where to look for a record that is not there."""
-        is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
+        """Return what to do about a record that is not there."""
+        if isinstance(error, ExpiredError):
+            return RUN_AGAIN
+        is_unknown = isinstance(error, NotFoundError)
         return "; context_list shows what there is" if is_unknown and "context_list" in self._names else ""
 
     @observed("context_list")
@@ -161,8 +164,7 @@ class Tools:
         record = self._session.read(id)
         content = record.content
         if pointer is not None:
-            value = self._read_value(record, content, pointer, offset, limit)
-            return self._observer.read_back(record.ref, value)
+            return self._read_back(record, self._read_value(record, content, pointer, offset, limit))
         if start_line is None and end_line is None:
             start = offset or 0
             end = start + (self._max_chars if limit is None else limit)
@@ -174,8 +176,11 @@ class Tools:
                 f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {record.counts.lines} lines"
             )
-        answer = page(record, content, start, end, max_chars=self._max_chars)
-        return self._observer.read_back(record.ref, answer)
+        return self._read_back(record, page(record, content, start, end, max_chars=self._max_chars))
+
+    def _read_back(self, record: StoredRecord, answer: str) -> str:
+        """Return an answer that shows a record, having told of it."""
+        return self._observer.read_back(record.ref, with_notice(answer) if record.is_redacted else answer)
 
     def _read_value(
         self,
@@ -223,7 +228,7 @@ class Tools:
         first = max(1, record.counts.lines - lines + 1)
         start, end = content.line_start(first), content.chars
         answer = page(record, content, start, end, max_chars=self._max_chars, is_tail=True)
-        return self._observer.read_back(record.ref, answer)
+        return self._read_back(record, answer)
 
     @observed("context_grep")
     def grep(
@@ -268,10 +273,10 @@ class Tools:
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS,
         )
-        answer = grep.run(infos, lambda info: self._session.read(info.ref).content, start)
+        answer = grep.run(infos, lambda info: self._session.read(info.ref), start)
         for ref, shown in grep.shown.items():
             self._observer.read_back(ref, shown)
-        return answer
+        return with_notice(answer) if grep.is_redacted else answer
 
 
 def _check_count(name: str, value: int | None, *, least: int = 1) -> None:

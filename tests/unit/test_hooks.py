@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
-from offload import ConfigError, Offloader, OffloadPolicy, Rule, estimate_tokens
+from offload import ConfigError, Offloader, OffloadPolicy, Rule, estimate_tokens, open_store
+from offload.wrappers import WrapperStore
 
 SECRET = "AKIA" + "A1B2C3D4" * 2
 LOG = "".join(f"line {n}: the key is {SECRET} and the number {n * n}\n" for n in range(600))
@@ -91,6 +94,62 @@ def test_what_is_cut_out_stands_neither_in_the_placeholder_nor_in_the_store(tmp_
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
     assert SECRET not in stored(tmp_path)
     assert shown(off.restore(out.messages)) == [redact(LOG)]
+
+
+NOTICE = "[redacted: values were cut out before storing; do not write this text back]"
+ROWS = json.dumps({"rows": [f"row {n}: {SECRET}" for n in range(2000)]})
+ASKED = (
+    ("context_read", {}),
+    ("context_read", {"offset": 100, "limit": 50}),
+    ("context_read", {"start_line": 1, "end_line": 1}),
+    ("context_read", {"pointer": ""}),
+    ("context_read", {"pointer": "/rows/7"}),
+    ("context_read", {"pointer": "/rows", "offset": 5}),
+    ("context_tail", {}),
+    ("context_grep", {"pattern": SECRET}),
+    ("context_grep", {"pattern": "rows", "max_matches": 100}),
+)
+
+
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+@pytest.mark.parametrize(("tool", "arguments"), ASKED)
+def test_every_answer_on_what_was_redacted_says_so_in_its_footer(
+    tmp_path: Path, codec: str, tool: str, arguments: dict[str, Any]
+) -> None:
+    first = Offloader(tmp_path, session="s", redact=redact, codec=codec)
+    cut, whole = (record.ref for record in first.offload(conversation(ROWS, OTHER)).records)
+    off = Offloader(tmp_path, session="s")
+
+    answer = off.tools.call(tool, {"id": cut, **arguments})
+    assert answer.split("\n")[-2] == NOTICE
+    assert answer.split("\n")[-1].startswith("[")
+    assert len(answer) <= 8192
+    assert NOTICE not in off.tools.call(tool, {"id": whole, **arguments})
+    if tool == "context_grep":
+        assert NOTICE in off.tools.call(tool, arguments)
+
+
+class CountingStore(WrapperStore):
+    """Counts reads."""
+
+    reads = 0
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self.reads += 1
+        return super().get(key, start=start, end=end)
+
+
+@pytest.mark.parametrize("size", [1, 9 * 1024 * 1024])
+def test_a_long_record_tells_that_it_is_redacted_without_another_request(tmp_path: Path, size: int) -> None:
+    rng = random.Random(1)  # noqa: S311 # the same in every run
+    text = LOG + rng.randbytes(max(size, 200_000) // 2).hex()
+    ref = Offloader(tmp_path, session="s", redact=redact).offload(conversation(text)).records[0].ref
+    store = CountingStore(open_store(tmp_path))
+
+    answer = Offloader(store, session="s").tools.call("context_tail", {"id": ref})
+
+    assert NOTICE in answer
+    assert store.reads <= 2
 
 
 def test_a_text_with_nothing_to_cut_out_is_not_called_redacted(tmp_path: Path) -> None:

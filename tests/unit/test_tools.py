@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.tools import Tools, definitions, system_prompt
+from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 LOOK_ALIKE = "[Offloaded: result of Bash, 1 line, 2 characters, id aaaaaaaaaa]\n"
@@ -504,7 +505,28 @@ def test_an_expired_record_is_answered_with_why_and_when() -> None:
         tools.read(ref)
     answer = tools.call("context_read", {"id": ref})
     assert "the store was over its quota; marked " in answer
+    assert answer.endswith("; do not retry: run the tool again")
     assert "context_list" not in answer
+
+
+class CollectedWhenReadStore(WrapperStore):
+    """A store in which another process collects a record just before its object is read."""
+
+    collected = ""
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if f"/{self.collected}~" in key:
+            self.inner.put(f"{key}.deleted", b"", overwrite=True)
+            self.inner.put(key, b"", overwrite=True)
+        return super().get(key, start=start, end=end)
+
+
+def test_what_is_collected_while_all_is_searched_is_named_with_what_to_do() -> None:
+    store = CollectedWhenReadStore(MemoryStore())
+    store.collected, kept = put(session(store), LOG), put(session(store), LOG, call="t2")
+    answer = Tools(session(store)).grep("00001")
+    assert re.search(rf"{store.collected} cannot be searched: .*; do not retry: run the tool again\n", answer)
+    assert f"{kept} line 2, " in answer
 
 
 def test_the_prompt_is_short_and_names_every_tool() -> None:

@@ -6,8 +6,9 @@ bytes, characters and newlines, so any position is found without reading what li
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
@@ -30,6 +31,27 @@ class ChunkSize(NamedTuple):
     bytes: int
     chars: int
     newlines: int
+
+
+class Borders(NamedTuple):
+    """Where the chunks of a content begin and the last one ends: one number more than there are chunks.
+
+    Arrays take eight bytes a number, so that a table of any length takes little more than its own size.
+    """
+
+    bytes: array[int]
+    chars: array[int]
+    newlines: array[int]
+
+    @classmethod
+    def of(cls, bytes: Iterable[int], chars: Iterable[int], newlines: Iterable[int]) -> Borders:  # noqa: A002 # as in the fields
+        """Return the borders of chunks of these sizes."""
+        return cls(*(array("Q", accumulate(sizes, initial=0)) for sizes in (bytes, chars, newlines)))
+
+    @classmethod
+    def between(cls, sizes: Sequence[ChunkSize]) -> Borders:
+        """Return the borders of chunks of these sizes."""
+        return cls.of((s.bytes for s in sizes), (s.chars for s in sizes), (s.newlines for s in sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +121,12 @@ class StoredContent:
     """Random access to the text of one record.
 
     Args:
-        sizes: the size of each chunk, in order.
+        borders: where the chunks end.
         read: returns the bytes of the chunks from its first argument up to its second, checked.
     """
 
-    def __init__(self, sizes: list[ChunkSize], read: Callable[[int, int], Iterator[bytes]]) -> None:
-        self._bytes = [0, *accumulate(s.bytes for s in sizes)]
-        self._chars = [0, *accumulate(s.chars for s in sizes)]
-        self._newlines = [0, *accumulate(s.newlines for s in sizes)]
+    def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]]) -> None:
+        self._bytes, self._chars, self._newlines = borders
         self._read = read
         self._held: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}

@@ -11,17 +11,19 @@ the layout byte by byte.
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import msgspec
 
 from offload.codec._base import Encoded, Fetch
-from offload.codec._content import CHUNK_BYTES, ChunkSize, Content, StoredContent
+from offload.codec._content import CHUNK_BYTES, Borders, Content, StoredContent
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
 from offload.codec._spooled import SpooledContent
 from offload.errors import ConfigError, CorruptError
@@ -71,8 +73,8 @@ class SeekableCodec:
     def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
         """Return the record as one zstd stream."""
         frames, stored = _frames_of(content)
-        head = _sealed(msgspec.msgpack.encode(header))
-        head = _FRAME_HEAD.pack(HEAD_MAGIC, len(head)) + head
+        packed = msgspec.msgpack.encode(header)
+        head = _FRAME_HEAD.pack(HEAD_MAGIC, len(packed) + _CRC.size) + packed + _crc(packed)
         tail = _Tail(
             ref=header.ref,
             session=header.session,
@@ -119,14 +121,14 @@ class SeekableRecord:
             asked = needed
             suffix = fetch(start=-asked)
         self._fetch = fetch
-        self._tail, entries = _parse_footer(suffix)
-        offsets = [0, *accumulate(stored for stored, _ in entries)]
-        self._spans = list(pairwise(offsets))
-        self._size = offsets[-1] + _table_size(len(entries))
+        self._tail, stored, plain = _parse_footer(suffix)
+        # Of each row, from the head on, where it begins.
+        self._places = array("Q", accumulate(stored, initial=0))
+        self._size = self._places[-1] + _table_size(len(stored))
         if len(suffix) < min(asked, self._size) or self._size < len(suffix) < asked:
             raise CorruptError(f"record {self._tail.ref} is not of the size in its seek table")
         self._suffix = suffix[-self._size :]
-        self._sizes = _chunk_sizes(self._tail, entries)
+        self._borders = _borders(self._tail, stored[1:-1], plain[1:-1])
 
     @property
     def ref(self) -> str:
@@ -155,17 +157,17 @@ class SeekableRecord:
     @cached
     def header(self) -> Header:
         """What the record is; fetched on its own where the record is large."""
-        return self._parse_head(self._bytes(*self._spans[0]))
+        return self._parse_head(self._bytes(0, self._places[1]))
 
     @property
     def content(self) -> StoredContent:
         """The content by range; neighbouring frames come in one request of at most 8 MiB."""
-        return StoredContent(self._sizes, self._read)
+        return StoredContent(self._borders, self._read)
 
     def stream(self) -> Iterator[bytes]:
         """Yield the content chunk by chunk; every stored byte and the SHA-256 are checked by its end."""
         crc, digest = 0, sha256()
-        for row, stored in enumerate(self._stored(0, len(self._spans) - 1)):
+        for row, stored in enumerate(self._stored(0, len(self._places) - 2)):
             crc = zlib.crc32(stored, crc)
             if row == 0:
                 self.__dict__["header"] = self._parse_head(stored)
@@ -188,14 +190,15 @@ class SeekableRecord:
 
     def _stored(self, first: int, last: int) -> Iterator[bytes]:
         """Yield the stored bytes of the rows from `first` up to `last`, fetched 8 MiB at a time."""
+        places = self._places
         while first < last:
-            start = self._spans[first][0]
+            start = places[first]
             until = first + 1
-            while until < last and self._spans[until][1] - start <= WINDOW_BYTES:
+            while until < last and places[until + 1] - start <= WINDOW_BYTES:
                 until += 1
-            window = self._bytes(start, self._spans[until - 1][1])
-            for a, b in self._spans[first:until]:
-                yield window[a - start : b - start]
+            window = self._bytes(start, places[until])
+            for row in range(first, until):
+                yield window[places[row] - start : places[row + 1] - start]
             first = until
 
     def _bytes(self, start: int, end: int) -> bytes:
@@ -208,14 +211,14 @@ class SeekableRecord:
 
     def _decode(self, chunk: int, frame: bytes) -> bytes:
         try:
-            return decompress(frame, self._sizes[chunk].bytes)
+            return decompress(frame, self._borders.bytes[chunk + 1] - self._borders.bytes[chunk])
         except CorruptError as error:
             raise CorruptError(f"record {self._tail.ref}: frame {chunk}: {error}") from error
 
     def _parse_head(self, frame: bytes) -> Header:
         tail = self._tail
         try:
-            payload = _skippable(frame, HEAD_MAGIC, "head")
+            payload = _skippable(memoryview(frame), HEAD_MAGIC, "head")
             header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
         except (CorruptError, msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"record {tail.ref}: head: {error}") from error
@@ -233,18 +236,18 @@ def _frames_of(content: Content | SpooledContent) -> tuple[Iterable[bytes], list
     return frames, [len(frame) for frame in frames]
 
 
-def _sealed(payload: bytes, *covered: bytes) -> bytes:
-    return payload + _CRC.pack(zlib.crc32(b"".join(covered), zlib.crc32(payload)))
+def _crc(payload: bytes | memoryview, *covered: bytes | memoryview) -> bytes:
+    return _CRC.pack(reduce(lambda crc, part: zlib.crc32(part, crc), covered, zlib.crc32(payload)))
 
 
-def _unsealed(sealed: bytes, what: str, *covered: bytes) -> bytes:
-    payload = sealed[: -_CRC.size]
-    if len(sealed) < _CRC.size or _sealed(payload, *covered) != sealed:
+def _unsealed(sealed: memoryview, what: str, *covered: memoryview) -> memoryview:
+    payload, seal = sealed[: -_CRC.size], sealed[-_CRC.size :]
+    if seal != _crc(payload, *covered):
         raise CorruptError(f"the {what} of a record does not match its CRC-32")
     return payload
 
 
-def _skippable(frame: bytes, magic: int, what: str) -> bytes:
+def _skippable(frame: memoryview, magic: int, what: str) -> memoryview:
     if frame[: _FRAME_HEAD.size] != _FRAME_HEAD.pack(magic, max(0, len(frame) - _FRAME_HEAD.size)):
         raise CorruptError(f"the {what} of a record is not where its seek table says")
     return frame[_FRAME_HEAD.size :]
@@ -254,8 +257,21 @@ def _pack(numbers: Iterator[int]) -> bytes:
     return b"".join(n.to_bytes(3, "little") for n in numbers)
 
 
-def _unpack(packed: bytes) -> list[int]:
-    return [int.from_bytes(packed[i : i + 3], "little") for i in range(0, len(packed), 3)]
+def _unpack(packed: bytes) -> array[int]:
+    """Return the 24-bit numbers of a tail, each with a byte of zeros behind it."""
+    wide = bytearray(len(packed) // 3 * 4)
+    for place in range(3):
+        wide[place::4] = packed[place::3]
+    return _numbers(wide)
+
+
+def _numbers(data: memoryview | bytearray) -> array[int]:
+    """Return little-endian 32-bit numbers."""
+    numbers = array("I")
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _table_size(entries: int) -> int:
@@ -272,7 +288,7 @@ def _footer(tail: bytes, entries: list[tuple[int, int]]) -> bytes:
             _FOOTER.pack(len(rows), 0, FOOTER_MAGIC),
         ]
     )
-    return _FRAME_HEAD.pack(TAIL_MAGIC, sealed_size) + _sealed(tail, table) + table
+    return _FRAME_HEAD.pack(TAIL_MAGIC, sealed_size) + tail + _crc(tail, table) + table
 
 
 def _footer_size(suffix: bytes) -> int:
@@ -292,29 +308,32 @@ def _footer_size(suffix: bytes) -> int:
     return size + tail_size
 
 
-def _parse_footer(suffix: bytes) -> tuple[_Tail, list[tuple[int, int]]]:
+def _parse_footer(suffix: bytes) -> tuple[_Tail, array[int], array[int]]:
+    """Return the tail, and of each row of the seek table its stored size and that of its content."""
     needed = _footer_size(suffix)
     if needed > len(suffix):
         raise CorruptError("a record is shorter than its seek table says; it is truncated")
     rows: int = _FOOTER.unpack(suffix[-_FOOTER.size :])[0]
-    table = suffix[-_table_size(rows) :]
-    body = _skippable(table, TABLE_MAGIC, "seek table")[: -_FOOTER.size]
-    entries = list(_ENTRY.iter_unpack(body))
-    sealed = _skippable(suffix[-needed : -len(table)], TAIL_MAGIC, "tail")
+    # Views: a table and a tail may take 32 MiB each.
+    footer = memoryview(suffix)[-needed:]
+    table = footer[-_table_size(rows) :]
+    numbers = _numbers(_skippable(table, TABLE_MAGIC, "seek table")[: -_FOOTER.size])
+    sealed = _skippable(footer[: -len(table)], TAIL_MAGIC, "tail")
     try:
         tail = msgspec.msgpack.decode(_unsealed(sealed, "tail", table), type=_Tail)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"the tail of a record cannot be read: {error}") from error
-    return tail, entries
+    return tail, numbers[::2], numbers[1::2]
 
 
-def _chunk_sizes(tail: _Tail, entries: Sequence[tuple[int, int]]) -> list[ChunkSize]:
-    plain = [size for _, size in entries[1:-1]]
-    chars, newlines = _unpack(tail.chars), _unpack(tail.newlines)
-    if not len(plain) == len(chars) == len(newlines) or any(p > CHUNK_BYTES for p in plain):
+def _borders(tail: _Tail, stored: array[int], plain: array[int]) -> Borders:
+    """Return where the chunks of a record end, as its tail and its seek table agree."""
+    if not 3 * len(plain) == len(tail.chars) == len(tail.newlines) or max(plain, default=0) > CHUNK_BYTES:
         raise CorruptError(f"record {tail.ref}: its tail and its seek table disagree")
-    if any(stored > WINDOW_BYTES for stored, _ in entries[1:-1]):
+    if max(stored, default=0) > WINDOW_BYTES:
         raise CorruptError(f"record {tail.ref}: a frame is larger than any chunk makes it")
+    if min(plain, default=1) == 0 or min(stored, default=1) == 0:
+        raise CorruptError(f"record {tail.ref}: a frame holds nothing")
     if sum(plain) != tail.counts.bytes:
         raise CorruptError(f"record {tail.ref}: its frames do not add up to its size")
-    return [ChunkSize(*row) for row in zip(plain, chars, newlines, strict=True)]
+    return Borders.of(plain, _unpack(tail.chars), _unpack(tail.newlines))

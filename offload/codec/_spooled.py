@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import accumulate
 from tempfile import SpooledTemporaryFile
 
-from offload.codec._content import CHUNK_BYTES, ChunkSize, StoredContent, end_of_chunk, split
+from offload.codec._content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
 from offload.errors import StoreError
 from offload.locks import cached
@@ -78,7 +78,7 @@ class SpooledContent:
     @property
     def text(self) -> StoredContent:
         """The text by range, for one thread."""
-        return StoredContent(self.sizes, self._read)
+        return StoredContent(Borders.between(self.sizes), self._read)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the whole content, chunk by chunk."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import sha256
-from itertools import accumulate
 
-from offload.codec._content import StoredContent, split
+from offload.codec._content import Borders, StoredContent, split
 from offload.errors import CorruptError
 from offload.record import Counts, Header
 
@@ -27,13 +26,12 @@ class WholeRecord:
     @property
     def content(self) -> StoredContent:
         """The content by range."""
-        sizes = split(self._content)
-        borders = [0, *accumulate(size.bytes for size in sizes)]
+        borders = Borders.between(split(self._content))
 
         def read(first: int, last: int) -> Iterator[bytes]:
-            return (self._content[borders[i] : borders[i + 1]] for i in range(first, last))
+            return (self._content[borders.bytes[i] : borders.bytes[i + 1]] for i in range(first, last))
 
-        return StoredContent(sizes, read)
+        return StoredContent(borders, read)
 
     def stream(self) -> Iterator[bytes]:
         """Yield the whole content, chunk by chunk."""

@@ -30,7 +30,11 @@ _VERSION = 1
 _MIN_RECORDS = 5000
 # The newest, and the one before it for who is about to read that.
 _KEPT = 2
-_MAX_BYTES = 256 * 1024 * 1024
+# What claims more than a million records is passed over, and so is what no listing makes: the refs in its
+# names are drawn at random, and each takes three bytes at least however it is compressed.
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_RATIO = 32
+_MIN_PACKED = 3
 _NAME = re.compile(r"(?P<began>\d{1,15})~(?P<took>\d{1,15})~[a-z]+", re.ASCII)
 
 
@@ -39,6 +43,15 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
     names: list[str]
     sizes: list[int]
     times: list[float]
+
+
+class _Unread(msgspec.Struct, frozen=True):
+    """A body whose lists are not made yet."""
+
+    version: int
+    names: msgspec.Raw
+    sizes: msgspec.Raw
+    times: msgspec.Raw
 
 
 class _Standing(NamedTuple):
@@ -108,14 +121,29 @@ def _read(store: OffloadStore, key: str) -> _Body | None:
     """Return what a snapshot holds, None if it is gone, damaged, too large or of another version."""
     try:
         packed = store.get(key)
-        # The claim is checked before the decompressor takes memory for it.
-        if not 0 < zstandard.frame_content_size(packed) <= _MAX_BYTES:
+        # The claims are checked before memory is taken for them.
+        if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
-        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=_Body)
+        data = zstandard.ZstdDecompressor().decompress(packed)
+        unread = msgspec.msgpack.decode(data, type=_Unread)
+        counts = {_length_of(lists) for lists in (unread.names, unread.sizes, unread.times)}
+        if unread.version != _VERSION or len(counts) > 1 or max(counts) * _MIN_PACKED > len(packed):
+            return None
+        times = msgspec.msgpack.decode(unread.times, type=list[float])
+        sizes = msgspec.msgpack.decode(unread.sizes, type=list[int])
+        return _Body(_VERSION, msgspec.msgpack.decode(unread.names, type=list[str]), sizes, times)
     except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
-    is_whole = len(body.names) == len(body.sizes) == len(body.times)
-    return body if is_whole and body.version == _VERSION else None
+
+
+def _length_of(packed: msgspec.Raw) -> int:
+    """Return how many elements a list of msgpack claims to have. Raises `ValidationError` if it is none."""
+    head = bytes(memoryview(packed)[:5])
+    if head[0] >> 4 == 0x9:  # noqa: PLR2004 # the three heads that msgpack has for a list
+        return head[0] & 0xF
+    if head[0] not in (0xDC, 0xDD):
+        raise msgspec.ValidationError("not a list")
+    return int.from_bytes(head[1 : 3 if head[0] == 0xDC else 5])  # noqa: PLR2004 # the same
 
 
 def _random_letters() -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import pytest
 import zstandard
 
 from offload import CorruptError, Offloader, OffloadPolicy, Rule
+from offload.codec import get_codec
 from offload.index._snapshots import read_snapshot
 from offload.record import draw_ref
 from offload_backends.memory import MemoryStore
@@ -279,9 +283,27 @@ def sizes_below_zero() -> Forged:
     return forged
 
 
+def frames_of_nothing(size: int = 20 * MIB) -> Forged:
+    """A record of a table alone, all of whose frames hold nothing in no byte."""
+    count = size // 14
+    return Forged([b""] * count, [0] * count)
+
+
+def empty_frames(size: int = 26 * MIB) -> Forged:
+    count = size // (len(frame(0)) + 14)
+    return Forged([frame(0)] * count, [0] * count, hashlib.sha256(b"").digest())
+
+
+def frames_of_one_byte(size: int) -> Forged:
+    count = size // (len(frame(1)) + 14)
+    return Forged([frame(1)] * count, [1] * count)
+
+
 FORGERIES = {
     make.__name__: make
     for make in (
+        frames_of_nothing,
+        empty_frames,
         bomb_of_one_frame,
         bomb_under_a_small_claim,
         frame_that_claims_64_gib,
@@ -362,6 +384,23 @@ def test_a_record_that_claims_what_it_does_not_hold_is_corrupt_and_takes_no_memo
     assert set(said.values()) <= {"corrupt", "none"}
 
 
+@pytest.mark.parametrize("make", [frames_of_nothing, empty_frames, frames_of_one_byte])
+def test_a_record_of_many_small_frames_is_opened_in_four_times_its_size_of_memory(
+    make: Callable[[int], Forged],
+) -> None:
+    data = make(4 * MIB).data()
+
+    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
+        return data[start:end]
+
+    tracemalloc.start()
+    with suppress(CorruptError):
+        assert get_codec("zstd").open(fetch).content.text(0, 1) == "\0"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < MIB + 4 * len(data)
+
+
 @needs_proc
 @pytest.mark.parametrize(
     ("rows", "what"), [(2**32 - 1, "rows"), (2**22 + 10, "rows"), (2**31, "tail"), (2**32 - 1, "tail")]
@@ -412,6 +451,76 @@ def test_a_snapshot_of_any_depth_is_passed_over(depth: int) -> None:
     store.put(name, zstandard.ZstdCompressor(write_checksum=True).compress(body))
 
     assert read_snapshot(store, "s", now) is None
+
+
+LISTS: dict[str, Callable[[int], bytes]] = {
+    "no names": lambda n: b"\xa0" * n,
+    "numbers": lambda n: b"\x00" * n,
+    "nothing": lambda _: b"",
+}
+# Argument 1 is a file that holds a snapshot. Prints how far reading it raised the peak of what Python took.
+READER = """
+import sys, tracemalloc
+from pathlib import Path
+from offload.index._snapshots import read_snapshot
+from offload_backends.memory import MemoryStore
+
+store, now = MemoryStore(), 1_000_000.0
+store.put(f"i/s/{now * 1000 - 10:.0f}~60000~abc", Path(sys.argv[1]).read_bytes())
+tracemalloc.start()
+found = read_snapshot(store, "s", now)
+print(tracemalloc.get_traced_memory()[1], found is not None)
+"""
+
+
+def read_apart(path: Path, body: bytes) -> tuple[int, bool]:
+    """Read a snapshot in a process of its own; return the memory that this took, and whether it is used."""
+    path.write_bytes(zstandard.ZstdCompressor(level=19, write_checksum=True).compress(body))
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    taken, is_used = done.stdout.split()
+    return int(taken), is_used == "True"
+
+
+def snapshot_of(names: bytes, sizes: bytes, times: bytes, *, count: int, is_twice: bool = False) -> bytes:
+    """Return the msgpack of a snapshot whose lists claim to hold `count`."""
+    fields = {b"names": names, b"sizes": sizes, b"times": times}
+    lists = [bytes([0xA5]) + name + b"\xdd" + count.to_bytes(4) + data for name, data in fields.items()]
+    again = [bytes([0xA5]) + name + b"\x90" for name in fields] if is_twice else []
+    return bytes([0x81 + 3 + len(again)]) + b"\xa7version\x01" + b"".join([*lists, *again])
+
+
+@pytest.mark.parametrize("is_twice", [True, False])
+@pytest.mark.parametrize(
+    ("kinds", "count", "sized"),
+    [
+        (("no names", "numbers", "numbers"), 80 * MIB, 80 * MIB),
+        (("no names", "numbers", "numbers"), 60_000, 60_000),
+        (("no names", "numbers", "numbers"), 2**32 - 1, 1000),
+        (("nothing", "nothing", "nothing"), 2**32 - 1, 0),
+    ],
+)
+def test_a_snapshot_takes_memory_for_what_it_holds_and_not_for_what_it_claims(
+    tmp_path: Path, kinds: tuple[str, str, str], count: int, sized: int, is_twice: bool
+) -> None:
+    lists = [LISTS[kind](sized) for kind in kinds]
+    path = tmp_path / "snapshot"
+    taken, is_used = read_apart(path, snapshot_of(*lists, count=count, is_twice=is_twice))
+    assert not is_used
+    assert taken < MIB + 40 * path.stat().st_size
+
+
+def test_a_snapshot_of_many_records_of_one_tool_is_used(tmp_path: Path) -> None:
+    rng = random.Random(1)  # noqa: S311 # the same in every run
+    refs = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(20_000)]
+    names = [f"{ref}~tool_result~{'x' * 48}~9000~2500.zst" for ref in refs]
+    body = {"version": 1, "names": names, "sizes": [700] * len(refs), "times": [9.5e5] * len(refs)}
+    path = tmp_path / "snapshot"
+    taken, is_used = read_apart(path, msgspec.msgpack.encode(body))
+    assert is_used
+    assert taken < MIB + 40 * path.stat().st_size
 
 
 # Memory

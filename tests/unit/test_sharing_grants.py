@@ -46,7 +46,7 @@ def original(text: str = TEXT) -> list[Any]:
 
 
 def keys(store: MemoryStore) -> set[str]:
-    return set(store._space.objects)
+    return set(store._objects)
 
 
 def link_of(store: MemoryStore, session: str) -> str:

@@ -66,11 +66,11 @@ def filled(store: Any, codec: str = "zstd", texts: list[str] = TEXTS, session: s
 
 def objects(store: MemoryStore) -> dict[str, bytes]:
     """Return what a store holds, past every reader."""
-    return {key: data for key, (data, _) in store._space.objects.items()}
+    return {key: data for key, (data, _) in store._objects.items()}
 
 
 def plant(store: MemoryStore, key: str, data: bytes) -> None:
-    store._space.objects[key] = (data, 0.0)
+    store._objects[key] = (data, 0.0)
 
 
 def collect(store: MemoryStore, key: str, reason: str = "deleted") -> None:
@@ -161,7 +161,7 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
     else:
         content = replace(content, counts=msgspec.structs.replace(content.counts, **{lie: 7}))
     forged = CODECS["zstd"].encode(header, content)
-    source._space.objects.clear()
+    source._objects.clear()
     plant(source, record_key(header, content.counts, ".zst"), forged.body)
 
     report = copy(source, target, "s", name=name)

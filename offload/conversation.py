@@ -450,9 +450,8 @@ class Conversation:
         return _truncated(item.text, decision.preview_chars) if is_cut else item.text
 
     def _report(self, error: OffloadError, errors: list[OffloadError]) -> None:
-        """Make one event of a failure: of what fails for many items in one way, the first alone."""
-        is_store = isinstance(error, StoreError)
-        if any(str(e) == str(error) or (is_store and isinstance(e, StoreError)) for e in errors):
+        """Make one event of a failure: of a store or a part of the caller's own that fails for many, one."""
+        if any(_is_repeated(error, known) for known in errors):
             return
         errors.append(error)
         self._observer.failed(error)
@@ -487,6 +486,12 @@ class Conversation:
             errors=errors,
             cache=cache,
         )
+
+
+def _is_repeated(error: OffloadError, known: OffloadError) -> bool:
+    if isinstance(error, StoreError):
+        return isinstance(known, StoreError)
+    return type(error) is type(known) is OffloadError and str(error) == str(known)
 
 
 def _may_be_swept(slot: Slot) -> bool:

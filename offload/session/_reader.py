@@ -153,9 +153,12 @@ class SessionReader:
         if isinstance(held, StoreError):
             return held  # It was waited for once.
         try:
-            return self.open(info, held if isinstance(held, bytes) else None)
+            record = self.open(info, held if isinstance(held, bytes) else None)
+            # Both are read when they are first asked for, and may be damaged.
+            _ = record.header, record.counts
         except OffloadError as error:
             return error
+        return record
 
     def headers(self, ref: str) -> Iterator[Header]:
         """Yield the header of every record that stands under `ref`; those that cannot be read are none."""

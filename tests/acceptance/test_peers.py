@@ -275,7 +275,7 @@ def test_07_ten_parallel_results_below_the_threshold_are_held_to_the_budget_of_t
     rules = {"types": {"tool_result": Rule(min_tokens=10_000)}}
 
     def offload(root: Path, **budget: int) -> Any:
-        policy = OffloadPolicy(**rules, **budget)
+        policy = OffloadPolicy(**rules, **budget, max_view_tokens=100_000)
         off = Offloader(root, session="s", policy=policy, token_counter=lambda text: len(text) // 4)
         out = off.offload(results(*texts))
         assert off.restore(out.messages) == results(*texts)

@@ -85,7 +85,7 @@ def check_survivors(root: Path, acknowledged: Mapping[int, Message], codec: str 
     assert len(fresh.records()) == len(survivors) == len(set(survivors))
     assert fresh.restore(with_replaced(acknowledged)) == MESSAGES
 
-    restored = fresh.restore(placeholders())
+    restored = fresh.restore(placeholders(), on_missing="keep")
     texts = [message["content"][0]["content"] for message in restored[2::2]]
     assert sorted(text for text in texts if text in TEXTS.values()) == survivors
 

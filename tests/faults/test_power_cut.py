@@ -19,7 +19,7 @@ from faults.conversation import (
 from faults.media import Disk
 from faults.tracing import NAMING_CALL, tracer
 
-from offload import CorruptError, Offloader
+from offload import CorruptError, NotFoundError, Offloader
 from offload_backends.local import LocalStore
 
 CHANGES = ("mkdirat", "write", "fsync", "linkat", "renameat2", "unlinkat")
@@ -105,4 +105,6 @@ def fate(root: Path, index: int) -> str:
         [message] = Offloader(root, session=SESSION).restore([placeholder])
     except CorruptError:
         return "damaged"
-    return {str(MESSAGES[index]): "whole", str(placeholder): "absent"}.get(str(message), "other bytes")
+    except NotFoundError:
+        return "absent"
+    return "whole" if message == MESSAGES[index] else "other bytes"

@@ -142,16 +142,16 @@ class Restorer:
     def _unresolved(self, restored: Restored) -> OffloadError:
         """Return the error that says which placeholders stand in a list still, and where they were sought."""
         missing = restored.missing
-        named = [f"messages[{m.message}] {m.ref}: {m.error}" for m in missing[:_NAMED]]
+        named = "; ".join(f"messages[{m.message}] {m.ref}: {m.error}" for m in missing[:_NAMED])
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        number = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
         place = f"session {self._session.name!r} of {self._session.store.url}"
-        hint = ""
+        said = f"{number} cannot be restored from {place}: {named}{more}"
         if self._session.catalog.is_empty:
-            hint = (
-                "; it holds no record: is it another session or store? A session that is to resolve another's"
+            said += (
+                ". The session holds no record: is it another session or store? "
+                "What another session handed over resolves after share() or fork() there"
             )
-            hint += " placeholders is given them by share or fork"
-        said = f"{len(missing)} placeholders cannot be restored from {place}{hint}. {'; '.join(named)}{more}"
         error = _like([m.error for m in missing], said)
         error.messages, error.missing = list(restored), missing
         return error

@@ -132,6 +132,13 @@ class Conversation:
         whole = replace(item, text=decode_text(content.data))
         return Taken(self._fallback(whole, decision, outcome, []), error=outcome)
 
+    def count(self, text: str) -> int:
+        """Return the tokens of a part of a text; an estimate, which is reported, if the counter fails."""
+        tokens, problem = self._counted(text)
+        if problem is not None:
+            self._report(problem, [])
+        return tokens
+
     def forget(self, message: Any) -> bool:
         """Look at `message` anew in the next turn, and at what comes after it; tell whether it was known."""
         return self._history.forget(message)

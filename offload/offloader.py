@@ -132,7 +132,6 @@ class Offloader:
         self._session = Session(self.store, self.session, get_codec(codec), refs)
         recognition = Recognition(self._session, renderer, self.policy.never_replaced)
         self._restorer = Restorer(self._session, recognition)
-        self._count_tokens = counter
         hooks = Hooks(should_offload, redact, summarizer)
         writer = ItemWriter(
             self._session,
@@ -264,7 +263,7 @@ class Offloader:
                 self._conversation.latest.note_text(taken.text, taken.decision)
                 return taken
 
-        return Sink(take_text, take_long, self._count_tokens)
+        return Sink(take_text, take_long, self._conversation.count)
 
     def forget(self, message: Any) -> bool:
         """Have `message`, which was edited in place, looked at anew by the next `offload`.

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.codec import SpooledContent
 from offload.errors import StoreUnavailableError
+from offload.events import EventType
 from offload.sink import Sink, Taken
 from offload.store import OffloadStore, StoredObject, SupportsStreams
 from offload.testing import FaultyStore
@@ -392,3 +393,22 @@ def test_whatever_ends_a_write_in_the_middle_fails_the_sink(tmp_path: Path, long
 def test_a_sink_for_no_such_item_is_refused_at_once(tmp_path: Path, names: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Offloader(tmp_path).open_sink(**names)
+
+
+def test_a_counter_that_fails_in_a_sink_costs_the_count_and_nothing_else(tmp_path):
+    def failing(text):
+        if len(text) > 10_000:
+            raise ValueError("too long")
+        return len(text) // 4
+
+    heard = []
+    off = Offloader(tmp_path, session="s", token_counter=failing)
+    off.events.subscribe(heard.append, EventType.OFFLOAD_FAILED)
+    part = "a line of output, neither long nor short\n" * 20_000
+
+    with off.open_sink(tool_name="Bash") as sink:
+        for _ in range(12):
+            sink.write(part)
+
+    assert b"".join(off.content(sink.info.ref)).decode() == part * 12
+    assert heard

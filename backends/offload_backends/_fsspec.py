@@ -23,6 +23,7 @@ from datetime import datetime
 from hashlib import sha256
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
 
 from offload.errors import (
     ExistsError,
@@ -41,7 +42,8 @@ from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
 
 _log = logging.getLogger("offload")
-_SECRET = re.compile(r"secret|pass|token|credential|sas|account_key|connection_string", re.IGNORECASE)
+_USER_NAME = re.compile(r"(?<=://)[^/\s:@]*(?=[^/\s]*@)")
+_SECRET = re.compile(r"secret|sig|pass|token|credential|sas|account_key|connection_string", re.IGNORECASE)
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # Each file system has its own word for the time of the last write.
@@ -84,8 +86,10 @@ class FsspecStore:
         return self._url
 
     def identity(self) -> str:
-        """Return the address, and a digest of it whole and of the options that no name calls a secret."""
-        who = repr((self._full_url, _told(self._options)))
+        """Return the address, and a digest of user, query and options but for what a name calls a secret."""
+        query = parse_qsl(urlsplit(self._full_url).query)
+        asked = [(name, value) for name, value in query if not _SECRET.search(name)]
+        who = repr((_USER_NAME.findall(self._full_url), asked, _told(self._options)))
         return f"{self._url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
     @property

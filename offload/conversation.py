@@ -328,7 +328,7 @@ class Conversation:
         """Return the decision on an item that looks like a placeholder."""
         if isinstance(proof, OffloadError):
             reason = f"whether it is a placeholder could not be told: {proof}"
-            return replace(decision, action="keep", reason=reason, is_below=False)
+            return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)
         if proof == "ours":
             return self._policy.decide(decision.item._replace(is_stored=True))
         if decision.item.is_pinned or decision.item.is_programmatic:

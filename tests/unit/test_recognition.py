@@ -352,6 +352,18 @@ def test_a_placeholder_that_cannot_be_proven_now_is_kept_with_an_error_and_prove
     assert off.restore(out) == messages
 
 
+def test_a_placeholder_that_cannot_be_proven_now_is_not_what_a_crowded_turn_gives_up() -> None:
+    store = Flaky()
+    _, out, _ = stored(store)
+    policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}, max_view_tokens=1, min_saving=0)
+    off = Offloader(store, session="s", policy=policy)
+    store.failing = "keys"
+
+    sent = off.offload([*out, called("c2"), result("some lines\n" * 50, "c2")])
+
+    assert sent.messages[: len(out)] == out
+
+
 def test_a_placeholder_that_another_call_quoted_first_is_still_one_where_it_stands(tmp_path: Path) -> None:
     messages, out, _ = stored(tmp_path)
     off = Offloader(tmp_path, session="s")

@@ -673,7 +673,7 @@ for n in range(25):
 
 
 # Each document takes two links, its record's and its own: a writer is killed before and after the first one.
-@pytest.mark.parametrize("killed_at", [21, 22])
+@pytest.mark.parametrize("killed_at", [21, pytest.param(22, marks=pytest.mark.slow)])
 def test_26_the_index_is_right_though_eight_processes_write_and_one_is_killed(root, killed_at):
     command = [sys.executable, "-c", WRITER, str(root)]
     writers = [

@@ -597,7 +597,9 @@ def test_collectors_in_several_processes_do_what_one_does(tmp_path: Path) -> Non
     assert (sizes.count(0), len(sizes)) == (40, 42)
 
 
-@on_every_codec
+@pytest.mark.parametrize(
+    "codec", ["zstd", *(pytest.param(codec, marks=pytest.mark.slow) for codec in ("json", "raw"))]
+)
 def test_a_bucket_is_collected_and_its_items_are_stored_again(s3_bucket: Bucket, codec: str) -> None:
     def off() -> Offloader:
         store = open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)

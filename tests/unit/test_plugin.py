@@ -94,7 +94,10 @@ def add_faulty_backend(folder: Path) -> None:
     (info / "entry_points.txt").write_text("[offload.backends]\nfaulty = faulty:Faulty\n")
 
 
-@pytest.mark.parametrize("url", ["memory://", "memory://name/path", "folder/"])
+@pytest.mark.parametrize(
+    "url",
+    ["folder/", *(pytest.param(u, marks=pytest.mark.slow) for u in ("memory://", "memory://name/path"))],
+)
 def test_a_sound_store_passes_from_the_command_line_alone(run_pytest: Run, url: str) -> None:
     done = run_pytest(*SUITE, "--offload-store", url)
 
@@ -126,6 +129,7 @@ def test_what_was_there_is_left_alone_and_nothing_is_left_beside_it(run_pytest: 
     assert mine.read_bytes() == b"kept"
 
 
+@pytest.mark.slow
 def test_a_bucket_is_as_it_was(run_pytest: Run, s3_bucket: Bucket) -> None:
     s3_bucket.write("mine", b"kept")
     options = [f"--offload-option={name}={value}" for name, value in s3_bucket.storage_options.items()]

@@ -111,7 +111,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 )
 def test_a_child_goes_on_while_a_thread_of_its_parent_is_held_in_the_store(
     tmp_path: Path, scheme: str, call: str, verb: str
-):
+) -> None:
     url = f"file://{tmp_path}" if scheme == "file" else "memory://"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HELD, url, call, verb]
 
@@ -167,7 +167,7 @@ sys.exit(failed)
 """
 
 
-def test_a_child_goes_on_whatever_the_threads_of_its_parent_were_at():
+def test_a_child_goes_on_whatever_the_threads_of_its_parent_were_at() -> None:
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BUSY]
 
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
@@ -200,7 +200,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_hook_may_fork_the_process():
+def test_a_hook_may_fork_the_process() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FORKING], check=False, capture_output=True, text=True, timeout=90
     )

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -317,7 +318,7 @@ def test_a_placeholder_is_alive_when_it_is_given_wherever_in_a_call_its_record_g
 ) -> None:
     for nth in itertools.count(1):
         store = clocked()
-        moment = BeforeStore(store, 0, lambda store=store: goes(ElsewhereStore(store)))
+        moment = BeforeStore(store, 0, partial(goes, ElsewhereStore(store)))
         off = opened(moment, codec=codec)
         placeholder = put(off if is_known else opened(store, codec=codec), "a")
         store.now += 10

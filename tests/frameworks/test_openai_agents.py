@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from typing import Any
 
 import pytest
 from frameworks import scenario
@@ -116,7 +117,8 @@ def test_conversations_without_a_name_are_each_their_own_and_go_on_under_the_nam
     assert first.offloader.session != second.offloader.session
     name = first.offloader.session
     assert offloading.conversation(name).offloader.session == name
-    for wrong in ("", 7, True):
+    wrongs: list[Any] = ["", 7, True]
+    for wrong in wrongs:
         with pytest.raises(ConfigError, match="a session's name is a text"):
             offloading.conversation(wrong)
 

@@ -684,7 +684,7 @@ def test_a_list_of_messages_is_refused_as_an_answer_too():
 
 def test_a_type_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="skill_prompt"):
-        manager().add(said(0), "skil_prompt")
+        manager().add(said(0), "skil_prompt")  # type: ignore[arg-type]
 
 
 def test_a_malformed_message_is_told_once_and_sent_as_it_is():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -115,7 +116,7 @@ def test_whether_a_compaction_is_due_takes_as_many_steps_for_a_long_list() -> No
         assert not compactor.should_compact(messages)
         texts.clear()
         longer = [*messages, *exchange(length)]
-        taken.append(steps(lambda c=compactor, x=longer: c.should_compact(x)))
+        taken.append(steps(partial(compactor.should_compact, longer)))
         counted.append(len(texts))
 
     assert taken[1] <= 1.05 * taken[0]

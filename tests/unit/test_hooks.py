@@ -98,7 +98,7 @@ def test_what_is_cut_out_stands_neither_in_the_placeholder_nor_in_the_store(tmp_
 
 NOTICE = "[redacted: values were cut out before storing; do not write this text back]"
 ROWS = json.dumps({"rows": [f"row {n}: {SECRET}" for n in range(2000)]})
-ASKED = (
+ASKED: Any = (
     ("context_read", {}),
     ("context_read", {"offset": 100, "limit": 50}),
     ("context_read", {"start_line": 1, "end_line": 1}),

@@ -612,7 +612,7 @@ def test_another_word_for_readers_is_refused(tmp_path):
     off = Offloader(tmp_path)
     for take in (partial(off.offload_text, LOG), off.open_sink):
         with pytest.raises(ConfigError, match="readers is one of"):
-            take(readers="never")
+            take(readers="never")  # type: ignore[arg-type]
 
 
 def test_threads_share_an_offloader(tmp_path):

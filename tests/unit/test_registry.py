@@ -158,7 +158,7 @@ def test_what_is_installed_is_read_once_and_again_for_a_scheme_that_nobody_serve
 ) -> None:
     reads: list[Any] = []
 
-    def counted(**asked: Any) -> EntryPoints:
+    def counted(**asked: Any) -> Any:
         reads.append(asked)
         return entry_points(**asked)
 

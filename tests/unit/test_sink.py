@@ -239,6 +239,7 @@ def test_a_key_that_another_object_took_makes_the_ref_of_a_long_text_longer(
     assert sink.info is not None
     assert re.fullmatch(f"{first.info.ref}[a-z]", sink.info.ref)
     assert taken.read_bytes() == b"another's"
+    assert sink.info is not None
     assert b"".join(off.content(sink.info.ref)) == long.encode()
 
 
@@ -401,7 +402,7 @@ def test_a_counter_that_fails_in_a_sink_costs_the_count_and_nothing_else(tmp_pat
             raise ValueError("too long")
         return len(text) // 4
 
-    heard = []
+    heard: list[Any] = []
     off = Offloader(tmp_path, session="s", token_counter=failing)
     off.events.subscribe(heard.append, EventType.OFFLOAD_FAILED)
     part = "a line of output, neither long nor short\n" * 20_000
@@ -410,5 +411,6 @@ def test_a_counter_that_fails_in_a_sink_costs_the_count_and_nothing_else(tmp_pat
         for _ in range(12):
             sink.write(part)
 
+    assert sink.info is not None
     assert b"".join(off.content(sink.info.ref)).decode() == part * 12
     assert heard

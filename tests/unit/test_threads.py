@@ -215,7 +215,8 @@ def test_a_function_that_uses_the_offloader_that_calls_it_is_refused(hook: str, 
         bus.subscribe(function)
         off = Offloader(MemoryStore(), events=bus)
     else:
-        off = Offloader(MemoryStore(), **{hook: function})
+        hooks: Any = {hook: function}
+        off = Offloader(MemoryStore(), **hooks)
 
     assert off.offload(result()).errors == []
     assert len(refused) == 1
@@ -225,7 +226,7 @@ def test_a_function_that_uses_the_offloader_that_calls_it_is_refused(hook: str, 
 
 @pytest.mark.parametrize("is_in_thread", [False, True])
 def test_an_async_hook_that_uses_the_offloader_that_calls_it_is_refused(is_in_thread: bool):
-    refused = []
+    refused: list[Any] = []
 
     async def lets_go(_: Any) -> bool:
         with pytest.raises(ConfigError, match="let it note") as raised:
@@ -240,7 +241,7 @@ def test_an_async_hook_that_uses_the_offloader_that_calls_it_is_refused(is_in_th
 
 
 def test_what_a_hook_started_may_use_the_offloader_once_the_call_is_over():
-    tasks = []
+    tasks: list[Any] = []
 
     async def lets_go(_: Any) -> bool:
         if not tasks:
@@ -257,7 +258,7 @@ def test_what_a_hook_started_may_use_the_offloader_once_the_call_is_over():
     async def main() -> bool:
         await off.aoffload(result())
         is_over.set()
-        return await tasks[0]
+        return bool(await tasks[0])
 
     assert run(main())
 
@@ -368,7 +369,7 @@ def test_a_summary_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_thread_that_a_hook_waits_for_does_not_wait_for_the_hook(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("offload.hooks.HOOK_SECONDS", 0.3)
-    refused = []
+    refused: list[Any] = []
 
     def use() -> None:
         with pytest.raises(ConfigError, match="longer than") as raised:
@@ -400,7 +401,8 @@ def test_a_cancelled_call_frees_its_session(hook: str, function: Any):
         return given if hook == "redact" else "yes"
 
     async def main() -> Any:
-        off = Offloader(MemoryStore(), **{hook: first_waits})
+        hooks: Any = {hook: first_waits}
+        off = Offloader(MemoryStore(), **hooks)
         turn = asyncio.create_task(off.aoffload(result()))
         await is_asked.wait()
         turn.cancel()

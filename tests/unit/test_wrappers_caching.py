@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -272,7 +273,8 @@ def test_two_stores_of_one_url_do_not_meet_in_a_folder(tmp_path):
 
 @pytest.mark.parametrize("options", [{"host": "one"}, {"username": "alice"}, {"client": {"region": "x"}}])
 def test_two_stores_of_one_url_and_other_options_are_told_apart(options):
-    stores = [FsspecStore("github://owner:repo@/x", storage_options=given) for given in ({}, options)]
+    both: list[Any] = [{}, options]
+    stores = [FsspecStore("github://owner:repo@/x", storage_options=given) for given in both]
 
     assert len({CachingStore(store).identity() for store in stores}) == 2
 

@@ -145,8 +145,7 @@ def test_two_users_with_one_session_id_and_one_call_id_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        records = plugin.offloader(apps[owner].session()).records()
-        assert [record.tool_use_id for record in records] == ["call_0"]
+        assert scenario.calls_of(plugin.offloader(apps[owner].session())) == ["call_0"]
 
 
 def test_names_that_would_join_to_one_text_are_two_sessions(store):

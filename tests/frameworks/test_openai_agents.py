@@ -72,8 +72,7 @@ def test_two_conversations_with_one_call_id_read_their_own(store):
     for owner, other in (("alice", "bob"), ("bob", "alice")):
         scenario.check_whole_run(scripts[owner], owner)
         assert needle(other) not in scripts[owner].shown(4)
-        records = offloading.conversation(owner).offloader.records()
-        assert [record.tool_use_id for record in records] == ["call_0"]
+        assert scenario.calls_of(offloading.conversation(owner).offloader) == ["call_0"]
 
 
 def test_two_conversations_at_once_through_one_agent_read_their_own(store):

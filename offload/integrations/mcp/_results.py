@@ -11,7 +11,7 @@ from typing import Any
 from offload.integrations.mcp._context import Json, data_url, link
 from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
-from offload.policy import OffloadPolicy, Rule
+from offload.policy import MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.sink import Taken
 from offload.store import OffloadStore
 from offload.tokens import estimate_tokens
@@ -64,7 +64,12 @@ class ResultOffloader:
     ) -> None:
         def open_session(**more: Any) -> Offloader:
             rule = Rule(min_tokens=min_tokens, **more)
-            policy = OffloadPolicy(types={"tool_result": rule}, exclude_tools=tuple(exclude))
+            policy = OffloadPolicy(
+                types={"tool_result": rule},
+                exclude_tools=tuple(exclude),
+                # Who asks for a higher threshold has a window for it.
+                max_view_tokens=max(min_tokens, MAX_VIEW_TOKENS),
+            )
             return Offloader(store, session=session, policy=policy)
 
         self.offloader = open_session()

@@ -57,7 +57,8 @@ class Session(RuleBasedStateMachine):
     def offload(self, name):
         placeholder = put(opened(self.store, ttl=TTLS[name], codec=self.codec), name)
         assert self.placeholders.setdefault(name, placeholder) == placeholder
-        if not self.is_alive(name):
+        # By the clock of this machine every time to live is over: the item is stored anew beside its record.
+        if not self.is_alive(name) or TTLS[name] is not None:
             self.stored.setdefault(name, []).append(Generation(self.store.now))
 
     @rule(seconds=st.sampled_from([1, 20, 50, GRACE, 300]))

@@ -43,5 +43,6 @@ def connected(s3_bucket: Bucket) -> FsspecStore:
     return FsspecStore(s3_bucket.url, storage_options=s3_bucket.storage_options)
 
 
+@pytest.mark.slow
 class TestFsspecS3(BucketConformance):
     """The suite, on S3 through the generic store."""

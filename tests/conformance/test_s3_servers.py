@@ -31,6 +31,7 @@ def connected(s3_bucket: Bucket) -> S3Store:
     return store
 
 
+@pytest.mark.slow
 class TestOnSeaweedFS(BucketConformance):
     """The suite, on a server that honours conditions."""
 

@@ -47,7 +47,9 @@ def check_passed_through(run: Run, root: Path) -> None:
 
 
 @pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize(
+    "error", [*ERRORS[:2], *(pytest.param(error, marks=pytest.mark.slow) for error in ERRORS[2:])]
+)
 def test_an_error_at_any_system_call_keeps_the_message_and_the_next_turn_stores_it(
     tmp_path: Path, error: str, road: str
 ) -> None:

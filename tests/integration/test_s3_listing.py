@@ -100,7 +100,7 @@ def test_every_session_is_found_where_the_server_sorts_by_folders(seaweedfs: Buc
     assert list(sessions(reader(seaweedfs))) == ["a-b", "a.c", "a", "b"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_listings_are_what_sorting_and_comparing_text_gives(
     seaweedfs: Bucket, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_faulty_store_of_a_third_party_fails_by_the_sentence_that_it_breaks(
     assert not any(re.search("range|sort|prefix|reader", name) for name in failed_tests(done))
 
 
+@pytest.mark.slow
 def test_what_was_there_is_left_alone_and_nothing_is_left_beside_it(run_pytest: Run, tmp_path: Path) -> None:
     mine = tmp_path / "folder" / "r" / "mine"
     mine.parent.mkdir(parents=True)
@@ -208,6 +209,7 @@ def test_a_pytest_that_tests_something_else_loads_the_plug_in_and_no_more(
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_pytest_is_all_that_the_suite_needs(run_pytest: Run, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")
 

@@ -15,16 +15,13 @@ comma := ,
 demo: .venv/.demo
 	@$(BIN)/offload demo
 
-# Tests wait for servers and processes a good part of their time: more run at once than there are cores.
-WORKERS ?= 4
-
 # Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -q --ignore tests/frameworks
+	$(BIN)/python -m pytest -n auto -q --ignore tests/frameworks
 
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) -q -m "slow or not slow"
+	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
 	$(MAKE) docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.

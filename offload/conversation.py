@@ -398,7 +398,7 @@ class Conversation:
         must_stay = (
             slot.decision.action == "keep"
             or isinstance(slot.item.block, tuple)
-            or (slot.is_foreign and stand_in_ref(slot.item.text) is not None)
+            or stand_in_ref(slot.item.text) is not None
         )
         return _wanted(
             slot.item,

@@ -129,10 +129,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         given = _for_the_model(request, returned)
         if not given:
             return returned
-        before, pinned = (
-            request.state["messages"],
-            _pinned(request.state["messages"], getattr(request.runtime, "tools", ())),
-        )
+        before = request.state["messages"]
+        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
         out = self._here(request.state).offload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
@@ -142,10 +140,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         given = _for_the_model(request, returned)
         if not given:
             return returned
-        before, pinned = (
-            request.state["messages"],
-            _pinned(request.state["messages"], getattr(request.runtime, "tools", ())),
-        )
+        before = request.state["messages"]
+        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
         out = await self._here(request.state).aoffload([*before, *given], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
@@ -208,11 +204,9 @@ def _for_the_model(request: Any, returned: Any) -> list[ToolMessage]:
 def _pinned(messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
     """Return the calls of tools whose results go to the user as they are."""
     direct = {tool.name for tool in tools if getattr(tool, "return_direct", False)}
-    return (
-        {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.name in direct}
-        if direct
-        else set()
-    )
+    if not direct:
+        return set()
+    return {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.name in direct}
 
 
 def _results(returned: Any) -> list[ToolMessage]:

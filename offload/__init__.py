@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offload.engine.results import CacheReport, Missing, OffloadResult, Restored, Stats
+    from offload.engine.sink import Sink
     from offload.errors import (
         CollisionError,
         ConfigError,
@@ -36,10 +38,8 @@ if TYPE_CHECKING:
     from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
-    from offload.results import CacheReport, Missing, OffloadResult, Restored, Stats
     from offload.retention import Collection
     from offload.session import Damage
-    from offload.sink import Sink
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
 
@@ -93,24 +93,24 @@ __all__ = [
 # A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
 # only passes a store on, pays for no policy and no codec. What is not listed here is an error.
 _MODULES = {
-    "CacheReport": "results",
+    "CacheReport": "engine.results",
     "Collection": "retention",
     "Damage": "session",
     "Decision": "policy",
     "ItemFacts": "policy",
-    "Missing": "results",
+    "Missing": "engine.results",
     "OffloadPolicy": "policy",
-    "OffloadResult": "results",
+    "OffloadResult": "engine.results",
     "OffloadStore": "store",
     "Offloader": "offloader",
     "PlaceholderFacts": "placeholder",
     "PlaceholderRenderer": "placeholder",
     "RecordInfo": "record",
-    "Restored": "results",
+    "Restored": "engine.results",
     "Retention": "policy",
     "Rule": "policy",
-    "Sink": "sink",
-    "Stats": "results",
+    "Sink": "engine.sink",
+    "Stats": "engine.results",
     "StoredObject": "store",
     "Sweep": "policy",
     "TemplateRenderer": "placeholder",

@@ -32,7 +32,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from offload.controls import visible
-from offload.conversation import OnError
+from offload.engine.turn import OnError
 from offload.errors import ConfigError, PolicyError
 from offload.policy import OffloadPolicy
 from offload.policy._load import from_environment, from_file

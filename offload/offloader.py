@@ -9,29 +9,27 @@ from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 from offload.codec import SpooledContent, get_codec
-from offload.conversation import Conversation, OnError
+from offload.engine.hooks import Hooks, Redact, ShouldOffload, Summarizer
+from offload.engine.recognition import Recognition
+from offload.engine.restorer import Restorer
+from offload.engine.results import OffloadResult, Restored, Stats
+from offload.engine.sink import Sink, Taken
+from offload.engine.turn import Conversation, OnError
+from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, MessageError
-from offload.events import EventBus, one_at_a_time
-from offload.hooks import Hooks, Redact, ShouldOffload, Summarizer
+from offload.events import EventBus, Observer, observed, one_at_a_time
 from offload.messages import Item
-from offload.observe import Observer, observed
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
-from offload.recognition import Recognition
 from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
-from offload.restorer import Restorer
-from offload.results import OffloadResult, Restored, Stats
 from offload.retention import Collection, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
-from offload.sharing import revoke, share
-from offload.sink import Sink, Taken
 from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
-from offload.transfer import fork
-from offload.writer import ItemWriter
+from offload.transfer import fork, revoke, share
 
 OnMissing = Literal["raise", "keep"]
 
@@ -65,7 +63,7 @@ class Offloader:
         max_answer_chars: the most characters of a tool's answer, at least 2,000.
         on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
             message and reports, "raise" raises, "truncate" leaves its preview alone.
-        events: told what is stored, read back and fails, see `offload.observe`; without one, a bus of its
+        events: told what is stored, read back and fails, see `offload.events`; without one, a bus of its
             own.
 
     Attributes:

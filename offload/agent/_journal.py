@@ -25,10 +25,10 @@ from offload.agent._old_journal import read_old
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.compaction._archive import as_data, decoded, encoded
 from offload.context import ItemType
+from offload.engine.hooks import Hooks
 from offload.errors import CorruptError, MessageError, OffloadError
-from offload.hooks import Hooks
+from offload.events import failure
 from offload.index import journal_key, journal_prefix, parse_journal_key
-from offload.observe import failure
 from offload.record import decode_text, encode_text
 from offload.store import OffloadStore, SupportsBulk
 

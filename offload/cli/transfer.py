@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from offload import Offloader, sharing, transfer
+from offload import Offloader, transfer
 from offload.cli.stores import check_ref, existing, holding, looking_in, opened, place_of
 from offload.cli.terminal import (
     UNSOUND,
@@ -89,7 +89,7 @@ def share(
     held = holding(existing(store), session)
     is_new = next(held.keys(session_prefix(to)), None) is None
     with looking_in(Offloader(held, session=session)):
-        sharing.share(held, session, ref, to)
+        transfer.share(held, session, ref, to)
     print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=held.url)
     if is_new and not as_json:
         say(f"session {to} holds nothing else yet")
@@ -100,7 +100,7 @@ def revoke(
 ) -> None:
     """Take back what `share` gave."""
     held = holding(existing(store), session)
-    was_shared = sharing.revoke(held, session, ref, to)
+    was_shared = transfer.revoke(held, session, ref, to)
     if not was_shared:
         check_ref(held, session, ref)
     done = "no longer shared" if was_shared else "was not shared"

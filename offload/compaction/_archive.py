@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.context import scan_of
+from offload.engine.hooks import Hooks
 from offload.errors import MessageError, NotFoundError, OffloadError
-from offload.hooks import Hooks
 from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, defuse

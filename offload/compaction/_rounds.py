@@ -13,7 +13,7 @@ from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._summary import Summarizer, ask, rounds_request
 from offload.context import ContextEvent, EventBus, EventType, MessageCounter, role_or_none, split_rounds
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.observe import said
+from offload.events import said
 from offload.offloader import Offloader
 from offload.threads import call_hook, in_thread
 from offload.tokens import TokenCounter

@@ -15,7 +15,7 @@ from offload.compaction._summary import Summarizer, ask, full_request
 from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.observe import failure, said
+from offload.events import failure, said
 from offload.offloader import Offloader
 from offload.threads import in_thread
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from offload.events import EventBus
+from offload.events import EventBus, Observer
 from offload.index import Reason, journal_prefix
 from offload.keys import encode_part
-from offload.observe import Observer
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import _acts as acts

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.record import REF_PATTERN, RecordInfo, encodable
-from offload.search import Mode, Search, Span, compile_pattern
 from offload.tools._answers import is_binary, visible
 from offload.tools._budget import BUDGET, Budget, Spent
+from offload.tools.search import Mode, Search, Span, compile_pattern
 
 # A longer line is shown as a window around the match.
 _LINE_CHARS = 400

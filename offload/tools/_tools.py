@@ -7,11 +7,10 @@ from typing import Any
 
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadError
+from offload.events import Observer, observed
 from offload.locks import Recent
-from offload.observe import Observer, observed
 from offload.placeholder import tool_label
 from offload.record import RecordInfo, encodable
-from offload.search import Mode
 from offload.session import Session
 from offload.tools._answers import (
     FRAME_CHARS,
@@ -28,6 +27,7 @@ from offload.tools._budget import BUDGET, Budget, Spent
 from offload.tools._definitions import TOOL_NAMES, Format, check_names, definitions, system_prompt
 from offload.tools._grep import RUN_AGAIN, Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
+from offload.tools.search import Mode
 
 _LIST_LIMIT = 50
 # No answer has room for more: a row names at least a ref, a type and two counts.

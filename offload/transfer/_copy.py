@@ -32,9 +32,9 @@ from offload.index import (
 from offload.keys import encode_part
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader, check_known, check_name, is_link
-from offload.sharing import owner_of
 from offload.store import OffloadStore, SupportsBulk
 from offload.transfer._parcel import WHOLE_BYTES, Parcel, moved, pack_anew, pack_as_it_is
+from offload.transfer._sharing import owner_of
 
 # What is held at once, unless a single record is larger: that one goes over piece by piece.
 _GROUP_RECORDS = 256

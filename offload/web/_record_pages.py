@@ -12,9 +12,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from offload.codec import StoredRecord
 from offload.errors import ConfigError, CorruptError
 from offload.retention import read_marks
-from offload.search import Mode, compile_pattern
 from offload.session import is_link
 from offload.tokens import estimate_tokens
+from offload.tools.search import Mode, compile_pattern
 from offload.web._content import page_at, text_page
 from offload.web._outline import JsonOutline, outline
 from offload.web._paging import number_in

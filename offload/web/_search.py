@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from offload.codec import StoredContent
-from offload.search import Pattern, Search, Span
 from offload.tools import Budget, Spent
+from offload.tools.search import Pattern, Search, Span
 from offload.web._content import page_at
 
 _SHOWN = 50

@@ -189,8 +189,8 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
     skew = chosen.uniform(-1.5, 1.5)
     time.time = lambda: REAL_TIME() + skew
     if is_careless:
+        from offload.engine.writer import ItemWriter  # noqa: PLC0415  # the same
         from offload.session import Session  # noqa: PLC0415  # only the control needs it
-        from offload.writer import ItemWriter  # noqa: PLC0415  # the same
 
         careless: Any = Session
         writer: Any = ItemWriter

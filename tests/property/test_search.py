@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload import search
-from offload.search import Pattern, Search, Span, compile_pattern
+from offload.tools import search
+from offload.tools.search import Pattern, Search, Span, compile_pattern
 
 
 def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:

@@ -19,7 +19,7 @@ from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, Stor
 from offload.keys import encode_part
 from offload.policy import Retention
 from offload.retention import Collection, collect, delete, pin, store_time, touch, unpin, usage
-from offload.sharing import share
+from offload.transfer import share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 

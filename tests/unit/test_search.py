@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from offload.errors import ConfigError
-from offload.search import MAX_PATTERN_CHARS, Mode, Pattern, Search, Span, compile_pattern
+from offload.tools.search import MAX_PATTERN_CHARS, Mode, Pattern, Search, Span, compile_pattern
 
 
 def find(chunks: Iterable[bytes], pattern: Pattern, offset: int = 0) -> Iterator[Span]:

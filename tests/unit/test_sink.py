@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.codec import SpooledContent
+from offload.engine.sink import Sink, Taken
 from offload.errors import StoreUnavailableError
 from offload.events import EventType
-from offload.sink import Sink, Taken
 from offload.store import OffloadStore, StoredObject, SupportsStreams
 from offload.testing import FaultyStore
 

@@ -28,12 +28,11 @@ from offload import (
     StoreError,
     StorePermissionError,
     StoreUnavailableError,
-    sharing,
 )
 from offload.codec import CODECS, Content
 from offload.index import record_key, sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import Archive, copy, export, fork, import_
+from offload.transfer import Archive, copy, export, fork, import_, share
 from offload.wrappers import WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -294,7 +293,7 @@ def test_a_record_that_is_shared_becomes_the_copys_own():
     source, target = MemoryStore(), MemoryStore()
     sent = filled(source, "json", TEXTS[:1], session="a")
     ref = opened(source, "a").records()[0].ref
-    sharing.share(source, "a", ref, "b")
+    share(source, "a", ref, "b")
 
     copy(source, target, "b")
 
@@ -309,7 +308,7 @@ def test_what_is_shared_and_was_collected_reads_as_collected_in_the_copy():
     source, target = MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:1], session="a")
     [info] = opened(source, "a").records()
-    sharing.share(source, "a", info.ref, "b")
+    share(source, "a", info.ref, "b")
     collect(source, info.key, "expired")
 
     report = copy(source, target, "b")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offload.engine.sink import Taken
 from offload.integrations.mcp._context import Json, data_url, link
 from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
 from offload.policy import MAX_VIEW_TOKENS, OffloadPolicy, Rule
-from offload.sink import Taken
 from offload.store import OffloadStore
 from offload.tokens import estimate_tokens
 

@@ -12,8 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from offload.engine.hooks import Summarizer
+from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
-from offload.hooks import Summarizer
 from offload.index import session_prefix
 from offload.keys import encode_part
 from offload.messages import Block, adapter_for
@@ -22,7 +23,6 @@ from offload.policy import Decision, ItemFacts, OffloadPolicy
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore, open_tree
 from offload.record import ITEM_TYPES
-from offload.results import OffloadResult
 from offload.retention import Collection
 from offload.session import SessionReader, check_name, new_name
 from offload.threads import in_thread

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from offload.engine.results import OffloadResult
+from offload.engine.sink import Sink
 from offload.errors import OffloadError, StoreError
+from offload.events import said
 from offload.keys import encode_part
 from offload.messages import adapter_for
-from offload.observe import said
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule
@@ -40,9 +42,7 @@ from offload.presets.context_refs._manifest import time_of, update
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import REF_PATTERN, ItemType, RecordInfo
 from offload.registry import default_path, open_store
-from offload.results import OffloadResult
 from offload.retention import collect, delete, read_marks
-from offload.sink import Sink
 from offload.store import OffloadStore
 from offload.tools import Tools
 

@@ -25,7 +25,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from offload.errors import MessageError, OffloadError
-from offload.events import ContextEvent, EventBus, EventType
+from offload.events._bus import ContextEvent, EventBus, EventType
 from offload.locks import Lock
 from offload.record import RecordInfo
 

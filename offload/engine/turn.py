@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from offload.codec import SpooledContent
+from offload.engine.history import Entry, History, Place, Slot
+from offload.engine.hooks import Hooks
+from offload.engine.recognition import Proof, Recognition
+from offload.engine.results import CacheReport, Latest, OffloadResult
+from offload.engine.sink import Taken
+from offload.engine.writer import ItemWriter, Outcome, Spared, Wanted
 from offload.errors import MessageError, OffloadError, StoreError
-from offload.history import Entry, History, Place, Slot
-from offload.hooks import Hooks
+from offload.events import Observer, failure, observed
 from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
-from offload.observe import Observer, failure, observed
 from offload.policy import (
     Decision,
     ItemFacts,
@@ -24,13 +28,9 @@ from offload.policy import (
     swept,
 )
 from offload.preview import head_tail
-from offload.recognition import Proof, Recognition
 from offload.record import Counts, decode_text, encode_text
-from offload.results import CacheReport, Latest, OffloadResult
 from offload.session import Placed
-from offload.sink import Taken
 from offload.tokens import TokenCounter, estimate_tokens
-from offload.writer import ItemWriter, Outcome, Spared, Wanted
 
 # How much of a text is kept to know what was asked for.
 _SAID_CHARS = 4_000

@@ -5,7 +5,7 @@ One bus serves an offloader, the context in front of it and the agent loop aroun
     off = Offloader("s3://bucket/prefix", session="research-42")
     off.events.subscribe(lambda event: print(event.event_type, event.detail))
 
-What an offloader tells, and the figures of each event, stands at `offload.observe`.
+What an offloader tells, and the figures of each event, stands at `offload.events`.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any, NamedTuple
 
+from offload.engine.recognition import Proof
+from offload.engine.results import CacheReport
+from offload.engine.watching import is_same, look
 from offload.messages import Item
 from offload.policy import Decision, ItemFacts, saving
-from offload.recognition import Proof
 from offload.record import RecordInfo
-from offload.results import CacheReport
-from offload.watching import is_same, look
 
 # Messages that are looked at in every turn, and how many of the older ones are, in turn.
 LAST_WATCHED, OLDER_WATCHED = 64, 256

@@ -10,6 +10,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from offload.codec import Content, SpooledContent
+from offload.engine.hooks import Hooks
+from offload.engine.recognition import Recognition
 from offload.errors import (
     ConfigError,
     OffloadError,
@@ -18,12 +20,10 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.hooks import Hooks
+from offload.events import Observer, failure
 from offload.messages import Item
-from offload.observe import Observer, failure
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.recognition import Recognition
 from offload.record import REF_LETTERS, RecordInfo, decode_text, encode_text
 from offload.session import Draft, ItemIdentity, Placed, Session
 from offload.tokens import TokenCounter

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from offload.errors import OffloadError
+from offload.events import failure
 from offload.messages import Item
-from offload.observe import failure
 from offload.placeholder import PlaceholderRenderer, WithMedia
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from offload.codec import StoredRecord
+from offload.engine.recognition import Recognition, candidates, stands_for
+from offload.engine.results import Missing, Restored
 from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.messages import Item, Scan, adapter_for
-from offload.recognition import Recognition, candidates, stands_for
 from offload.record import RecordInfo, decode_text
-from offload.results import Missing, Restored
 from offload.session import Session
 
 # So many placeholders an error names; `missing` has all of them.

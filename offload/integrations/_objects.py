@@ -26,7 +26,7 @@ _LENGTH = struct.Struct(">I")
 _HEAD_BYTES = 8192
 
 
-class Named(NamedTuple):
+class ObjectInfo(NamedTuple):
     """One line of a listing.
 
     Attributes:
@@ -40,7 +40,7 @@ class Named(NamedTuple):
     modified: float
 
 
-class NamedObjects:
+class ObjectStore:
     """The objects of one kind in one space of a store. Two names never share an object.
 
     Args:
@@ -97,14 +97,14 @@ class NamedObjects:
         """Remove what is under `name`; nothing there is success. Raises `StoreError`."""
         self._store.delete(self._key(name))
 
-    def list(self) -> Iterator[Named]:
+    def list(self) -> Iterator[ObjectInfo]:
         """Yield what there is, in no order of names. A long name costs a read. Raises `StoreError`."""
         for found in self._store.keys(self._prefix):
             part = found.key.removeprefix(self._prefix)
             name = self._told_name(found.key) if is_hashed(part) else decode_part(part)
             if name is not None:
                 head = _LENGTH.size + len(_encoded(name))
-                yield Named(name, max(0, found.size - head), found.modified)
+                yield ObjectInfo(name, max(0, found.size - head), found.modified)
 
     def _key(self, name: str) -> str:
         return self._prefix + encode_part(name)

@@ -22,7 +22,7 @@ from offload.errors import (
     OffloadError,
     StorePermissionError,
 )
-from offload.integrations._objects import FILES, Named, NamedObjects
+from offload.integrations._objects import FILES, ObjectInfo, ObjectStore
 from offload.integrations.langchain import thread_id
 from offload.registry import open_store
 from offload.session import check_name, new_name
@@ -182,8 +182,8 @@ class OffloadBackend(protocol.BackendProtocol):
             for path, each in zip(paths, found, strict=True)
         ]
 
-    def _files(self) -> NamedObjects:
-        return NamedObjects(self._store, FILES, self._session or thread_id() or self._of_no_thread())
+    def _files(self) -> ObjectStore:
+        return ObjectStore(self._store, FILES, self._session or thread_id() or self._of_no_thread())
 
     def _of_no_thread(self) -> str:
         """Return the session of calls outside of runs. Raises `ConfigError` in a run: whose is not told."""
@@ -201,7 +201,7 @@ class OffloadBackend(protocol.BackendProtocol):
             return _code(error)
         return None
 
-    def _matching(self, glob: str | None, root: str) -> list[Named]:
+    def _matching(self, glob: str | None, root: str) -> list[ObjectInfo]:
         """Return the files in `root`, or `root` itself, whose path from there matches `glob`."""
         matches = compile_grep_include_glob(glob) if glob else None
         found = [each for each in self._files().list() if _is_in(each.name, root)]
@@ -245,7 +245,7 @@ def _file_data(content: bytes) -> Any:
         return protocol.FileData(content=base64.b64encode(content).decode(), encoding="base64")
 
 
-def _info(found: Named) -> Any:
+def _info(found: ObjectInfo) -> Any:
     modified = datetime.fromtimestamp(found.modified, UTC).isoformat()
     return protocol.FileInfo(path=found.name, is_dir=False, size=found.size, modified_at=modified)
 

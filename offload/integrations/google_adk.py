@@ -1,7 +1,7 @@
 """Google ADK: offloading as a plugin of an app or runner, and an artifact service on any store.
 
     runner = Runner(
-        app=App(name="app", root_agent=agent, plugins=[OffloadPlugin("s3://bucket/prefix")]),
+        app=App(name="app", root_agent=agent, plugins=[AdkOffloadPlugin("s3://bucket/prefix")]),
         session_service=sessions,
         artifact_service=OffloadArtifactService("s3://bucket/prefix"),
     )
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
-from offload.integrations._objects import FILES, NamedObjects
+from offload.integrations._objects import FILES, ObjectStore
 from offload.integrations._sessions import Sessions, is_error
 from offload.keys import encode_part
 from offload.offloader import Offloader
@@ -46,10 +46,10 @@ _ABSENT = (
     types.Part(inline_data=types.Blob(mime_type="application/octet-stream", data=b"")),
 )
 
-__all__ = ["OffloadArtifactService", "OffloadPlugin"]
+__all__ = ["AdkOffloadPlugin", "OffloadArtifactService"]
 
 
-class OffloadPlugin(BasePlugin):
+class AdkOffloadPlugin(BasePlugin):
     """Offloads the contents of every session of an app, each in a session of its own.
 
     The caller's policy decides as anywhere. A tool result that leaves is replaced in its event; of all that
@@ -75,7 +75,7 @@ class OffloadPlugin(BasePlugin):
         self._events = Sessions(opened, None, None, options)
         self._requests = Sessions(opened, None, None, options)
         self._prompt = self._events.own.prompt()
-        self._tools = [_ReadBack(each, self._answer) for each in self._events.own.tools.definitions()]
+        self._tools = [_RetrievalTool(each, self._answer) for each in self._events.own.tools.definitions()]
 
     def offloader(self, session: Any) -> Offloader:
         """Return the `Offloader` of an ADK session, by its app, its user and its id."""
@@ -103,7 +103,7 @@ class OffloadPlugin(BasePlugin):
         return self.offloader(session).tools.call(name, arguments)
 
 
-class _ReadBack(BaseTool):
+class _RetrievalTool(BaseTool):
     """A tool that reads back. Whatever a model makes its arguments gets an answer."""
 
     def __init__(self, told: Mapping[str, Any], answer: Any) -> None:
@@ -192,7 +192,7 @@ class OffloadArtifactService(BaseArtifactService):
     """
 
     def __init__(self, store: Any = None, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._open = partial(NamedObjects, open_store(store, storage_options=storage_options), FILES)
+        self._open = partial(ObjectStore, open_store(store, storage_options=storage_options), FILES)
 
     async def save_artifact(self, *, artifact: Any, custom_metadata: Any = None, **where: Any) -> int:
         """Store an artifact as the next version of its file; return the version, from 0."""

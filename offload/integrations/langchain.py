@@ -16,7 +16,7 @@ from typing import Annotated, Any, NotRequired
 from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import VALUES, NamedObjects
+from offload.integrations._objects import VALUES, ObjectStore
 from offload.integrations._sessions import Sessions, is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -96,7 +96,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         self._threads = Sessions(store, session, storage_options, options)
         self._prompt = self._threads.own.prompt()
         self.tools = [
-            _ReadBack(
+            _RetrievalTool(
                 name=told["name"],
                 description=told["description"],
                 args_schema=told["input_schema"],
@@ -169,7 +169,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _bound(self, request: Any) -> Any:
         """Return `request` with a tool that reads back from the session that it is called in."""
-        if not isinstance(request.tool, _ReadBack):
+        if not isinstance(request.tool, _RetrievalTool):
             return request
         session = self._here(request.state)
         return request.override(tool=request.tool.model_copy(update={"session": lambda: session}))
@@ -180,7 +180,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         )
 
 
-class _ReadBack(BaseTool):
+class _RetrievalTool(BaseTool):
     """A tool that reads back. Whatever a model makes its arguments gets an answer."""
 
     session: Callable[[], Offloader]
@@ -268,7 +268,7 @@ class OffloadByteStore(BaseStore[str, bytes]):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         opened: OffloadStore = open_store(store, storage_options=storage_options)
-        self._values = NamedObjects(opened, VALUES, namespace)
+        self._values = ObjectStore(opened, VALUES, namespace)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the value of each key, None where there is none.

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
-from offload.integrations._objects import FILES, NamedObjects
+from offload.integrations._objects import FILES, ObjectStore
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -226,7 +226,7 @@ class OffloadOverflowStore:
         namespace: str = "tool-output",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._objects = NamedObjects(open_store(store, storage_options=storage_options), FILES, namespace)
+        self._objects = ObjectStore(open_store(store, storage_options=storage_options), FILES, namespace)
 
     async def write(self, key: str, data: bytes) -> str:
         """Store `data` under `key`, in the place of what is there; return the key. Raises `StoreError`."""

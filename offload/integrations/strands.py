@@ -1,6 +1,6 @@
 """Strands: offloading as a plugin of an agent, and a `Storage` for what Strands itself stores.
 
-    agent = Agent(model=model, tools=tools, plugins=[OffloadPlugin("s3://bucket/prefix")])
+    agent = Agent(model=model, tools=tools, plugins=[StrandsOffloadPlugin("s3://bucket/prefix")])
 
 A large tool result leaves when it is appended: the agent's messages, and so its session manager, hold its
 placeholder. What leaves later, by age or in a sweep, leaves what the model is sent. The model gets the
@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import VALUES, NamedObjects
+from offload.integrations._objects import VALUES, ObjectStore
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.registry import open_store
@@ -43,10 +43,10 @@ _OWN_PREVIEW = re.compile(
 _OWN_TOOL = "retrieve_offloaded_content"
 _OWN_CHARS = 100_000
 
-__all__ = ["OffloadPlugin", "OffloadStorage"]
+__all__ = ["OffloadStorage", "StrandsOffloadPlugin"]
 
 
-class OffloadPlugin(Plugin):
+class StrandsOffloadPlugin(Plugin):
     """Offloads the messages of an agent, each agent's in a session of its own.
 
     The caller's policy decides as anywhere. A tool result that leaves is replaced in the agent's messages;
@@ -200,7 +200,7 @@ class OffloadStorage(Storage):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
-        self._values = NamedObjects(opened, VALUES, new_name() if session is None else check_name(session))
+        self._values = ObjectStore(opened, VALUES, new_name() if session is None else check_name(session))
 
     async def write(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, in the place of what is there. Raises Strands' `StorageError`."""

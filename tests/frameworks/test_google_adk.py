@@ -1,4 +1,4 @@
-"""`OffloadPlugin` in an app of Google ADK, and `OffloadArtifactService`."""
+"""`AdkOffloadPlugin` in an app of Google ADK, and `OffloadArtifactService`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from offload import ConfigError, OffloadPolicy, StoreUnavailableError
-from offload.integrations.google_adk import OffloadArtifactService, OffloadPlugin, _File
+from offload.integrations.google_adk import AdkOffloadPlugin, OffloadArtifactService, _File
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -33,11 +33,11 @@ import asyncio, json, sys
 from frameworks import scenario, test_google_adk as ours
 from frameworks.adk_model import tool
 from google.adk.events.event import Event
-from offload.integrations.google_adk import OffloadPlugin
+from offload.integrations.google_adk import AdkOffloadPlugin
 
 given = json.load(sys.stdin)
 script = scenario.Script([scenario.search, scenario.read, scenario.end])
-plugin = OffloadPlugin(given["url"], storage_options=given["options"])
+plugin = AdkOffloadPlugin(given["url"], storage_options=given["options"])
 app = ours.Running(script, plugin, events=[Event.model_validate_json(each) for each in given["events"]])
 app.arun("And then?")
 print(json.dumps(script.seen))
@@ -104,14 +104,14 @@ def results(contents):
 def test_a_model_searches_and_reads_back_what_left(store, run):
     script = scenario.whole_run()
 
-    events = run(Running(script, OffloadPlugin(store)))
+    events = run(Running(script, AdkOffloadPlugin(store)))
 
     scenario.check_whole_run(script)
     assert events[-1].content.parts[0].text == ANSWER
 
 
 def test_the_session_keeps_the_placeholder_and_never_the_original(store):
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     app = Running(Script([scenario.ask(), scenario.end]), plugin)
 
     app.run()
@@ -126,7 +126,7 @@ def test_the_session_keeps_the_placeholder_and_never_the_original(store):
 def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
     shown = []
     for into in (store, MemoryStore()):
-        app = Running(Script([scenario.ask(), scenario.end]), OffloadPlugin(into))
+        app = Running(Script([scenario.ask(), scenario.end]), AdkOffloadPlugin(into))
         app.run()
         shown += results(app.contents())
 
@@ -134,7 +134,7 @@ def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
 
 
 def test_two_users_with_one_session_id_and_one_call_id_read_their_own(store):
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     scripts, apps = {}, {}
     for owner in ("alice", "bob"):
         scripts[owner] = scenario.whole_run()
@@ -149,14 +149,14 @@ def test_two_users_with_one_session_id_and_one_call_id_read_their_own(store):
 
 
 def test_names_that_would_join_to_one_text_are_two_sessions(store):
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     apps = [Running(Script([scenario.end]), plugin, user=user) for user in ("a/s", "a=2fs", "A/s")]
 
     assert len({plugin.offloader(app.session()).session for app in apps}) == 3
 
 
 def test_a_session_cannot_read_what_another_stored(store):
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     first = Running(scenario.whole_run(), plugin)
     first.run()
     [record] = plugin.offloader(first.session()).records()
@@ -175,7 +175,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
     script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
     owners = iter(["alice", "bob"])
-    app = Running(script, OffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
+    app = Running(script, AdkOffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
 
     events = run(app)
 
@@ -189,7 +189,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
 def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.end])
-    app = Running(script, OffloadPlugin(faulty))
+    app = Running(script, AdkOffloadPlugin(faulty))
 
     app.run()
 
@@ -202,13 +202,13 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
     faulty = FaultyStore(store, verb="put", is_lasting=True)
 
     with pytest.raises(RuntimeError) as raised:
-        Running(scenario.whole_run(), OffloadPlugin(faulty, on_error="raise")).arun()
+        Running(scenario.whole_run(), AdkOffloadPlugin(faulty, on_error="raise")).arun()
 
     assert isinstance(raised.value.__cause__, StoreUnavailableError)
 
 
 def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
-    plugin = OffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    plugin = AdkOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
     app = Running(Script([scenario.ask(), scenario.end]), plugin)
     app.run()
     given = {
@@ -229,7 +229,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
 def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_session(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
-    app = Running(script, OffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
+    app = Running(script, AdkOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
 
     run(app)
 
@@ -243,7 +243,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_session(st
 def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_session(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
-    app = Running(script, OffloadPlugin(store, policy=policy))
+    app = Running(script, AdkOffloadPlugin(store, policy=policy))
 
     app.run(report())
 
@@ -253,7 +253,7 @@ def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_session
 
 def test_a_result_of_many_fields_leaves_as_its_json_and_comes_back_equal(store):
     given = {"status": "ok", "rows": [{"n": n, "name": f"row {n}"} for n in range(5000)]}
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     script = Script([scenario.ask(), scenario.end])
     app = Running(script, plugin, tool(returns=lambda: given))
 
@@ -272,7 +272,7 @@ def test_a_result_that_ends_the_turn_stays_in_full(store, run):
         return report()
 
     script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
-    app = Running(script, OffloadPlugin(store), FunctionTool(show_report), tool())
+    app = Running(script, AdkOffloadPlugin(store), FunctionTool(show_report), tool())
 
     events = run(app)
     run(app)
@@ -291,14 +291,14 @@ def test_a_structured_answer_comes_to_the_user_in_full(store):
     answer = Call("set_model_response", {"text": report()}, "call_1")
     script = Script([scenario.ask(), lambda _: answer])
 
-    events = Running(script, OffloadPlugin(store), output_schema=Sales).run()
+    events = Running(script, AdkOffloadPlugin(store), output_schema=Sales).run()
 
     assert json.loads(events[-1].content.parts[0].text) == {"text": report()}
 
 
 def test_an_answer_that_could_not_be_read_back_is_told_as_an_error(store):
     script = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
-    app = Running(script, OffloadPlugin(store))
+    app = Running(script, AdkOffloadPlugin(store))
 
     app.run()
 
@@ -308,7 +308,7 @@ def test_an_answer_that_could_not_be_read_back_is_told_as_an_error(store):
 
 @pytest.mark.parametrize("name", [None, "", "  "])
 def test_sessions_that_are_given_no_id_do_not_share_one(store, name):
-    plugin, sessions = OffloadPlugin(store), InMemorySessionService()
+    plugin, sessions = AdkOffloadPlugin(store), InMemorySessionService()
 
     async def made():
         return await sessions.create_session(app_name="app", user_id="", session_id=name)
@@ -321,7 +321,7 @@ def test_sessions_that_are_given_no_id_do_not_share_one(store, name):
 def test_a_result_that_tells_of_a_failure_stays(store):
     script = Script([scenario.ask(), scenario.end])
 
-    Running(script, OffloadPlugin(store), tool(returns=lambda: {"error": report()})).run()
+    Running(script, AdkOffloadPlugin(store), tool(returns=lambda: {"error": report()})).run()
 
     assert script.seen[1][-1] == report()
 
@@ -329,7 +329,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
 @RUNS
 def test_results_of_calls_made_at_once_all_leave(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    plugin = OffloadPlugin(store)
+    plugin = AdkOffloadPlugin(store)
     app = Running(Script([lambda _: calls, scenario.end]), plugin)
 
     run(app)
@@ -345,14 +345,14 @@ def test_results_of_calls_made_at_once_all_leave(store, run):
 def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
     script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
 
-    events = Running(script, OffloadPlugin(store)).run()
+    events = Running(script, AdkOffloadPlugin(store)).run()
 
     assert script.seen[1][-1].startswith("Error: ")
     assert events[-1].content.parts[0].text == ANSWER
 
 
 def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_instruction(store):
-    app = Running(Script([scenario.end]), plugin := OffloadPlugin(store), instruction="Be brief.")
+    app = Running(Script([scenario.end]), plugin := AdkOffloadPlugin(store), instruction="Be brief.")
 
     app.run()
 
@@ -370,7 +370,7 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_in
 
 def test_an_argument_that_cannot_work_is_told_before_an_app_is_made(store):
     with pytest.raises(ConfigError, match="on_error"):
-        OffloadPlugin(store, on_error="shrug")
+        AdkOffloadPlugin(store, on_error="shrug")
 
 
 # The artifact service
@@ -619,7 +619,7 @@ def test_a_tool_saves_and_loads_through_the_runner(s3_bucket):
 
     script = Script([lambda _: Call("keep", {}, "c"), scenario.end])
 
-    Running(script, OffloadPlugin(MemoryStore()), keep, artifacts=service).run()
+    Running(script, AdkOffloadPlugin(MemoryStore()), keep, artifacts=service).run()
 
     assert script.seen[1][-1] == "['picture']"
     again = OffloadArtifactService(s3_bucket.url, storage_options=s3_bucket.storage_options)

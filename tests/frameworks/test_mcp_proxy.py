@@ -31,7 +31,7 @@ from mcp.types.jsonrpc import JSONRPCNotification, JSONRPCRequest, JSONRPCRespon
 
 from offload import Offloader
 from offload.integrations.mcp import Proxy, ResultOffloader
-from offload.integrations.mcp._results import Call
+from offload.integrations.mcp._results import ToolCall
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -280,7 +280,7 @@ def test_a_schema_to_which_the_stand_in_cannot_be_added_is_not_shown(schema: Any
     results = opened()
     assert results.note({"name": "odd", "outputSchema": schema}) == {"name": "odd"}
     result = {"content": [], "structuredContent": {"rows": ROWS}}
-    [text] = results.offload(result, Call(tool="odd", id=None, has_links=False))["content"]
+    [text] = results.offload(result, ToolCall(tool="odd", id=None, has_links=False))["content"]
     ref_in(text["text"])
 
 
@@ -299,7 +299,7 @@ def test_a_string_of_which_a_schema_says_more_leaves_with_the_whole(schema: Any,
     results = opened()
     results.note({"name": "odd", "outputSchema": {"type": "object", "properties": {"value": schema}}})
     result = {"content": [], "structuredContent": {"value": value}}
-    changed = results.offload(result, Call(tool="odd", id=None, has_links=False))
+    changed = results.offload(result, ToolCall(tool="odd", id=None, has_links=False))
     assert list(changed["structuredContent"]) == ["offloaded"]
 
 

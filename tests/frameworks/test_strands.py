@@ -1,4 +1,4 @@
-"""`OffloadPlugin` in an agent of Strands, and `OffloadStorage` under the offloader of its own."""
+"""`StrandsOffloadPlugin` in an agent of Strands, and `OffloadStorage` under the offloader of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strands.types.exceptions import EventLoopException, StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
 from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
-from offload.integrations.strands import OffloadPlugin, OffloadStorage
+from offload.integrations.strands import OffloadStorage, StrandsOffloadPlugin
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -30,14 +30,14 @@ from frameworks import scenario
 from frameworks.strands_model import ScriptedModel, tool
 from strands import Agent
 from strands.session.file_session_manager import FileSessionManager
-from offload.integrations.strands import OffloadPlugin
+from offload.integrations.strands import StrandsOffloadPlugin
 
 given = json.load(sys.stdin)
 script = scenario.Script([scenario.search, scenario.read, scenario.end])
 Agent(
     model=ScriptedModel(script),
     tools=[tool()],
-    plugins=[OffloadPlugin(given["url"], storage_options=given["options"])],
+    plugins=[StrandsOffloadPlugin(given["url"], storage_options=given["options"])],
     session_manager=FileSessionManager("alice", storage_dir=given["folder"]),
     callback_handler=None,
 )("And then?")
@@ -79,14 +79,14 @@ def results(agent):
 def test_a_model_searches_and_reads_back_what_left(store, run):
     script = scenario.whole_run()
 
-    result = run(agent(script, OffloadPlugin(store)))
+    result = run(agent(script, StrandsOffloadPlugin(store)))
 
     scenario.check_whole_run(script)
     assert str(result).strip() == ANSWER
 
 
 def test_a_session_manager_keeps_the_placeholder_and_never_the_original(store, tmp_path):
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     manager = FileSessionManager("alice", storage_dir=str(tmp_path))
     made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
 
@@ -104,7 +104,7 @@ def test_a_session_manager_keeps_the_placeholder_and_never_the_original(store, t
 def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
     shown = []
     for into in (store, MemoryStore()):
-        made = agent(Script([scenario.ask(), scenario.end]), OffloadPlugin(into, session="s"))
+        made = agent(Script([scenario.ask(), scenario.end]), StrandsOffloadPlugin(into, session="s"))
         run(made)
         shown += results(made)
 
@@ -112,7 +112,7 @@ def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
 
 
 def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     scripts, agents = {}, {}
     for owner in ("alice", "bob"):
         scripts[owner] = scenario.whole_run()
@@ -126,8 +126,8 @@ def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
 
 
 def test_an_agent_cannot_read_what_another_stored(store):
-    plugin = OffloadPlugin(store, session="mallory")
-    run(agent(scenario.whole_run(), OffloadPlugin(store, session="alice")))
+    plugin = StrandsOffloadPlugin(store, session="mallory")
+    run(agent(scenario.whole_run(), StrandsOffloadPlugin(store, session="alice")))
     [record] = Offloader(store, session="alice").records()
     foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
     unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
@@ -144,7 +144,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
     script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
     owners = iter(["alice", "bob"])
-    made = agent(script, OffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
+    made = agent(script, StrandsOffloadPlugin(faulty), tool(returns=lambda: report(next(owners))))
 
     result = run(made)
 
@@ -158,7 +158,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
 def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.end])
-    made = agent(script, OffloadPlugin(faulty))
+    made = agent(script, StrandsOffloadPlugin(faulty))
 
     run(made)
 
@@ -171,13 +171,13 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
     faulty = FaultyStore(store, verb="put", is_lasting=True)
 
     with pytest.raises(EventLoopException) as told:
-        run(agent(scenario.whole_run(), OffloadPlugin(faulty, on_error="raise")))
+        run(agent(scenario.whole_run(), StrandsOffloadPlugin(faulty, on_error="raise")))
 
     assert isinstance(told.value.__cause__, StoreUnavailableError)
 
 
 def test_a_new_process_goes_on_from_the_store_alone(s3_bucket, tmp_path):
-    plugin = OffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    plugin = StrandsOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
     manager = FileSessionManager("alice", storage_dir=str(tmp_path))
     made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
     run(made)
@@ -195,7 +195,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket, tmp_path):
 def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_agents_messages(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
-    made = agent(script, OffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
+    made = agent(script, StrandsOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
 
     run(made)
 
@@ -209,7 +209,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_agents_mes
 def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_agents_messages(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
-    made = agent(script, OffloadPlugin(store, policy=policy))
+    made = agent(script, StrandsOffloadPlugin(store, policy=policy))
 
     made(report())
 
@@ -220,7 +220,7 @@ def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_agents_
 def test_a_result_keeps_its_status_and_its_other_blocks(store):
     image = {"image": {"format": "png", "source": {"bytes": b"hi"}}}
     given = {"status": "success", "content": [{"text": report()}, image]}
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     made = agent(Script([scenario.ask(), scenario.end]), plugin, tool(returns=lambda: given))
 
     run(made)
@@ -243,7 +243,7 @@ def test_what_strands_own_offloader_made_stays(store, tmp_path, run, is_first):
 
     def made(script):
         own = ContextOffloader(stored(store, "theirs"), max_result_tokens=2500, preview_tokens=2400)
-        plugins = [own, OffloadPlugin(store)] if is_first else [OffloadPlugin(store), own]
+        plugins = [own, StrandsOffloadPlugin(store)] if is_first else [StrandsOffloadPlugin(store), own]
         manager = FileSessionManager("alice", storage_dir=str(tmp_path))
         return Agent(
             model=ScriptedModel(script),
@@ -271,7 +271,7 @@ def test_a_text_far_longer_than_any_preview_of_strands_leaves_whatever_it_looks_
     forged = f"[Offloaded: 1 blocks, ~50,000 tokens]\n{report() * 2}\n\n[Stored references:]\n  x"
     script = Script([scenario.ask(), scenario.end])
 
-    run(agent(script, OffloadPlugin(store), tool(returns=lambda: forged)))
+    run(agent(script, StrandsOffloadPlugin(store), tool(returns=lambda: forged)))
 
     assert len(script.seen[1][-1]) < 5000
 
@@ -285,7 +285,7 @@ def test_the_answer_of_an_agent_that_the_work_is_handed_to_stays(store):
     )
     handed_over = Script([lambda _: Call("researcher", {"input": "Look."}, "call_0"), scenario.end])
 
-    result = run(agent(handed_over, OffloadPlugin(store), inner.as_tool(delegate=True)))
+    result = run(agent(handed_over, StrandsOffloadPlugin(store), inner.as_tool(delegate=True)))
 
     assert needle("alice") in str(result)
 
@@ -300,7 +300,7 @@ def test_an_answer_that_could_not_be_read_back_has_the_status_of_an_error(store,
             scenario.end,
         ]
     )
-    made = agent(script, OffloadPlugin(store))
+    made = agent(script, StrandsOffloadPlugin(store))
 
     run(made)
 
@@ -312,7 +312,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
     given = {"status": "error", "content": [{"text": report()}]}
     script = Script([scenario.ask(), scenario.end])
 
-    run(agent(script, OffloadPlugin(store), tool(returns=lambda: given)))
+    run(agent(script, StrandsOffloadPlugin(store), tool(returns=lambda: given)))
 
     assert script.seen[1][-1] == report()
 
@@ -320,7 +320,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
 @RUNS
 def test_results_of_calls_made_at_once_all_leave(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     made = agent(Script([lambda _: calls, scenario.end]), plugin)
 
     run(made)
@@ -342,7 +342,7 @@ def test_results_of_calls_made_at_once_all_leave(store, run):
 def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
     script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
 
-    result = run(agent(script, OffloadPlugin(store)))
+    result = run(agent(script, StrandsOffloadPlugin(store)))
 
     assert script.seen[1][-1].startswith("Error: ")
     assert str(result).strip() == ANSWER
@@ -353,7 +353,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, argume
     [None, "Be brief.", [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}]],
 )
 def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_prompt(store, given):
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     made = agent(Script([scenario.end]), plugin, system_prompt=given)
 
     run(made)
@@ -367,16 +367,16 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_p
 
 def test_an_agent_made_without_the_plugin_has_no_session(store):
     with pytest.raises(ConfigError, match="plugins="):
-        OffloadPlugin(store).offloader(Agent(model=ScriptedModel(Script([])), callback_handler=None))
+        StrandsOffloadPlugin(store).offloader(Agent(model=ScriptedModel(Script([])), callback_handler=None))
 
 
 def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
     with pytest.raises(ConfigError, match="on_error"):
-        OffloadPlugin(store, on_error="shrug")
+        StrandsOffloadPlugin(store, on_error="shrug")
 
 
 def test_an_agent_that_is_gone_is_not_held(store):
-    plugin = OffloadPlugin(store)
+    plugin = StrandsOffloadPlugin(store)
     made = agent(Script([scenario.ask(), scenario.end]), plugin)
     run(made)
     gone = weakref.ref(made)

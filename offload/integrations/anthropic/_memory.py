@@ -13,7 +13,7 @@ from anthropic.lib.tools import (
 )
 
 from offload.errors import ExistsError, NotFoundError, OffloadError
-from offload.integrations._objects import FILES, Named, NamedObjects
+from offload.integrations._objects import FILES, ObjectInfo, ObjectStore
 from offload.registry import open_store
 from offload.session import check_name
 from offload.threads import in_thread
@@ -48,7 +48,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
     ) -> None:
         super().__init__(**options)
         opened = open_store(store, storage_options=storage_options)
-        self._files = NamedObjects(opened, FILES, check_name(session))
+        self._files = ObjectStore(opened, FILES, check_name(session))
 
     def execute(self, command: Any) -> BetaFunctionToolResultType:
         """Run a command of the model. Raises the SDK's `ToolError`, which its runner tells the model."""
@@ -150,7 +150,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         except NotFoundError:
             raise ToolError(f"There is no file {path}") from None
 
-    def _below(self, folder: str) -> Iterator[Named]:
+    def _below(self, folder: str) -> Iterator[ObjectInfo]:
         return (found for found in self._files.list() if found.name.startswith(f"{folder}/"))
 
     def _all_of(self, path: str) -> list[str]:

@@ -25,12 +25,12 @@ from offload.threads import in_thread
 
 def tools(offloader: Offloader) -> list[BetaBuiltinFunctionTool]:
     """Return the tools that read back what `offloader` stored, for the tool runner of `Anthropic`."""
-    return [_ReadBack(offloader, told) for told in offloader.tools.definitions()]
+    return [_RetrievalTool(offloader, told) for told in offloader.tools.definitions()]
 
 
 def async_tools(offloader: Offloader) -> list[BetaAsyncBuiltinFunctionTool]:
     """Return the tools that read back what `offloader` stored, for the tool runner of `AsyncAnthropic`."""
-    return [_AsyncReadBack(offloader, told) for told in offloader.tools.definitions()]
+    return [_AsyncRetrievalTool(offloader, told) for told in offloader.tools.definitions()]
 
 
 def offloaded(
@@ -102,7 +102,7 @@ def _sent(params: Any, messages: list[Any]) -> Any:
     return {**params, "messages": messages}
 
 
-class _ReadBack(BetaBuiltinFunctionTool):
+class _RetrievalTool(BetaBuiltinFunctionTool):
     """A tool that reads back. Whatever a model makes its arguments gets an answer."""
 
     def __init__(self, offloader: Offloader, told: Mapping[str, Any]) -> None:
@@ -119,11 +119,11 @@ class _ReadBack(BetaBuiltinFunctionTool):
         return answer
 
 
-class _AsyncReadBack(BetaAsyncBuiltinFunctionTool):
+class _AsyncRetrievalTool(BetaAsyncBuiltinFunctionTool):
     """The same for `AsyncAnthropic`."""
 
     def __init__(self, offloader: Offloader, told: Mapping[str, Any]) -> None:
-        self._tool = _ReadBack(offloader, told)
+        self._tool = _RetrievalTool(offloader, told)
 
     def to_dict(self) -> BetaToolParam:
         return self._tool.to_dict()

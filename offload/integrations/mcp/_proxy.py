@@ -33,7 +33,7 @@ from offload.integrations.mcp._messages import (
     shown_tool,
     stamped,
 )
-from offload.integrations.mcp._results import Call, ResultOffloader
+from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.threads import in_thread
 from offload.tools import TOOL_NAMES
@@ -215,10 +215,10 @@ class Proxy:
         told = [text for text in (result.get("instructions"), self._answers.instructions) if text]
         return {**result, "capabilities": capabilities, "instructions": "\n\n".join(told)}
 
-    def _call(self, request: Any) -> Call:
+    def _call(self, request: Any) -> ToolCall:
         meta = request.params.get("_meta")
         call_id = meta.get(_CALL_ID) if isinstance(meta, dict) else None
-        return Call(
+        return ToolCall(
             tool=request.params["name"],
             id=call_id if isinstance(call_id, str) else None,
             has_links=self._has_links(request),

@@ -20,7 +20,7 @@ _log = logging.getLogger("offload")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """The call that a result answers.
 
     Attributes:
@@ -91,7 +91,7 @@ class ResultOffloader:
         rest = {k: v for k, v in tool.items() if k != "outputSchema"}
         return rest if shown is None else {**rest, "outputSchema": shown}
 
-    def offload(self, result: Json, call: Call) -> Json:
+    def offload(self, result: Json, call: ToolCall) -> Json:
         """Return `result` with its large parts replaced; the same object if none left or anything failed."""
         is_final = result.get("resultType", "complete") == "complete"
         if result.get("isError") or not is_final or not isinstance(result.get("content", []), list):
@@ -103,14 +103,14 @@ class ResultOffloader:
             _log.warning("a result of %s stays whole: %s", call.tool, type(error).__name__)
             return result
 
-    def _offload(self, result: Json, call: Call) -> Json:
+    def _offload(self, result: Json, call: ToolCall) -> Json:
         content = result.get("content", [])
         parts = [_Part(block, self._block(block, call)) for block in content]
         shown = self._joined(parts, call)
         changed = result if shown == content else {**result, "content": shown}
         return self._structured(changed, call, parts) if "structuredContent" in result else changed
 
-    def _block(self, block: Json, call: Call) -> list[Json]:
+    def _block(self, block: Json, call: ToolCall) -> list[Json]:
         """Return what stands for one block of content."""
         match block:
             case {"type": "text", "text": str(text)}:
@@ -125,12 +125,12 @@ class ResultOffloader:
                 return self._blob(block, data, block.get("mimeType"), call)
         return [block]
 
-    def _blob(self, block: Json, blob: str, media_type: object, call: Call, **more: Any) -> list[Json]:
+    def _blob(self, block: Json, blob: str, media_type: object, call: ToolCall, **more: Any) -> list[Json]:
         media_type = media_type if isinstance(media_type, str) else "application/octet-stream"
         taken = _take(self._blobs, data_url(media_type, blob), call)
         return _replaced(block, taken, call, mimeType=media_type, **more)
 
-    def _joined(self, parts: Sequence[_Part], call: Call) -> list[Json]:
+    def _joined(self, parts: Sequence[_Part], call: ToolCall) -> list[Json]:
         """Return what is shown of all blocks: one placeholder of those that stayed, if they are large."""
         stayed = [part for part in parts if part.stays]
         taken = _take(self.offloader, "\n".join(_line(part.block) for part in stayed), call)
@@ -141,7 +141,7 @@ class ResultOffloader:
         before = [shown for part in parts[:first] for shown in part.shown]
         return [*before, *joined, *(s for part in parts[first:] if not part.stays for s in part.shown)]
 
-    def _structured(self, result: Json, call: Call, parts: Sequence[_Part]) -> Json:
+    def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
         """Return `result` with what is large in its structured content replaced.
 
         Args:
@@ -168,7 +168,7 @@ class ResultOffloader:
         rest = {k: v for k, v in result.items() if k != "structuredContent"}
         return {**rest, "content": [*content, *new]}
 
-    def _needs_structured(self, call: Call) -> bool:
+    def _needs_structured(self, call: ToolCall) -> bool:
         """Tell whether the client may have a schema of the tool: also one that was listed to it elsewhere."""
         return not self._hides_schemas and self._schemas.get(call.tool, {}) is not None
 
@@ -190,20 +190,20 @@ class _Part:
         return self.shown == [self.block] and not is_media
 
 
-def _take(offloader: Offloader, text: str, call: Call) -> Taken:
+def _take(offloader: Offloader, text: str, call: ToolCall) -> Taken:
     """Offload one text if it is large; of what stays the record is None."""
     with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id) as sink:
         sink.write(text)
     return Taken(sink.placeholder, sink.info, sink.error)
 
 
-def _replaced(block: Json, taken: Taken, call: Call, **more: Any) -> list[Json]:
+def _replaced(block: Json, taken: Taken, call: ToolCall, **more: Any) -> list[Json]:
     if taken.info is None:
         return [block]
     return [{"type": "text", "text": taken.text}, *_link(taken, call, **more)]
 
 
-def _link(taken: Taken, call: Call, **more: Any) -> Iterator[Json]:
+def _link(taken: Taken, call: ToolCall, **more: Any) -> Iterator[Json]:
     if call.has_links and taken.info is not None:
         yield link(taken.info.ref, **{"mimeType": "text/plain", **more})
 

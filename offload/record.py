@@ -70,6 +70,22 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     sha256: builtins.bytes  # `bytes` is a field here
 
 
+class ItemIdentity(NamedTuple):
+    """The fields that make two items one: they share one ref and one record.
+
+    Attributes:
+        item_type: kind of part of a message.
+        tool_use_id: the provider's id of the tool call, or None.
+        sha256: digest of the content.
+        form: JSON that `restore` needs in addition to the text, or None.
+    """
+
+    item_type: str
+    tool_use_id: str | None
+    sha256: bytes
+    form: str | None
+
+
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a record is, kept inside the record itself.
 
@@ -107,22 +123,20 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: bool = False
     origin: str | None = None
 
+    @property
+    def identity(self) -> ItemIdentity:
+        """The identity of the stored item in its session."""
+        return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form)
+
     def is_same_item(self, other: Header) -> bool:
-        """Tell whether both headers describe one item with one content, whoever wrote them and when."""
-        return (
-            self.session == other.session
-            and self.item_type == other.item_type
-            and self.tool_use_id == other.tool_use_id
-            and self.sha256 == other.sha256
-            and self.form == other.form
-        )
+        """Return whether both headers describe one item with one content, whoever wrote them and when."""
+        return self.session == other.session and self.identity == other.identity
 
     def is_drawn(self) -> bool:
         """Tell whether the ref is one that the item draws; any other was put there by somebody."""
         origin = self.session if self.origin is None else self.origin
-        item = origin, self.item_type, self.tool_use_id, self.sha256, self.form
         return any(
-            self.ref == draw_ref(*item, style=style, draw=draw)
+            self.ref == draw_ref(origin, *self.identity, style=style, draw=draw)
             for style, form in REF_FORMS.items()
             if form.shortest <= len(self.ref) <= form.longest
             for draw in range(MAX_DRAWS)

@@ -24,8 +24,8 @@ from offload.events import Observer, failure
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.record import REF_LETTERS, RecordInfo, decode_text, encode_text
-from offload.session import Draft, ItemIdentity, Placed, Session
+from offload.record import REF_LETTERS, ItemIdentity, RecordInfo, decode_text, encode_text
+from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
 
 # Contents that are encoded and in flight at once.
@@ -120,7 +120,7 @@ class ItemWriter:
             text = self._to_store(item)
         except Exception:  # noqa: BLE001 # it is reported where the item is to be stored
             return None
-        ref = self._session.ref_of(*_identify(item, sha256(encode_text(text)).digest()))
+        ref = self._session.ref_of(_identify(item, sha256(encode_text(text)).digest()))
         return ref if catalog.known(ref) else None
 
     def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
@@ -320,11 +320,8 @@ class ItemWriter:
                 raise failure("placeholder:", error) from error
 
         return Draft(
-            item_type=item.item_type,
-            tool_name=item.tool_name,
-            tool_use_id=item.tool_use_id,
+            item=item,
             content=content,
-            form=item.form,
             render=render,
             ttl=want.ttl,
             summary=summary,

@@ -3,12 +3,11 @@
 from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader, is_link
-from offload.session._session import Draft, ItemIdentity, Placed, Session
+from offload.session._session import Draft, Placed, Session
 
 __all__ = [
     "Damage",
     "Draft",
-    "ItemIdentity",
     "Link",
     "Placed",
     "Session",

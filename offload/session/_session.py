@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from offload.codec import Codec, Content, Encoded, SpooledContent, StoredRecord, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
 from offload.index import record_key, sidecar_key, used_key
 from offload.keys import encode_part
-from offload.record import MAX_DRAWS, Counts, Header, RecordInfo, RefStyle, draw_ref
+from offload.messages import Item
+from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._marked import latest_marks
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
@@ -28,26 +28,27 @@ class Draft:
     """An item on its way into a record.
 
     Attributes:
-        item_type: what kind of part of a message it is.
-        tool_name: the tool that produced it, or None.
-        tool_use_id: the provider's id of the tool call, or None.
+        item: the item; its text is not read, the content is stored.
         content: its text, measured.
-        form: what `restore` needs beside the text, as JSON, or None.
         render: returns the placeholder for a ref.
         ttl: for how many seconds the record is kept at least; None for good.
         summary: what a summarizer said of the text, or None.
         is_redacted: whether something was cut out of the text.
     """
 
-    item_type: str
-    tool_name: str | None
-    tool_use_id: str | None
+    item: Item
     content: Content | SpooledContent
-    form: str | None
     render: Callable[[str], str]
     ttl: int | None = None
     summary: str | None = None
     is_redacted: bool = False
+
+    @property
+    def identity(self) -> ItemIdentity:
+        """The identity of the item in its session."""
+        return ItemIdentity(
+            self.item.item_type, self.item.tool_use_id, self.content.counts.sha256, self.item.form
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +66,6 @@ class _Attempt:
     key: str
     encoded: Encoded
     draw: int
-
-
-class ItemIdentity(NamedTuple):
-    """What makes two items one: they have one ref, and one record.
-
-    Attributes:
-        item_type: what kind of part of a message it is.
-        tool_use_id: the provider's id of the tool call, or None.
-        sha256: digest of its content.
-        form: what `restore` needs beside the text, as JSON, or None.
-    """
-
-    item_type: str
-    tool_use_id: str | None
-    sha256: bytes
-    form: str | None
 
 
 class Session(SessionReader):
@@ -122,7 +107,7 @@ class Session(SessionReader):
 
         Costs nothing where the catalog knows no ref of the items; else listings and a read of each header.
         """
-        refs = [self.ref_of(*item) for item in items]
+        refs = [self.ref_of(item) for item in items]
         known = [ref for ref in refs if self.catalog.known(ref)]
         if not known:
             return [None] * len(items)
@@ -140,7 +125,7 @@ class Session(SessionReader):
     def _adopted(self, item: ItemIdentity, found: Iterable[tuple[RecordInfo, StoredRecord]]) -> Placed | None:
         for info, record in found:
             header = record.header
-            if item == ItemIdentity(header.item_type, header.tool_use_id, header.sha256, header.form):
+            if item == header.identity:
                 self._confirm(info)
                 return self._place(header, record.counts, info.key, info.stored_bytes)
         return None
@@ -169,11 +154,9 @@ class Session(SessionReader):
         before, self._marked = self._marked, latest_marks(self.store, encode_part(self.name))
         return before is not self._marked
 
-    def ref_of(
-        self, item_type: str, tool_use_id: str | None, sha256: bytes, form: str | None, *, draw: int = 0
-    ) -> str:
-        """Return the ref that an item draws here, after `draw` draws that met others; see `draw_ref`."""
-        return draw_ref(self.name, item_type, tool_use_id, sha256, form, style=self._refs, draw=draw)
+    def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
+        """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""
+        return draw_ref(self.name, *item, style=self._refs, draw=draw)
 
     def _attempt_or_error(self, draft: Draft, draw: int = 0) -> _Attempt | OffloadError:
         """Return an attempt; one whose placeholder cannot be rendered is that item's failure alone."""
@@ -183,18 +166,18 @@ class Session(SessionReader):
             return error
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
-        counts = draft.content.counts
-        ref = self.ref_of(draft.item_type, draft.tool_use_id, counts.sha256, draft.form, draw=draw)
+        item, counts = draft.item, draft.content.counts
+        ref = self.ref_of(draft.identity, draw=draw)
         header = Header(
             ref=ref,
             session=self.name,
-            item_type=draft.item_type,
-            tool_name=draft.tool_name,
-            tool_use_id=draft.tool_use_id,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
             created_at=time.time(),
             sha256=counts.sha256,
             placeholder=draft.render(ref),
-            form=draft.form,
+            form=item.form,
             ttl=draft.ttl,
             summary=draft.summary,
             redacted=draft.is_redacted,

@@ -1,9 +1,9 @@
-"""What is well with a store and what is not: every promise of the contract, tried on the store itself.
+"""Checks of a store: every guarantee of the store contract, and its speed, tried on the store.
 
     for finding in diagnose(open_store("s3://bucket/prefix")):
-        print(finding.check, finding.outcome, finding.seen, finding.advice)
+        print(finding.check, finding.outcome, finding.details, finding.fix)
 
-It writes under random keys of its own and removes them again.
+The checks write under random keys and delete these objects afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from offload.errors import (
     ExistsError,
@@ -31,362 +31,382 @@ from offload.errors import (
 from offload.registry import folder_of, leaving_no_folder
 from offload.store import Durability, OffloadStore, SupportsBulk, SupportsStreams
 
-Outcome = Literal["ok", "warning", "failed"]
+CheckOutcome = Literal["ok", "slow", "warning", "failed"]
 
-_PROOF = "the store breaks its contract; for the whole proof: pytest --pyargs offload.testing.test_store"
-_PATIENCE_SECONDS = 60
+_CONTRACT_BROKEN = (
+    "the store breaks its contract; for details run: pytest --pyargs offload.testing.test_store"
+)
+_MAX_SKEW_SECONDS = 60
 _SMALL, _LARGE = 1024, 8 * 1024**2
-_TIMES = 5
+_ROUNDS = 5
+# Limits of a slow store: seconds per call on 1 KiB, by `is_shared`; bytes per second for large objects.
+_LIMITS = {
+    True: {"put": 0.3, "get": 0.15, "listing": 0.3},
+    False: {"put": 0.05, "get": 0.01, "listing": 0.02},
+}
+_MIN_RATE = 5e6
+_FASTER = {
+    True: "use a region or server closer to this machine; a CachingStore saves repeated reads",
+    False: "use a local disk instead of a network, encrypted or busy one",
+}
 _OTHERS_MODE = 0o077
 _USER = re.compile(r"(?<=://)[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        check: what was checked, in a word or two.
-        outcome: "ok"; "warning": it works, with a limit that one should know; "failed": it does not work.
-        seen: what the store did or said.
-        advice: what to do about it; empty where nothing needs to be done.
+        check: the name of the check, in a word or two.
+        outcome: "ok"; "slow": it works, above a stated limit; "warning": it works, with a limitation;
+            "failed": it does not work.
+        details: the observed behaviour.
+        fix: the suggested fix; empty if none is needed.
     """
 
     check: str
-    outcome: Outcome
-    seen: str
-    advice: str = ""
+    outcome: CheckOutcome
+    details: str
+    fix: str = ""
+
+
+class _CheckResult(NamedTuple):
+    """A finding without the name of its check."""
+
+    details: str
+    fix: str = ""
+    outcome: CheckOutcome = "ok"
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
-    """A finding that does not know yet which check it belongs to."""
-
-    seen: str
-    advice: str = ""
-    outcome: Outcome = "ok"
-
-
-@dataclass(frozen=True, slots=True)
-class _Bench:
-    """A store and the keys in it that are ours; no folder, so that none is left behind."""
+class _Trial:
+    """A store and the keys that the checks have used; they contain no folder, so none is created."""
 
     store: OffloadStore
     prefix: str = field(default_factory=lambda: f"doctor-{secrets.token_hex(8)}-")
     used: set[str] = field(default_factory=set)
 
     def key(self, name: str) -> str:
-        """Return the key of our object `name`, to be removed in the end."""
+        """Return the key of the trial object `name` and note it for deletion."""
         key = self.prefix + name
         self.used.add(key)
         return key
 
 
+_Check = Callable[[_Trial], _CheckResult]
+
+
 class _BrokenError(Exception):
-    """The store did what its contract excludes; the message says what."""
+    """The store violated its contract; the message says how."""
 
 
 def diagnose(store: OffloadStore) -> list[Finding]:
-    """Try what `store` promises and return one finding per check, in the order of the checks.
+    """Test the guarantees of `store` and return one finding per check, in the order of the checks.
 
-    A check that fails does not keep the next from being tried. Only a store that does not answer, is not
-    there or lets nobody write ends the diagnosis, since each further check would meet the same. About
-    15 MB are moved.
+    A failed check does not prevent the next one. The diagnosis ends early only if the store is
+    unreachable, missing or not writable, because every further check would fail too. About 15 MB are
+    transferred.
 
     Args:
-        store: the store, as `open_store` or a wrapper gives it.
+        store: the store, as returned by `open_store` or a wrapper.
 
     Returns:
-        The findings. No error of the store is raised, and no text holds a user or password of a URL.
+        The findings. Store errors become findings; user names and passwords of URLs are removed.
     """
-    bench = _Bench(store)
+    trial = _Trial(store)
     findings: list[Finding] = []
     with leaving_no_folder(store):
         try:
             for name, check in _CHECKS.items():
-                finding, error = _attempt(name, check, bench)
+                finding, error = _run(name, check, trial)
                 findings.append(finding)
                 if _is_hopeless(check, error):
-                    findings.append(Finding("other checks", "warning", "not tried", "mend this first"))
+                    findings.append(Finding("other checks", "warning", "skipped", "fix this first"))
                     break
         finally:
-            if bench.used:
-                findings.append(_attempt("clean-up", _clean_up, bench)[0])
+            if trial.used:
+                findings.append(_run("clean-up", _clean_up, trial)[0])
     return findings
 
 
-def _is_hopeless(check: Callable[[_Bench], _Verdict], error: Exception | None) -> bool:
-    """Tell whether every further check would meet the same error."""
+def _is_hopeless(check: _Check, error: Exception | None) -> bool:
+    """Return whether every further check would raise the same error."""
     is_read_only = check is _write and isinstance(error, StorePermissionError)
     return is_read_only or isinstance(error, StoreUnavailableError | StoreMissingError | MissingExtraError)
 
 
-def _attempt(
-    name: str, check: Callable[[_Bench], _Verdict], bench: _Bench
-) -> tuple[Finding, Exception | None]:
+def _run(name: str, check: _Check, trial: _Trial) -> tuple[Finding, Exception | None]:
     try:
-        verdict, error = check(bench), None
+        result, error = check(trial), None
     except Exception as raised:  # noqa: BLE001  # a foreign store may raise anything; it is the finding
-        verdict, error = _failure(raised), raised
-    seen, advice = (_USER.sub("", text) for text in (verdict.seen, verdict.advice))
-    return Finding(name, verdict.outcome, seen, advice), error
+        result, error = _failure(raised), raised
+    details, fix = (_USER.sub("", text) for text in (result.details, result.fix))
+    return Finding(name, result.outcome, details, fix), error
 
 
-def _failure(error: Exception) -> _Verdict:
+def _failure(error: Exception) -> _CheckResult:
     if isinstance(error, _BrokenError):
-        return _Verdict(str(error), _PROOF, "failed")
+        return _CheckResult(str(error), _CONTRACT_BROKEN, "failed")
     if not isinstance(error, OffloadError):
-        # Its text is not ours and may hold anything, a password included.
-        return _Verdict(f"raised {type(error).__name__}, which is no OffloadError", _PROOF, "failed")
-    advice = next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), "see the message")
-    return _Verdict(str(error), advice, "failed")
+        # A foreign error's text may contain anything, a password included.
+        details = f"raised {type(error).__name__}, which is not an OffloadError"
+        return _CheckResult(details, _CONTRACT_BROKEN, "failed")
+    fix = next((text for kind, text in _FIXES.items() if isinstance(error, kind)), "see the message")
+    return _CheckResult(str(error), fix, "failed")
 
 
-_ADVICE: dict[type[OffloadError], str] = {
-    StoreUnavailableError: "look at address, network and credentials, then try again",
-    StoreMissingError: "make the bucket or folder, or correct the URL",
-    StorePermissionError: "give this user, or these credentials, the right to do it",
-    NotFoundError: _PROOF,
+_FIXES: dict[type[OffloadError], str] = {
+    StoreUnavailableError: "check address, network and credentials, then try again",
+    StoreMissingError: "create the bucket or folder, or correct the URL",
+    StorePermissionError: "grant this user, or these credentials, the permission",
+    NotFoundError: _CONTRACT_BROKEN,
 }
 
 
-def _require(is_kept: bool, otherwise: str) -> None:
-    if not is_kept:
-        raise _BrokenError(otherwise)
+def _require(is_met: bool, violation: str) -> None:
+    if not is_met:
+        raise _BrokenError(violation)
 
 
-# What the store says of itself
+# Properties that the store declares
 
 
-_LASTING: dict[Durability, _Verdict] = {
-    "power": _Verdict("what is stored survives a power cut, as the store says"),
-    "process": _Verdict(
-        "what is stored survives the death of the process, perhaps no power cut",
-        'give the storage option durability="fsync"',
+_DURABILITY: dict[Durability, _CheckResult] = {
+    "power": _CheckResult("the store declares that objects survive a power cut"),
+    "process": _CheckResult(
+        "objects survive the death of the process, but perhaps not a power cut",
+        'set the storage option durability="fsync"',
         "warning",
     ),
-    "memory": _Verdict(
-        "what is stored ends with this process", "for sessions that last give a path or s3://", "warning"
+    "memory": _CheckResult(
+        "objects are lost when this process ends", "for durable sessions use a path or s3://", "warning"
     ),
-    "unknown": _Verdict(
-        "the store does not say whether objects survive a power cut or a crash, nor whether a reader may "
-        "meet half of one",
-        "a damaged record is found, never read; for the promise itself give a path or s3://",
+    "unknown": _CheckResult(
+        "the store does not declare whether objects survive a power cut or a crash, nor whether a put is "
+        "atomic",
+        "damaged records are detected and never returned; for guaranteed durability use a path or s3://",
         "warning",
     ),
 }
 
 
-def _durability(bench: _Bench) -> _Verdict:
-    return _LASTING[bench.store.durability]
+def _durability(trial: _Trial) -> _CheckResult:
+    return _DURABILITY[trial.store.durability]
 
 
-def _sharing(bench: _Bench) -> _Verdict:
-    if bench.store.is_shared:
-        return _Verdict("every machine that opens the URL sees the same objects")
-    return _Verdict("no other machine sees these objects", "to share sessions give s3://bucket/prefix")
+def _sharing(trial: _Trial) -> _CheckResult:
+    if trial.store.is_shared:
+        return _CheckResult("every machine that opens the URL sees the same objects")
+    return _CheckResult("no other machine sees these objects", "to share sessions use s3://bucket/prefix")
 
 
-def _folder(bench: _Bench) -> _Verdict:
-    path = folder_of(bench.store)
+def _folder(trial: _Trial) -> _CheckResult:
+    path = folder_of(trial.store)
     if path is None:
-        return _Verdict("not a local folder")
+        return _CheckResult("not a local folder")
     try:
         info = path.stat()
     except FileNotFoundError:
-        return _Verdict(f"{path} is not there yet: the first put makes it, for its owner alone")
+        return _CheckResult(f"{path} does not exist yet: the first put creates it, private to its owner")
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     mode = f"{path} has mode {info.st_mode & 0o777:04o} and owner {info.st_uid}"
     if info.st_uid != os.geteuid():
-        advice = f"you are {os.geteuid()}: its owner can read and change all; take a folder of your own"
-        return _Verdict(mode, advice, "warning")
+        fix = f"you are user {os.geteuid()}: its owner can read and change all records; use your own folder"
+        return _CheckResult(mode, fix, "warning")
     if info.st_mode & _OTHERS_MODE:
-        return _Verdict(mode, "others of this machine see which records there are: chmod 700", "warning")
-    return _Verdict(mode)
+        return _CheckResult(mode, "other users of this machine can list the records: chmod 700", "warning")
+    return _CheckResult(mode)
 
 
-# What it does
+# Behaviour that the checks observe
 
 
-def _answer(bench: _Bench) -> _Verdict:
-    began = time.perf_counter()
-    said = _look(bench.store)
-    return _Verdict(f"{bench.store.url} {said}, in {_milliseconds(time.perf_counter() - began)}")
+def _reach(trial: _Trial) -> _CheckResult:
+    return _CheckResult(f"{trial.store.url} {_access(trial.store)}")
 
 
-def _look(store: OffloadStore) -> str:
-    """Say what can be done without writing, or raise."""
-    found = next(iter(store.keys()), None)
-    if found is None:
-        return "answers and lists no object"
+def _access(store: OffloadStore) -> str:
+    """Return which reads work, as the predicate of a sentence, or raise."""
+    first = next(iter(store.keys()), None)
+    if first is None:
+        return "responds and lists no objects"
     try:
-        store.get(found.key, end=1)
+        store.get(first.key, end=1)
     except NotFoundError:
-        return "answers and lists objects"  # somebody deleted this one meanwhile
-    return "answers, lists objects and reads them"
+        return "responds and lists objects"  # another process deleted this one in the meantime
+    return "responds, lists objects and reads them"
 
 
-def _write(bench: _Bench) -> _Verdict:
-    data, key = secrets.token_bytes(_SMALL), bench.key("read")
+def _write(trial: _Trial) -> _CheckResult:
+    data, key = secrets.token_bytes(_SMALL), trial.key("read")
     try:
-        bench.store.put(key, data)
+        trial.store.put(key, data)
     except StorePermissionError as error:
-        bench.used.clear()
-        able = f"the store {_look(bench.store)}, which is enough to read back"
-        raise StorePermissionError(f"cannot write: {error}; {able}") from error
-    _require(bench.store.get(key) == data, "an object came back with other bytes than were put")
+        trial.used.clear()
+        access = f"the store {_access(trial.store)}, which is enough for reading"
+        raise StorePermissionError(f"cannot write: {error}; {access}") from error
+    _require(trial.store.get(key) == data, "get returned other bytes than were put")
     for start, end in ((1, 9), (_SMALL - 1, None), (_SMALL // 2, 2 * _SMALL), (-8, None)):
-        part = bench.store.get(key, start=start, end=end)
-        _require(part == data[start:end], f"the range from {start} to {end} came back wrong")
-    return _Verdict("an object and its ranges come back byte for byte")
+        part = trial.store.get(key, start=start, end=end)
+        _require(part == data[start:end], f"get returned wrong bytes for the range from {start} to {end}")
+    return _CheckResult("objects and ranges are read byte for byte")
 
 
-def _list(bench: _Bench) -> _Verdict:
-    ours = {bench.key(f"list-{n}"): n for n in (2, 0, 1)}
-    for key, size in ours.items():
-        bench.store.put(key, bytes(size))
-    listed = [(found.key, found.size) for found in bench.store.keys(f"{bench.prefix}list-")]
-    _require(dict(listed) == ours, f"of {len(ours)} new objects the listing showed {len(listed)} as they are")
+def _list(trial: _Trial) -> _CheckResult:
+    sizes = {trial.key(f"list-{n}"): n for n in (2, 0, 1)}
+    for key, size in sizes.items():
+        trial.store.put(key, bytes(size))
+    listed = [(entry.key, entry.size) for entry in trial.store.keys(f"{trial.prefix}list-")]
+    _require(dict(listed) == sizes, f"of {len(sizes)} new objects the listing showed {len(listed)} correctly")
     _require(listed == sorted(listed), "the listing is not in key order")
-    return _Verdict("new objects are listed at once, in order, with their sizes")
+    return _CheckResult("new objects are listed at once, in order, with their sizes")
 
 
-def _create(bench: _Bench) -> _Verdict:
-    key = bench.key("create")
-    bench.store.put(key, b"first")
+def _create(trial: _Trial) -> _CheckResult:
+    key = trial.key("create")
+    trial.store.put(key, b"first")
     try:
-        bench.store.put(key, b"second")
+        trial.store.put(key, b"second")
     except ExistsError:
         pass
     else:
         raise _BrokenError("a second create of one key was accepted")
-    _require(bench.store.get(key) == b"first", "a create that was refused changed the object")
-    if bench.store.has_atomic_create:
-        return _Verdict("a key is given once, also to writers of the same moment, as the store says")
-    seen = "a key is given once; of two writers in the same moment the last may win"
-    advice = "let each session have one writer, or use a local path or an S3 that honours If-None-Match"
-    return _Verdict(seen, advice, "warning")
+    _require(trial.store.get(key) == b"first", "a refused create changed the object")
+    if trial.store.has_atomic_create:
+        return _CheckResult("a second create is refused; the store declares this atomic")
+    details = "a second create is refused; of two simultaneous writers the last may win"
+    fix = "give each session one writer, or use a local path or an S3 server that honours If-None-Match"
+    return _CheckResult(details, fix, "warning")
 
 
-def _overwrite(bench: _Bench) -> _Verdict:
-    key = bench.key("overwrite")
-    bench.store.put(key, b"longer than what follows")
-    bench.store.put(key, b"new", overwrite=True)
-    _require(bench.store.get(key) == b"new", "an object that was overwritten came back with other bytes")
-    return _Verdict("an object is replaced whole")
+def _overwrite(trial: _Trial) -> _CheckResult:
+    key = trial.key("overwrite")
+    trial.store.put(key, b"longer than the replacement")
+    trial.store.put(key, b"new", overwrite=True)
+    _require(trial.store.get(key) == b"new", "get returned other bytes than an overwrite put")
+    return _CheckResult("objects are replaced completely")
 
 
-def _delete(bench: _Bench) -> _Verdict:
-    key = bench.key("delete")
-    bench.store.delete(key)
-    bench.store.put(key, b"x")
-    bench.store.delete(key)
+def _delete(trial: _Trial) -> _CheckResult:
+    key = trial.key("delete")
+    trial.store.delete(key)
+    trial.store.put(key, b"x")
+    trial.store.delete(key)
     try:
-        bench.store.get(key)
+        trial.store.get(key)
     except NotFoundError:
-        return _Verdict("a deleted object is gone")
+        return _CheckResult("deleted objects are gone")
     raise _BrokenError("an object was read after its deletion")
 
 
-def _clock(bench: _Bench) -> _Verdict:
-    key = bench.key("clock")
+def _clock(trial: _Trial) -> _CheckResult:
+    key = trial.key("clock")
     before = time.time()
-    bench.store.put(key, b"x")
+    trial.store.put(key, b"x")
     after = time.time()
-    told = next((found.modified for found in bench.store.keys(key)), None)
-    if not told:
-        advice = "no record can expire by age here; remove old sessions yourself"
-        return _Verdict("listings tell no time", advice, "warning")
-    skew = told - min(max(told, before), after)
-    way = "ahead of" if skew > 0 else "behind"
-    seen = f"the store's clock is {abs(skew):,.0f} s {way} this machine's"
-    if abs(skew) > _PATIENCE_SECONDS:
-        return _Verdict(seen, "set this machine's clock, or that of the store's server", "warning")
-    return _Verdict(seen)
+    modified = next((entry.modified for entry in trial.store.keys(key)), None)
+    if not modified:
+        return _CheckResult(
+            "listings have no times", "gc needs times: delete old sessions yourself", "warning"
+        )
+    skew = modified - min(max(modified, before), after)
+    details = f"the store's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's"
+    if abs(skew) > _MAX_SKEW_SECONDS:
+        return _CheckResult(details, "correct the clock of this machine or of the store's server", "warning")
+    return _CheckResult(details)
 
 
-def _small_speed(bench: _Bench) -> _Verdict:
-    keys = [bench.key(f"small-{n}") for n in range(_TIMES)]
-    put = partial(bench.store.put, data=secrets.token_bytes(_SMALL))
-    puts, gets = (statistics.median(_seconds(verb, key) for key in keys) for verb in (put, bench.store.get))
-    return _Verdict(f"1 KiB: put {_milliseconds(puts)}, get {_milliseconds(gets)} (median of {_TIMES})")
+def _speed(trial: _Trial) -> _CheckResult:
+    store, keys = trial.store, [trial.key(f"speed-{n}") for n in range(_ROUNDS)]
+    calls: dict[str, Callable[[str], object]] = {
+        "put": partial(store.put, data=secrets.token_bytes(_SMALL)),
+        "get": store.get,
+        "listing": lambda _: list(store.keys(f"{trial.prefix}speed-")),
+    }
+    limits = _LIMITS[store.is_shared]
+    medians = {name: statistics.median(_seconds(call, key) for key in keys) for name, call in calls.items()}
+    parts = [f"{name} {medians[name] * 1000:,.2f} ms (limit {limits[name] * 1000:.0f})" for name in medians]
+    is_slow = any(medians[name] > limits[name] for name in medians)
+    return _timed(store, f"1 KiB: {', '.join(parts)}", is_slow=is_slow)
 
 
-def _large_speed(bench: _Bench) -> _Verdict:
-    key, data = bench.key("large"), secrets.token_bytes(_LARGE)
-    put = _seconds(bench.store.put, key, data)
-    began = time.perf_counter()
-    part = bench.store.get(key, start=_LARGE // 4, end=_LARGE)
-    get = time.perf_counter() - began
-    _require(part == data[_LARGE // 4 :], "a range of 6 MiB came back with other bytes than were put")
-    return _Verdict(f"put of 8 MiB {_rate(_LARGE, put)}, ranged get of 6 MiB {_rate(len(part), get)}")
+def _throughput(trial: _Trial) -> _CheckResult:
+    store, key, data = trial.store, trial.key("large"), secrets.token_bytes(_LARGE)
+    put = _LARGE / _seconds(store.put, key, data)
+    start = time.perf_counter()
+    part = store.get(key, start=_LARGE // 4, end=_LARGE)
+    get = len(part) / (time.perf_counter() - start)
+    _require(part == data[_LARGE // 4 :], "get returned wrong bytes for a range of 6 MiB")
+    details = f"put of 8 MiB {_rate(put)}, get of 6 MiB {_rate(get)} (limit {_MIN_RATE / 1e6:.0f})"
+    return _timed(store, details, is_slow=min(put, get) < _MIN_RATE)
 
 
-def _bulk(bench: _Bench) -> _Verdict:
-    store = bench.store
+def _timed(store: OffloadStore, details: str, *, is_slow: bool) -> _CheckResult:
+    return _CheckResult(details, _FASTER[store.is_shared], "slow") if is_slow else _CheckResult(details)
+
+
+def _bulk(trial: _Trial) -> _CheckResult:
+    store = trial.store
     if not isinstance(store, SupportsBulk):
-        return _Verdict("objects move one after another: the store has no bulk verbs")
-    items = [(bench.key(f"bulk-{n}"), b"%d" % n) for n in range(3)]
+        return _CheckResult("objects are transferred one by one: the store has no bulk calls")
+    items = [(trial.key(f"bulk-{n}"), b"%d" % n) for n in range(3)]
     keys = [key for key, _ in items]
     outcomes = [*store.put_many(items), *store.get_many(keys)]
     for error in outcomes:
         if isinstance(error, OffloadError):
             raise error
-    _require(outcomes == [None] * 3 + [data for _, data in items], "several objects came back wrong")
+    _require(outcomes == [None] * 3 + [data for _, data in items], "get_many returned wrong bytes")
     store.delete_many(keys)
-    _require(not any(store.keys(f"{bench.prefix}bulk-")), "several objects were not deleted")
-    return _Verdict("many objects move at once")
+    _require(not any(store.keys(f"{trial.prefix}bulk-")), "delete_many did not delete all objects")
+    return _CheckResult("many objects are transferred at once")
 
 
-def _streams(bench: _Bench) -> _Verdict:
-    store = bench.store
+def _streams(trial: _Trial) -> _CheckResult:
+    store = trial.store
     if not isinstance(store, SupportsStreams):
-        return _Verdict("objects are written in one piece: a large one is held in memory while it is put")
-    key, pieces = bench.key("stream"), [bytes([n]) * _SMALL for n in range(3)]
+        return _CheckResult("each object is written in one piece, from memory")
+    key, pieces = trial.key("stream"), [bytes([n]) * _SMALL for n in range(3)]
     store.put_stream(key, pieces, 3 * _SMALL)
-    _require(store.get(key) == b"".join(pieces), "an object written in pieces came back wrong")
-    return _Verdict("large objects are written in pieces, in constant memory")
+    _require(store.get(key) == b"".join(pieces), "get returned other bytes than were streamed")
+    return _CheckResult("large objects are written in pieces, in constant memory")
 
 
-def _clean_up(bench: _Bench) -> _Verdict:
+def _clean_up(trial: _Trial) -> _CheckResult:
     try:
-        for key in sorted(bench.used):
-            bench.store.delete(key)
-        _require(not any(bench.store.keys(bench.prefix)), "objects are listed after their deletion")
+        for key in sorted(trial.used):
+            trial.store.delete(key)
+        _require(not any(trial.store.keys(trial.prefix)), "objects are listed after their deletion")
     except (OffloadError, _BrokenError) as error:
-        advice = f"delete the objects whose keys start with {bench.prefix!r}"
-        return _Verdict(f"not all of the doctor's objects could be removed: {error}", advice, "failed")
-    return _Verdict("nothing of the doctor is left")
+        fix = f"delete the objects whose keys start with {trial.prefix!r}"
+        return _CheckResult(f"some trial objects could not be deleted: {error}", fix, "failed")
+    return _CheckResult("all trial objects were deleted")
 
 
-_CHECKS: dict[str, Callable[[_Bench], _Verdict]] = {
+_CHECKS: dict[str, _Check] = {
     "durability": _durability,
     "sharing": _sharing,
     "folder": _folder,
-    "answers": _answer,
+    "access": _reach,
     "write and read": _write,
     "listing": _list,
     "creates": _create,
     "overwrite": _overwrite,
     "delete": _delete,
     "clock": _clock,
-    "small objects": _small_speed,
-    "large objects": _large_speed,
+    "speed": _speed,
+    "large objects": _throughput,
     "bulk": _bulk,
     "streams": _streams,
 }
 
 
-def _seconds(verb: Callable[..., object], *arguments: object) -> float:
-    began = time.perf_counter()
-    verb(*arguments)
-    return time.perf_counter() - began
+def _seconds(call: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    call(*arguments)
+    return max(time.perf_counter() - start, 1e-6)
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms"
-
-
-def _rate(size: int, seconds: float) -> str:
-    return f"{size / max(seconds, 1e-6) / 1e6:,.0f} MB/s"
+def _rate(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e6:,.0f} MB/s"

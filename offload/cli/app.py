@@ -12,7 +12,6 @@ import typer
 
 from offload import ConfigError, OffloadError, __version__
 from offload.cli import (
-    bench,
     config,
     demo,
     doctor,
@@ -70,7 +69,6 @@ for _name, _function, _example in (
     ("revoke", transfer.revoke, "offload revoke kqzmwpxhva --session research-42 --to review-7"),
     ("reindex", reindex.reindex, "offload reindex"),
     ("doctor", doctor.doctor, "offload doctor s3://bucket/prefix"),
-    ("bench", bench.bench, "offload bench s3://bucket/prefix"),
     ("serve", serve.serve, "offload serve ./context"),
     ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
 ):

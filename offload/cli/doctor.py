@@ -22,11 +22,11 @@ def doctor(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Try what a store promises, say what is wrong and what helps; exit with 3 if something fails.
+    """Test a store's guarantees and speed and suggest fixes; exit with 3 if a check fails.
 
-    It leaves nothing behind: a folder that is not there yet is made for the trial alone.
+    All trial objects are deleted afterwards, and a folder that did not exist is removed again.
     """
-    with working("trying the store"):
+    with working("testing the store"):
         findings = [asdict(finding) for finding in diagnose(opened(url))]
     if as_json:
         print_json(findings)

@@ -1,1 +1,1 @@
-"""Presets: named ways to offload, each with its own files and placeholders; import the module you mean."""
+"""Presets: named setups, each with its own files and placeholders, in a module of its own."""

@@ -1,8 +1,7 @@
 """Tool results of Anthropic messages as files: one readable `.md` per result, named after its call.
 
-For an agent that reads files with a tool of its own: the message keeps the file's name and nothing else.
-When to call is the caller's to decide. What left is not put back: `offload.Offloader` does that, for any
-store.
+For agents that read files with their own tool: only the file name remains in the message. The caller decides
+when to offload. There is no restore; use `offload.Offloader` for that.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from offload.errors import ConfigError, MessageError
+from offload.errors import MessageError
 from offload.keys import encode_part
 from offload.locks import cached
-from offload.presets._files import mapped_errors
+from offload.presets._files import local_path, mapped_errors, sync_folder
 from offload.registry import open_store
 from offload.store import OffloadStore
 
@@ -35,13 +34,13 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class OffloadedToolResults:
-    """What `offload_tool_results` did.
+    """Outcome of `offload_tool_results`.
 
     Attributes:
-        messages: the new list; a message in which nothing left is the same object as before.
-        offloaded_count: how many tool results left.
-        freed_chars: how many characters they had together.
-        files: the absolute path of each one's file, in the order of the results.
+        messages: the new list; an unchanged message is the same object as before.
+        offloaded_count: number of offloaded tool results.
+        freed_chars: total characters of these results.
+        files: absolute path of each result's file, in the order of the results.
     """
 
     messages: list[Any]
@@ -51,32 +50,32 @@ class OffloadedToolResults:
 
 
 def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[str]) -> OffloadedToolResults:
-    """Write each tool result of at least 100 characters to a file, and leave the file's name in its place.
+    """Write each tool result of at least 100 characters to a file, and replace it by the file name.
 
-    A text is written as it is, a list of blocks as its JSON without spaces. Characters are those of
-    that text, counted in UTF-16 as JavaScript counts them: an emoji is two. The file is
-    `tool-result-{tool_use_id}.md`; an id that is no plain file name is encoded. Further results of one id
-    get `-1`, `-2` and so on, and so does one whose name is taken by a file of other content, for no
-    file is ever overwritten. The same messages and folder give the same files and messages again.
+    The file contains the text, or the compact JSON of a list of blocks. Characters are counted in UTF-16, as
+    in JavaScript: an emoji counts as two. The file is `tool-result-{tool_use_id}.md`; an id that is not a
+    plain file name is encoded. Further results of one id get `-1`, `-2` and so on, as does a result whose
+    file name exists with other content: no file is overwritten. The same messages and folder give the same
+    files and messages again.
 
-    Files are whole, durable and readable by their owner alone. Nothing is written before all messages
-    are read; a failure leaves the files written so far, which the next call finds. A process that is
-    killed may leave one more, whose name begins with `unnamed-`.
+    Files are complete, durable and readable only by their owner. All messages are read before the first file
+    is written. After a failure, the next call finds the files written so far. A killed process may add one
+    file whose name starts with `unnamed-`.
 
     Args:
-        messages: Anthropic messages as dicts, oldest first; they are not changed. What is no block of
-            type `tool_result` with a text or a list of blocks stays as it is.
-        output_dir: a local folder, made with its parents by the first file. It must not be writable by
-            others, and its file system must know hard links.
+        messages: Anthropic messages as dicts, oldest first. They are not changed. Only blocks of type
+            `tool_result` with a text or a list of blocks are offloaded.
+        output_dir: a local folder, created with its parents by the first file. Only this user may have write
+            access, and its file system must support hard links.
 
     Returns:
-        The new messages, in which a result that left reads `[Content offloaded to: ./{file name}]`, and
-        what left. A message that changed is a deep copy.
+        The new messages, in which an offloaded result reads `[Content offloaded to: ./{file name}]`. A
+        changed message is a deep copy.
 
     Raises:
-        MessageError: a result that should leave has no string `tool_use_id`, or blocks that are no JSON.
+        MessageError: a large result has no string `tool_use_id`, or its blocks are not valid JSON.
         StoreError: a file could not be written.
-        ConfigError: `output_dir` is a URL or holds a NUL character.
+        ConfigError: `output_dir` is a URL or contains a NUL character.
     """
     messages = list(messages)
     large = [list(_large_results(message, f"messages[{n}]")) for n, message in enumerate(messages)]
@@ -93,7 +92,7 @@ def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A tool result that leaves, and the index of its block in its message."""
+    """A tool result to offload, and the index of its block in its message."""
 
     block: int
     tool_use_id: str
@@ -117,7 +116,7 @@ def _large_results(message: Any, where: str) -> Iterator[_Result]:
 
 
 def _text_of(content: Any, where: str) -> str:
-    """Return what the file of a tool result would hold; nothing for a content that stays anyway."""
+    """Return the file content for a tool result, empty if the result cannot be offloaded."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list | tuple):
@@ -125,15 +124,15 @@ def _text_of(content: Any, where: str) -> str:
     try:
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_fields_of)
     except (TypeError, ValueError, RecursionError) as error:
-        raise MessageError(f"{where}.content: expected blocks that JSON can hold: {error}") from error
-    return _LONE_SURROGATE.sub(lambda found: f"\\u{ord(found[0]):x}", text)
+        raise MessageError(f"{where}.content: blocks must be valid JSON: {error}") from error
+    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):x}", text)
 
 
 def _fields_of(block: Any) -> Any:
-    """Return the fields of an SDK's object."""
+    """Return the fields of an SDK object."""
     if hasattr(block, "model_dump"):
         return block.model_dump(mode="json", exclude_unset=True, warnings=False)
-    raise TypeError(f"a {type(block).__name__} is none")
+    raise TypeError(f"got {type(block).__name__}")
 
 
 def _length(text: str) -> int:
@@ -151,7 +150,7 @@ def _referring(message: Any, names: dict[int, str]) -> Any:
 
 
 def _is_reference(text: str, tool_use_id: str) -> bool:
-    """Tell whether `text` is what this module leaves behind: with a long id it is long enough to leave."""
+    """Return whether `text` is a placeholder of this module; one with a long id reaches the minimum size."""
     stem = re.escape(_stem(tool_use_id))
     return re.fullmatch(rf"\[Content offloaded to: \./{stem}(-[0-9]+)?\.md\]", text) is not None
 
@@ -167,29 +166,26 @@ def _names(stem: str) -> Iterator[str]:
 
 
 class _OutputFolder:
-    """The files of one call, which all have different names.
+    """Files of one `offload_tool_results` call, each with a different name.
 
-    A store's keys are lower-case and ids of calls are not: a file is written by the local store, and then
-    given its own name by a hard link, which no file that is there can lose its name to.
+    Store keys are lower-case, ids of tool calls need not be. So the local store writes a file, and a hard
+    link, which never overwrites, gives the file its name.
     """
 
     def __init__(self, output_dir: str | os.PathLike[str]) -> None:
-        if "://" in os.fspath(output_dir):
-            raise ConfigError(f"{output_dir}: output_dir is a local folder; offload.Offloader takes a URL")
-        # Not resolve(): the names of links are the caller's, and the local store reads the path so too.
-        self._path = Path(os.path.abspath(os.path.expanduser(output_dir)))  # noqa: PTH100, PTH111
+        self._path = local_path(output_dir, "output_dir")
         self._names: dict[str, Iterator[str]] = {}
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self.files: list[str] = []
 
     def add(self, result: _Result) -> str:
-        """Return the name of a file that holds the text of `result` and no other result of this call."""
+        """Return the name of the file written for `result`."""
         data = result.text.encode("utf-8", "surrogatepass")
         stem = _stem(result.tool_use_id)
-        # Kept from one result to the next: what was not free for one is not tried again.
+        # The iterator is kept, so that names in use are not tried again for the next result.
         names = self._names.setdefault(stem, _names(stem))
-        name = next(n for n in names if n not in self._taken and self._make(self._path / n, data))
-        self._taken.add(name)
+        name = next(n for n in names if n not in self._used and self._make(self._path / n, data))
+        self._used.add(name)
         self.files.append(str(self._path / name))
         return name
 
@@ -198,19 +194,15 @@ class _OutputFolder:
         if not self.files:
             return
         with mapped_errors(self._path):
-            handle = os.open(self._path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_folder(self._path)
 
     @cached
     def _store(self) -> OffloadStore:
-        # Finding a backend takes longer than finding that nothing is to be written.
+        # Opened late: finding a backend is slower than finding that no result is large.
         return open_store(self._path)
 
     def _make(self, path: Path, data: bytes) -> bool:
-        """Make a file `path` that holds `data` unless something is there; tell whether it holds `data`."""
+        """Write `data` to `path` if nothing is there; return whether `path` contains `data`."""
         with mapped_errors(path):
             if not path.exists():
                 self._create(path, data)
@@ -221,7 +213,7 @@ class _OutputFolder:
         key = f"unnamed-{secrets.token_hex(8)}"
         self._store.put(key, data)
         try:
-            # Another writer may have been first, with the same content or with other.
+            # Another writer may have been first, with the same or other content.
             with suppress(FileExistsError):
                 path.hardlink_to(self._path / key)
         finally:

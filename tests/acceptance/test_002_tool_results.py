@@ -575,7 +575,7 @@ offload_tool_results(messages, sys.argv[2])
 def test_41_nothing_is_written_before_all_messages_are_read(out):
     with pytest.raises(MessageError, match=r'messages\[1\].content\[0\]: .* string "tool_use_id", got None'):
         offload_tool_results([user(result(LARGE)), user(result(LARGE, None))], out)
-    with pytest.raises(MessageError, match=r"messages\[1\].content\[0\].content: expected blocks that JSON"):
+    with pytest.raises(MessageError, match=r"messages\[1\].content\[0\].content: blocks must be valid JSON"):
         offload_tool_results([user(result(LARGE)), user(result([{"type": "text", "text": b"x"}]))], out)
 
     assert not out.exists()

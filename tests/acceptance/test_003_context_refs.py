@@ -58,8 +58,8 @@ import pytest
 import zstandard
 
 from offload import ExpiredError, NotFoundError, Offloader
+from offload.presets._files import write_until_current
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
-from offload.presets.context_refs._manifest import update
 from offload.record import draw_ref
 from offload.testing.faults import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -746,8 +746,8 @@ def test_44_a_turn_with_nothing_new_asks_the_store_nothing():
 
 def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
     store = MemoryStore()
-    listings = iter([[{"id": "a"}], [{"id": "a"}, {"id": "b"}], [{"id": "a"}, {"id": "b"}]])
+    listings = iter([b"a", b"a b", b"a b"])
 
-    update(store, "chat-1", "chat-1", lambda: next(listings))
+    write_until_current(store, "chat-1/manifest.json", lambda: next(listings))
 
-    assert json.loads(store.get("chat-1/manifest.json"))["items"] == [{"id": "a"}, {"id": "b"}]
+    assert store.get("chat-1/manifest.json") == b"a b"

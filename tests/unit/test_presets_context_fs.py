@@ -119,7 +119,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "tool_result").mkdir()
     os.chown(tmp_path / "tool_result", 12_345, -1)
 
-    with pytest.raises(StorePermissionError, match="tool_result is no folder of this user's"):
+    with pytest.raises(StorePermissionError, match="tool_result must be a folder of this user"):
         open_tree(tmp_path).put(KEY, b"12345")
 
 
@@ -216,6 +216,29 @@ def test_whatever_a_summary_says_the_ref_is_that_of_the_path() -> None:
 
     assert renderer.find_ref(text) == "abcdefghij"
     assert renderer.find_path(text) == f"/root/{SHOWN}"
+
+
+def test_a_redacted_placeholder_of_release_0_1_is_restored(tmp_path, monkeypatch):
+    render = PathRenderer.render
+
+    def render_0_1(self: PathRenderer, facts: PlaceholderFacts) -> str:
+        text = render(self, facts)
+        return text.replace(
+            "Redacted: some content was removed before storage.",
+            "Redacted: parts of it were removed before it was stored.",
+        )
+
+    messages = [
+        {"role": "user", "content": "secret alpha " * 3000},
+        {"role": "assistant", "content": "seen"},
+    ]
+    with monkeypatch.context() as release_0_1:
+        release_0_1.setattr(PathRenderer, "render", render_0_1)
+        old = ContextFileSystem(tmp_path, "s", redact=lambda text: text.replace("secret", "***"))
+        sent = old.offload(messages).messages
+
+    assert "\nRedacted: parts of it were removed before it was stored.\n" in sent[0]["content"]
+    assert ContextFileSystem(tmp_path, "s").restore(sent)[0]["content"] == "*** alpha " * 3000
 
 
 @pytest.mark.parametrize("change", ["{} ", " {}", "{}\n", "{0}{0}", "[Content offloaded]\n{}"])

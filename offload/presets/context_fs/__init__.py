@@ -1,15 +1,15 @@
-"""Context as a tree of JSON documents that an agent opens with the Read tool it has anyway.
+"""Offloaded content as a tree of JSON documents that an agent opens with its own Read tool.
 
     fs = ContextFileSystem(ephemeral={"Read": 3})
     sent = fs.offload(messages).messages      # before each request to the model
 
-What leaves the messages is a document under `~/.agent/context/{session_id}`, and its placeholder tells
-the path. All else is that of `offload.Offloader`, which `fs.offloader` is:
+Each offloaded item is a document under `~/.agent/context/{session_id}`; its placeholder gives the path.
+`fs.offloader` is the `offload.Offloader` of the session.
 
-    index.json                              what the tree holds
+    index.json                              list of the documents
     tool_result/Read/call_kqzmwpxhva.json   one document, named after its item_id
     user_message/msg_enuqpkzrgm.json
-    .offload/                               the records of the engine, which the documents are links to
+    .offload/                               the store; documents are hard links to its records
 """
 
 from offload.presets.context_fs._filesystem import DEFAULT_ROOT, ContextFileSystem, ItemState

@@ -1,4 +1,4 @@
-"""The context file system of one session: what leaves, what is said in its place, and what became of it."""
+"""The context file system of one session."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from offload.keys import encode_part
 from offload.messages import Block, adapter_for
 from offload.offloader import Offloader
 from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore, open_tree
 from offload.record import ITEM_TYPES
@@ -37,21 +38,19 @@ _log = logging.getLogger("offload")
 
 @dataclass(frozen=True, slots=True)
 class ItemState:
-    """One item of the messages that were handed over last, and what became of it.
-
-    It stands beside the messages and not in them: an API refuses a message with fields of others.
+    """State of one item in the messages of the last `offload` call.
 
     Attributes:
-        message: the index of its message.
-        block: the index of its block, None where the content is one value.
-        item_type: what kind of part of a message it is.
+        message: index of its message.
+        block: index of its block, None if the message content is a single value.
+        item_type: item type.
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the call, or None.
-        tokens: its tokens as it was handed over.
-        destroyed: whether it is out of view since its tool keeps the latest outputs alone.
-        offloaded: whether a placeholder stands in its message, and its document in the tree.
-        item_id: the id of that document, None without one.
-        offload_path: the absolute path of that document, the one that the placeholder tells; or None.
+        tokens: tokens of the item as it was passed to `offload`.
+        destroyed: whether it was offloaded because its tool keeps only the latest outputs in view.
+        offloaded: whether a placeholder replaces it and its document is in the tree.
+        item_id: id of the document, or None.
+        offload_path: absolute path of the document, as in the placeholder; or None.
     """
 
     message: int
@@ -67,39 +66,37 @@ class ItemState:
 
 
 class ContextFileSystem:
-    """Keeps large and old parts of one session's messages as documents that a Read tool opens.
+    """Stores large and old items of one session's messages as documents for a Read tool.
 
-    Tool results, user messages and skill prompts of more than `offload_token_threshold` tokens leave once
-    the model has answered with them in view; assistant messages, summaries and system prompts stay. A
-    result that was never seen does not leave: the model would read the document of what it just read,
-    and find a placeholder again.
+    Tool results, user messages and skill prompts above `offload_token_threshold` tokens are offloaded after
+    the model's next reply; assistant messages, summaries and system prompts are kept. Without that wait,
+    reading a document would give a placeholder again.
 
     Args:
-        offload_root_path: the folder of the tree; `{session_id}` in it stands for the session's name.
-            Without one it is `~/.agent/context/{session_id}`. It must be on a file system with hard links,
-            and nobody else may write to it.
-        session: name of the session; without one, `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
-            and root go on with a session.
-        offload_enabled: False leaves all messages as they are, also the outputs of ephemeral tools: what
-            is kept nowhere is not taken out of view.
-        offload_token_threshold: an item of more tokens leaves.
-        ephemeral: how many of its latest outputs a tool keeps in view, by its name or a glob of names, in
-            any case: `{"Read": 3}`. Older ones leave, whatever their size but for those no longer than
-            a placeholder, and the latest stay whatever theirs.
-        ephemeral_keep_recent: one number in place of all those in `ephemeral`.
-        ttl: how long a document is kept at least: seconds, a `timedelta` or a text like "7d". What is
-            older is collected within the next calls of `offload`, cited or not; None keeps all.
-        compress: write each content as a zstd stream, `.zst`, in place of a JSON document. Its
-            placeholder then names `context_read`, which is among `fs.offloader.tools`.
-        summarizer: returns a few sentences on a text, which its placeholder shows.
+        offload_root_path: folder of the tree; `{session_id}` in it is replaced by the session name. The
+            default is `~/.agent/context/{session_id}`. It needs a file system with hard links, and only this
+            user may have write access.
+        session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
+            and root resume a session.
+        offload_enabled: False keeps all items, including outputs of ephemeral tools.
+        offload_token_threshold: offload items with more tokens than this.
+        ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
+            `{"Read": 3}`. Older outputs are offloaded if they are longer than a placeholder; the latest are
+            kept at any size.
+        ephemeral_keep_recent: replaces every number in `ephemeral`.
+        ttl: minimum lifetime of a document: seconds, a `timedelta` or a text like "7d". Later calls of
+            `offload` delete expired documents, even if a message refers to them. None keeps all.
+        compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
+            `context_read`, one of `fs.offloader.tools`.
+        summarizer: returns a short summary of a text for its placeholder.
         **options: `token_counter`, `redact`, `should_offload`, `tools`, `on_error`: see `Offloader`.
 
     Attributes:
-        root: the root of the tree, an absolute path.
-        offloader: the engine, for all that is not said here; after a change through it `reindex`.
+        root: absolute path of the tree.
+        offloader: the `Offloader` of the session; call `reindex` after changing records through it.
 
     Raises:
-        ConfigError: an option that cannot be meant, a root that is a URL. Nothing is read or written.
+        ConfigError: an argument is invalid or the root is a URL. Nothing is read or written.
     """
 
     def __init__(
@@ -143,19 +140,19 @@ class ContextFileSystem:
 
     @property
     def session(self) -> str:
-        """The name of the session."""
+        """Name of the session."""
         return self.offloader.session
 
     def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
-        """Replace what leaves by placeholders; call it with the whole conversation before each request.
+        """Replace items by placeholders; call it with the whole conversation before each request.
 
         Args:
-            messages: the conversation, in any format that `Offloader.offload` takes. Never changed.
-            pinned: ids of tool calls whose results stay in view.
+            messages: the conversation, in any format of `Offloader.offload`. Never changed.
+            pinned: ids of tool calls whose results are kept.
 
         Raises:
-            MessageError: `messages` is no list.
-            OffloadError: with `on_error="raise"`, what failed; else it is among the result's errors.
+            MessageError: `messages` is not a list.
+            OffloadError: with `on_error="raise"`, the failure; otherwise it is in the result's errors.
         """
         result = self.offloader.offload(messages, pinned=pinned)
         self._last = result
@@ -167,56 +164,50 @@ class ContextFileSystem:
         except OffloadError as error:
             if self._raises:
                 raise
-            # Every item is where the result says; the next call tries again.
-            _log.warning("session %s: the index could not be brought up to date: %s", self.session, error)
+            # The records are stored; the next call writes the index.
+            _log.warning("session %s: could not update the index: %s", self.session, error)
             result.errors.append(error)
         return result
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with the content in the place of every placeholder; see `Offloader.restore`."""
+        """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
         return self.offloader.restore(messages)
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
-        """Do what `offload` does, in a thread."""
+        """Run `offload` in a thread."""
         return await in_thread(self.offload, messages, pinned=pinned)
 
     async def arestore(self, messages: Sequence[Any]) -> list[Any]:
-        """Do what `restore` does, in a thread."""
+        """Run `restore` in a thread."""
         return await in_thread(self.restore, messages)
 
     def items(self) -> list[ItemState]:
-        """Return every item of the messages that `offload` was given last, in order.
+        """Return every item in the messages of the last `offload` call, in order.
 
-        A placeholder of another process is read once more to tell that it is one. Raises `StoreError`.
+        A placeholder of another process is verified by its record. Raises `StoreError`.
         """
-        shown = _texts(self._last)
-        # An image, which never leaves here, stands elsewhere once one text took the place of several.
-        return [self._state(d, shown.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
+        texts = _texts(self._last)
+        # An image, which is never offloaded here, moves when one text replaces several blocks before it.
+        return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
 
     def history(self) -> list[Document]:
-        """Return what left in this session, in whatever process, and was not collected; oldest first.
-
-        Raises `StoreError`.
-        """
+        """Return the session's documents from all processes, oldest first. Raises `StoreError`."""
         return self._tree.documents(session_prefix(self.session))
 
     def gc(self, *, dry_run: bool = False) -> Collection:
-        """Collect what is over its time to live: its document goes now, its record after an hour.
-
-        Raises `StoreError`.
-        """
+        """Delete expired documents now, and their records after an hour. Raises `StoreError`."""
         report = self.offloader.gc(dry_run=dry_run)
         if not dry_run:
             self._tree.reindex()
         return report
 
     def reindex(self) -> None:
-        """Make the documents and the index anew from the records. Raises `StoreError`."""
+        """Rebuild the documents and the index from the records. Raises `StoreError`."""
         self._tree.reindex()
 
-    def _state(self, decision: Decision, shown: str) -> ItemState:
+    def _state(self, decision: Decision, text: str) -> ItemState:
         item = decision.item
-        ref = decision.ref or self._proven_ref(shown)
+        ref = decision.ref or self._verified_ref(text)
         return ItemState(
             message=item.message,
             block=item.block,
@@ -227,11 +218,11 @@ class ContextFileSystem:
             destroyed=ref is not None and self._is_ephemeral(item),
             offloaded=ref is not None,
             item_id=ref,
-            offload_path=None if ref is None else self._renderer.find_path(shown),
+            offload_path=None if ref is None else self._renderer.find_path(text),
         )
 
-    def _proven_ref(self, text: str) -> str | None:
-        """Return the ref of a placeholder that was handed over as one, if its record says so."""
+    def _verified_ref(self, text: str) -> str | None:
+        """Return the ref in `text` if its record has this text as its placeholder."""
         ref = self._renderer.find_ref(text)
         if ref is None:
             return None
@@ -245,34 +236,29 @@ class ContextFileSystem:
         )
 
 
-def _root(given: str | os.PathLike[str], session: str) -> Path:
-    text = os.fspath(given)
-    if not text or not text.isprintable() or "://" in text:
-        raise ConfigError(
-            f"{text!r}: offload_root_path is a local folder, in printable characters; for a URL there is "
-            "offload.Offloader"
-        )
-    path = Path(text.replace("{session_id}", folder_of(encode_part(session))))
-    # Not resolve(): the names of links are the caller's, and placeholders tell the path as given.
-    return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+def _root(path: str | os.PathLike[str], session: str) -> Path:
+    text = os.fspath(path)
+    if not text or not text.isprintable():
+        raise ConfigError(f"offload_root_path must be a local folder in printable characters, got {text!r}")
+    return local_path(text.replace("{session_id}", folder_of(encode_part(session))), "offload_root_path")
 
 
 def _policy(
     threshold: int, ephemeral: Mapping[str, int], *, is_enabled: bool, ttl: float | str | timedelta | None
 ) -> OffloadPolicy:
-    """Return the policy of the preset: what leaves does so by size, or by age where the tool says so."""
+    """Return the policy of the preset: by size, and by age for ephemeral tools."""
     if type(threshold) is not int or threshold < 0:
-        raise ConfigError(f"offload_token_threshold is a number of tokens, at least 0, not {threshold!r}")
+        raise ConfigError(f"offload_token_threshold must be an integer of at least 0, got {threshold!r}")
     common: dict[str, Any] = {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": ttl}
     types: dict[str, Any] = {name: {"enabled": False} for name in ITEM_TYPES}
     types |= {name: {**common, "min_tokens": threshold + 1} for name in _OFFLOADED_TYPES}
     tools = {tool: {**common, "min_tokens": 1, "keep_recent": kept} for tool, kept in ephemeral.items()}
-    # Whatever frees a token: the threshold has decided already, and age does not ask for size.
+    # The threshold and the age alone decide, so any saving is enough.
     return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
 
 
 def _texts(result: OffloadResult) -> dict[tuple[int, Block], str]:
-    """Return what stands in the messages of `result` for each item, by message and block."""
+    """Return the text of each item in the messages of `result`, by message and block."""
     scanned = {d.item.message: result.messages[d.item.message] for d in result.decisions}
     return {
         (index, item.block): item.text

@@ -1,7 +1,6 @@
-"""Where a record's document stands in the tree, and the placeholder that tells it. Pure.
+"""Paths of documents in the tree, and the placeholders that show them.
 
-A document is named after its ref, which no two items of a session share: whatever a tool is called, and
-also where the file system folds case, two items never share a file.
+A document is named after its ref, so two items never share a file, even on a file system that folds case.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _PLACEHOLDER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One line of the index: a document of the tree.
+    """Index entry of one document.
 
     Attributes:
-        item_id: the ref of its record.
-        session_id: the session that it belongs to.
-        item_type: what kind of part of a message it was.
+        item_id: ref of its record.
+        session_id: name of its session.
+        item_type: item type.
         tool_name: the tool that produced it, or None.
-        path: where it stands, relative to the root.
-        offloaded_at: when it was stored, in whole seconds since the epoch.
+        path: path relative to the root.
+        offloaded_at: time of storage, in whole seconds since the epoch.
         chars: characters of its content.
         tokens: tokens of its content.
     """
@@ -52,7 +51,7 @@ class Document:
 
     @classmethod
     def of(cls, info: RecordInfo) -> Document:
-        """Return the document of a record."""
+        """Return the index entry of a record."""
         return cls(
             item_id=info.ref,
             session_id=info.session,
@@ -66,11 +65,11 @@ class Document:
 
 
 class PathRenderer:
-    """The path of the document, and the tool that opens it.
+    """Placeholder with the path of the document and the tool that opens it.
 
     Args:
-        root: the root of the tree, an absolute path of printable characters.
-        suffix: the suffix of its documents: ".json", or another codec's.
+        root: absolute path of the tree, in printable characters.
+        suffix: suffix of the documents: ".json" or another codec's.
     """
 
     def __init__(self, root: Path, suffix: str = ".json") -> None:
@@ -78,48 +77,48 @@ class PathRenderer:
         self._suffix = suffix
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return three lines, and one for a summary or for what was cut out where there is that."""
+        """Return the placeholder: three lines, and one each for a redaction and a summary."""
         part = "" if facts.tool_name is None else encode_part(facts.tool_name)
         path = self._root / _tree_path(facts.item_type, part, facts.ref, self._suffix)
         lines = ["[Content offloaded]", f"Path: {path}"]
         if facts.is_redacted:
-            lines.append("Redacted: parts of it were removed before it was stored.")
+            lines.append("Redacted: some content was removed before storage.")
         if facts.summary is not None:
             lines.append(f"Summary: {' '.join(facts.summary.split())}")
-        # A compressed file is none that a Read tool shows.
+        # A Read tool cannot show a compressed file.
         tool = "Read tool" if self._suffix == ".json" else f'context_read with id "{facts.ref}"'
         return "\n".join([*lines, f"Use {tool} to view details."])
 
     def find_ref(self, text: str) -> str | None:
-        """Return the ref in the path that `text` tells, if it is in the form of a placeholder."""
+        """Return the ref in a text that has the form of a placeholder, otherwise None."""
         match = _PLACEHOLDER.fullmatch(text)
         return match["ref"] if match else None
 
     def find_path(self, text: str) -> str | None:
-        """Return the path that `text` tells, if it is in the form of a placeholder."""
+        """Return the path in a text that has the form of a placeholder, otherwise None."""
         match = _PLACEHOLDER.fullmatch(text)
         return match["path"] if match else None
 
 
 def path_of(info: RecordInfo) -> str:
-    """Return where the document of a record stands, relative to the root."""
-    # Of a tool whose name is too long for a key, only the key tells which it is.
+    """Return the path of a record's document relative to the root."""
+    # The key, not `tool_name`, identifies a tool whose name is too long for a key.
     name = info.key.rpartition("/")[2]
     return _tree_path(info.item_type, name.split("~")[2], info.ref, "." + name.rpartition(".")[2])
 
 
 def is_document(name: str) -> bool:
-    """Tell whether a file of this name is a document of the tree."""
+    """Return whether a file of this name is a document."""
     return _DOCUMENT.fullmatch(name) is not None
 
 
 def folder_of(part: str) -> str:
-    """Return the folder's name that stands for a key part: the name itself where that is a plain one."""
+    """Return the folder name for a key part: the decoded name if it is plain, otherwise the part."""
     try:
         name = decode_part(part)
     except InvalidKeyError:
         return part
-    # What is no plain name has an escape in its part, and a plain name has none.
+    # Injective: the part of a plain name has no escape, and every other part has one.
     is_plain = _PLAIN.fullmatch(name) and encode_part(name.lower()) == name.lower()
     return name if is_plain else part
 

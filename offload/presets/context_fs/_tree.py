@@ -1,9 +1,8 @@
-"""The tree: documents as hard links to the records of a local store, and the index of them.
+"""The tree: documents as hard links to the records of a local store, and their index.
 
-Records lie below `.offload`, under the keys that they have in any store: listing, expiry, tombstones and
-further generations of a record are the engine's and know nothing of the tree. The tree gives each record
-that can be read a second name, so its bytes are stored once. It can be made again from the records at any
-time, and so can the index.
+Records are under `.offload`, with the keys of any store; listing, expiry and tombstones do not involve the
+tree. Each readable record has a second name in the tree, so its bytes are stored once. The tree and its
+index can be rebuilt from the records at any time.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from offload.errors import ExistsError, NotFoundError, OffloadError, StorePermissionError
+from offload.errors import ExistsError, OffloadError, StorePermissionError
 from offload.index import LINK_SUFFIX, RECORDS, Tombstone, parse_key
 from offload.keys import check_key
-from offload.presets._files import mapped_errors
+from offload.presets._files import mapped_errors, sync_folder, write_until_current
 from offload.presets.context_fs._layout import Document, is_document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
@@ -38,27 +37,26 @@ def open_tree(root: Path) -> TreeStore:
 class TreeStore(WrapperStore):
     """A store whose records are also documents in a tree.
 
-    A record is stored once its document is there too, whole and durable. The tree is its owner's alone;
-    a root that others may change is refused.
+    `put` returns once the record and its document are durable. A root that other users can change is refused.
 
     Args:
         inner: the local store at `<root>/.offload`.
-        root: the root of the tree, an absolute path on a file system with hard links.
+        root: absolute path of the tree, on a file system with hard links.
 
     Attributes:
-        root: the same.
+        root: absolute path of the tree.
     """
 
     def __init__(self, inner: OffloadStore, root: Path) -> None:
         super().__init__(inner)
         self.root = root
-        # Of its files only the index: keys are lower-case, and names of tools are not.
+        # Holds only the index: store keys are lower-case, tool names need not be.
         self._front = open_store(root)
         self._has_root = False
         self._is_stale = True
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, and for a record the document beside it."""
+        """Store `data` under `key`, and link the document of a record."""
         info = _record(StoredObject(check_key(key), len(data), 0.0))
         if info is None:
             super().put(key, data, overwrite=overwrite)
@@ -68,107 +66,92 @@ class TreeStore(WrapperStore):
         try:
             super().put(key, data, overwrite=overwrite)
         except ExistsError:
-            # Who stored it may have been killed before the document was there.
-            self._show(info)
+            # Its writer may have been killed before it linked the document.
+            self._link_document(info)
             raise
-        self._show(info)
+        self._link_document(info)
 
     def documents(self, prefix: str = f"{RECORDS}/") -> list[Document]:
-        """Return the documents that are there and not collected, oldest first, from a fresh listing.
+        """Return the documents of readable records, oldest first, from a fresh listing.
 
         Args:
-            prefix: what the keys of their records start with: `session_prefix` of a session, or all.
+            prefix: prefix of the record keys: `session_prefix` of a session, or the default for all.
         """
-        live, shown = self._live(prefix), set(self._shown())
-        found = [Document.of(info) for path, info in live.items() if self.root / path in shown]
-        return sorted(found, key=lambda document: (document.offloaded_at, document.path))
+        live, files = self._live(prefix), set(self._files())
+        documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
+        return sorted(documents, key=lambda document: (document.offloaded_at, document.path))
 
     def refresh(self) -> None:
-        """Write the index if this process stored something since it last did. Raises `StoreError`."""
+        """Write the index if this process stored records since the last write. Raises `StoreError`."""
         if self._is_stale:
             self._is_stale = False
             try:
-                self._write_index()
+                self._update_index()
             except OffloadError:
                 self._is_stale = True
                 raise
 
     def reindex(self) -> None:
-        """Make the tree and the index anew from the records: nothing is missing and nothing too much.
-
-        Raises `StoreError`.
-        """
-        # A document comes after its record: what is seen now has one in the listing, or it was collected.
-        shown = self._shown()
-        kept = {self.root / path for path in self._live()}
-        for path in shown:
-            if path not in kept:
+        """Rebuild the documents and the index from the records. Raises `StoreError`."""
+        # Documents are linked after their records, so a file without a record in a later listing is stale.
+        files = self._files()
+        live = {self.root / path for path in self._live()}
+        for path in files:
+            if path not in live:
                 with mapped_errors(path):
                     path.unlink(missing_ok=True)
-        # Anew: an item may have been stored again, under its old path, since.
+        # List again: an item may have been stored again since, under the same path.
         for info in self._live().values():
-            self._show(info)
-        self._write_index()
+            self._link_document(info)
+        self._update_index()
 
-    def _write_index(self) -> None:
-        """Write the index until what it tells is what a listing after that shows.
-
-        So the last of all writers found its own to be right, and nobody waits for anybody: it takes
-        another's new document to make a second round.
-        """
-        while self._stored_index() != (index := _render(self.documents())):
-            self._front.put(INDEX, index, overwrite=True)
-
-    def _stored_index(self) -> bytes:
-        try:
-            return self._front.get(INDEX)
-        except NotFoundError:
-            return _render([])
+    def _update_index(self) -> None:
+        write_until_current(self._front, INDEX, lambda: _render(self.documents()), empty=_render([]))
 
     def _claim_root(self) -> None:
-        """Make the root with an empty index if it is not there; refuse one that others may change."""
+        """Create the root with an empty index if it is missing; refuse one that others can change."""
         if not self._has_root:
             with suppress(ExistsError):
                 self._front.put(INDEX, _render([]))
             self._has_root = True
 
     def _live(self, prefix: str = f"{RECORDS}/") -> dict[str, RecordInfo]:
-        """Return the records that can be read, by the path of their document."""
+        """Return the readable records by the path of their document."""
         listed = list(self.inner.keys(prefix))
         marked = {mark.key for mark in map(parse_key, listed) if isinstance(mark, Tombstone)}
         infos = [info for info in map(_record, listed) if info is not None]
         return {path_of(i): i for i in infos if i.stored_bytes and i.key not in marked}
 
-    def _shown(self) -> list[Path]:
-        """Return the files of the tree that have the name of a document."""
+    def _files(self) -> list[Path]:
+        """Return the files in the tree that are named like documents."""
         with mapped_errors(self.root):
-            found = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
-            return [path for path in found if is_document(path.name)]
+            paths = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
+            return [path for path in paths if is_document(path.name)]
 
-    def _show(self, info: RecordInfo) -> None:
-        """Give a record the name that its document has in the tree; an emptied one gets none."""
+    def _link_document(self, info: RecordInfo) -> None:
+        """Link the document of a record, unless the record was deleted."""
         source, target = self.root / _RECORDS_FOLDER / info.key, self.root / path_of(info)
         with mapped_errors(target), suppress(FileNotFoundError):
             if not source.stat().st_size:
                 return
             self._make_folders(target.parent)
             _link(source, target)
-            _sync(target.parent)
+            sync_folder(target.parent)
 
     def _make_folders(self, path: Path) -> None:
         for folder in (*reversed(path.relative_to(self.root).parents[:-1]), path.relative_to(self.root)):
             made = self.root / folder
             with suppress(FileExistsError):
                 made.mkdir(0o700)
-                _sync(made.parent)
+                sync_folder(made.parent)
             info = made.lstat()
-            # In a root like /tmp another user may have been first, with a folder or a link.
+            # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
-                raise StorePermissionError(f"{made} is no folder of this user's; remove it")
+                raise StorePermissionError(f"{made} must be a folder of this user; remove it")
 
 
 def _record(stored: StoredObject) -> RecordInfo | None:
-    """Return the entry of a record, None for all other objects; a shared one belongs to another tree."""
+    """Return the listing entry of a record; None for other objects and for records of another tree."""
     info = parse_key(stored)
     return info if isinstance(info, RecordInfo) and not info.key.endswith(LINK_SUFFIX) else None
 
@@ -179,21 +162,13 @@ def _render(documents: list[Document]) -> bytes:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Make `target` a name of `source`; what another record of the item left there goes."""
+    """Link `target` to `source`, replacing the document of an earlier record of the item."""
     try:
         target.hardlink_to(source)
     except FileExistsError:
         if os.path.samestat(source.lstat(), target.lstat()):
             return
         target.unlink(missing_ok=True)
-        # Another process may put the same record there at the same time.
+        # Another process may link the same record at the same time.
         with suppress(FileExistsError):
             target.hardlink_to(source)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

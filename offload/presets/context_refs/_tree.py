@@ -1,13 +1,13 @@
-"""The store of context files: a folder per conversation, in which each file is named by its id alone.
+"""The store of context files: one folder per conversation, one file per id.
 
-    <conversation>/artifacts/<id>.txt        the content, once: what a person opens
-    <conversation>/artifacts/<id>.txt.zst    the same, compressed: `zstdcat` shows it
-    <conversation>/headers/<id>.json         what the record is, where the content cannot tell
-    <conversation>/manifest.json             the list of the files, for a person; made of the tree
-    ~state/…                                 marks of the library: what is pinned, used, being removed
+    <conversation>/artifacts/<id>.txt        the content, for people and tools
+    <conversation>/artifacts/<id>.txt.zst    the compressed content; `zstdcat` shows it
+    <conversation>/headers/<id>.json         header of a record whose content file has none
+    <conversation>/manifest.json             list of the files, for people; derived
+    ~state/…                                 marks of the library: pins, last uses, deletions
 
-A record that was collected and stored again is `<id>.2`, and so on. A name of a conversation that is no
-slug is encoded by `offload.keys.encode_part`.
+A record that was deleted and stored again is `<id>.2`, then `<id>.3`. `offload.keys.encode_part` encodes
+conversation names that are not slugs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from offload.store import OffloadStore, StoredObject
 from offload.wrappers import StreamWrapperStore, WrapperStore
 
 ARTIFACTS, HEADERS = "artifacts", "headers"
-# No name of a conversation is encoded so.
+# No encoded conversation name starts with this.
 _STATE = "~state/"
 _ENDINGS = {".txt": ".txt", ".zst": ".txt.zst"}
 _FOLDERS = {RECORDS: ARTIFACTS, SIDECARS: HEADERS}
 _READ_MARK = "read~"
-# So long one mark of a read stands for all reads of a file.
+# Reads of a file are recorded at most this often.
 _NOTED_SECONDS = 60.0
 
 _log = logging.getLogger("offload.context_refs")
@@ -51,7 +51,7 @@ class _Sidecar(msgspec.Struct):
 
 
 class _Place(NamedTuple):
-    """Where an object of a record lies: the conversation's part, the id with its generation, the ending."""
+    """Location of a record's object: the conversation's key part, the id with its generation, the suffix."""
 
     part: str
     stem: str
@@ -64,17 +64,16 @@ class _Place(NamedTuple):
 
 
 class ContextTree(WrapperStore):
-    """Keeps the records of any conversation in the tree, and everything else beside it.
+    """A store that keeps records as context files and all other objects under `~state/`.
 
-    What the key of a record tells beside its id stands in its header; a listing reads it once per file.
-
-    A key that is not of a record has at most 505 characters here, which is more than the library uses.
+    File names contain only the id, so a listing reads the other fields of a key from each header once. Keys
+    of other objects have at most 505 characters, more than the library uses.
 
     Args:
         inner: the store that holds the tree.
 
     Attributes:
-        is_changed: whether a file came or went since it was last set to False.
+        is_changed: whether files were stored or deleted since it was last set to False.
     """
 
     def __init__(self, inner: OffloadStore) -> None:
@@ -88,7 +87,7 @@ class ContextTree(WrapperStore):
         """Store `data` under `key`; see `OffloadStore.put`."""
         place = _place_of(key)
         if _is_artifact(place) and overwrite and not data:
-            # Emptied by a collector: its header goes next, and this tells its key from then on.
+            # gc empties a record and then deletes its header; this mark keeps the record's key.
             self.inner.put(_STATE + key, data, overwrite=True)
         self.inner.put(_path(key, place), data, overwrite=overwrite)
         self._note_change(place, len(data))
@@ -117,12 +116,12 @@ class ContextTree(WrapperStore):
             self._note_change(place)
 
     def last_reads(self, part: str) -> dict[str, float]:
-        """Return when each file of the conversation with this key part was last read, by id."""
+        """Return the time of the last read of each file of a conversation, by id."""
         prefix = f"{_STATE}{marks_prefix(part)}{_READ_MARK}"
         return {mark.key.removeprefix(prefix): mark.modified for mark in self.inner.keys(prefix)}
 
     def path_of(self, key: str) -> str | None:
-        """Return where the file of a record's key lies in the tree; None if it is not of the tree."""
+        """Return the path of a record's file in the tree; None for any other key."""
         place = _place_of(key)
         return None if place is None else place.path
 
@@ -135,7 +134,7 @@ class ContextTree(WrapperStore):
             _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, place.path, size)
 
     def _note_use(self, place: _Place) -> None:
-        """Mark that a file is used: a hint, which no reader waits for twice in a minute."""
+        """Record the use of a file, at most once a minute; a failure is ignored."""
         now = time.monotonic()
         if now - self._noted.get(place.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
             return
@@ -144,24 +143,24 @@ class ContextTree(WrapperStore):
             self.inner.put(_read_mark(place), b"", overwrite=True)
 
     def _state_keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        for found in self.inner.keys(_STATE + prefix, after=_STATE + after):
-            yield StoredObject(found.key.removeprefix(_STATE), found.size, found.modified)
+        for mark in self.inner.keys(_STATE + prefix, after=_STATE + after):
+            yield StoredObject(mark.key.removeprefix(_STATE), mark.size, mark.modified)
 
     def _tree_keys(self, top: str, prefix: str, after: str) -> Iterator[StoredObject]:
-        """Yield the records (`top` "r") or headers ("h") of the tree, conversation by conversation."""
+        """Yield the records (`top` is "r") or headers ("h") of the tree, one conversation after another."""
         root = f"{top}/"
         if not (prefix.startswith(root) or root.startswith(prefix)) or after.partition("/")[0] > top:
             return
         start = "".join(after.removeprefix(root).partition("/")[:2]) if after.startswith(root) else ""
         files = self.inner.keys(_tree_prefix(top, prefix.removeprefix(root)), after=start)
         for _, of_part in groupby(files, key=lambda file: file.key.partition("/")[0]):
-            found = [named for file in of_part if (named := self._named(top, file)) is not None]
-            for named in sorted(found, key=attrgetter("key")):
-                if named.key.startswith(prefix) and named.key > after:
-                    yield named
+            objects = [stored for file in of_part if (stored := self._stored_object(top, file)) is not None]
+            for stored in sorted(objects, key=attrgetter("key")):
+                if stored.key.startswith(prefix) and stored.key > after:
+                    yield stored
 
-    def _named(self, top: str, file: StoredObject) -> StoredObject | None:
-        """Return a file of the tree under its store key; None for a file that is none of ours."""
+    def _stored_object(self, top: str, file: StoredObject) -> StoredObject | None:
+        """Return a file of the tree under its store key; None for a foreign file."""
         part, _, rest = file.key.partition("/")
         folder, _, name = rest.partition("/")
         stem, dot, ending = name.rpartition(".txt" if folder == ARTIFACTS else ".json")
@@ -174,7 +173,7 @@ class ContextTree(WrapperStore):
         return StoredObject(key if top == RECORDS else sidecar_key(key), file.size, file.modified)
 
     def _key_of(self, place: _Place) -> str | None:
-        """Return the record key of a file, from what is known or from its header."""
+        """Return the record key of a file, from the known keys or from its header."""
         self._recall(place.part)
         if place.path not in self._keys:
             try:
@@ -187,7 +186,7 @@ class ContextTree(WrapperStore):
         return self._keys[place.path]
 
     def _recall(self, part: str) -> None:
-        """Learn from the manifest of a conversation, once, what else takes a read per file."""
+        """Load the record keys from a conversation's manifest once; this saves a read per file."""
         if part in self._recalled:
             return
         self._recalled.add(part)
@@ -201,18 +200,18 @@ class ContextTree(WrapperStore):
         _, dot, generation = place.stem.partition(".")
         if place.ending == _ENDINGS[".txt"]:
             sidecar = self.inner.get(place._replace(folder=HEADERS, ending=".json").path)
-            known = msgspec.json.decode(sidecar, type=_Sidecar)
-            header, counts, suffix = known.header, known.counts, ".txt"
+            decoded = msgspec.json.decode(sidecar, type=_Sidecar)
+            header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:
             record = get_codec("zstd").open(partial(self.inner.get, place.path))
             header, counts, suffix = record.header, record.counts, ".zst"
         if dot and not generation.isdecimal():
-            raise InvalidKeyError(f"{place.path} is no name of a context file")
+            raise InvalidKeyError(f"{place.path} is not a valid name of a context file")
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
 
 class StreamContextTree(ContextTree, StreamWrapperStore, extends=ContextTree):
-    """The tree in a store that takes a file piece by piece."""
+    """A tree in a store that supports streams."""
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
@@ -222,7 +221,7 @@ class StreamContextTree(ContextTree, StreamWrapperStore, extends=ContextTree):
 
 
 def _place_of(key: str) -> _Place | None:
-    """Return where the object of a store key lies in the tree; None for what is kept beside it."""
+    """Return the place of a store key in the tree; None for an object under `~state/`."""
     check_key(key)
     is_header = key.startswith(f"{SIDECARS}/") and key.endswith(".json")
     record = f"{RECORDS}{key[1 : -len('.json')]}" if is_header else key

@@ -27,13 +27,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from pydantic import Field, PlainValidator
 
 from offload.controls import visible
 from offload.engine.turn import OnError
 from offload.errors import ConfigError, PolicyError
+from offload.options import OptionArguments, Options
 from offload.policy import OffloadPolicy
 from offload.policy._load import from_environment, from_file
 from offload.policy._model import Model
@@ -90,9 +91,10 @@ class Settings(Model):
     on_error: OnError = "keep"
     agent: Json = Field(default_factory=dict)
 
-    def arguments(self) -> Json:
-        """Return what `Offloader` takes by these names."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name != "agent"}
+    def options(self) -> OptionArguments:
+        """Return the settings that are options of `Offloader`."""
+        names = Options.__dataclass_fields__.keys() & type(self).model_fields.keys()
+        return cast("OptionArguments", {name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +180,9 @@ def load_config(
     """
     variables = os.environ if environ is None else environ
     named = variables.get(FILE_VARIABLE) if file is None else os.fspath(file)
-    said = {name: value for name, value in (arguments or {}).items() if value is not None}
+    overrides = {name: value for name, value in (arguments or {}).items() if value is not None}
     files = [_read(_expanded(named))] if named else _found_files(Path() if folder is None else Path(folder))
-    found = [*files, _environment(variables), Source("arguments", said)]
+    found = [*files, _environment(variables), Source("arguments", overrides)]
     sources = _in_effect([source for source in found if source.data or source.refused])
     merged: Json = {}
     for source in sources:

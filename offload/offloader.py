@@ -6,10 +6,10 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, Unpack, cast, get_args
 
 from offload.codec import SpooledContent, get_codec
-from offload.engine.hooks import Hooks, Redact, ShouldOffload, Summarizer
+from offload.engine.hooks import Redact, ShouldOffload, Summarizer
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadResult, Restored, Stats
@@ -19,9 +19,10 @@ from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, MessageError
 from offload.events import EventBus, Observer, observed, one_at_a_time
 from offload.messages import Item
+from offload.options import OptionArguments, Options
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
-from offload.record import ITEM_TYPES, REF_FORMS, ItemType, RecordInfo, RefStyle
+from offload.record import ITEM_TYPES, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.retention import Collection, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
@@ -70,7 +71,7 @@ class Offloader:
         policy: what is offloaded.
         store: where it goes.
         session: name of the session.
-        setup: its other arguments by name, for opening one that is set up alike.
+        options: its other arguments; `with_options` opens an offloader that shares them.
         tools: what the model calls to read back.
         events: who is told what happens.
 
@@ -98,50 +99,45 @@ class Offloader:
         on_error: OnError = "keep",
         events: EventBus | None = None,
     ) -> None:
-        if refs not in REF_FORMS:
-            raise ConfigError(f"refs is one of {tuple(REF_FORMS)}, not {refs!r}")
-        if on_error not in get_args(OnError):
-            raise ConfigError(f"on_error is one of {get_args(OnError)}, not {on_error!r}")
-        if policy is not None and not isinstance(policy, OffloadPolicy):
-            raise ConfigError(f"policy is an OffloadPolicy, not {type(policy).__name__}")
-        if placeholder is not None and not isinstance(placeholder, PlaceholderRenderer):
-            raise ConfigError(f"placeholder has render and find_ref, {type(placeholder).__name__} has not")
-        self.policy = OffloadPolicy() if policy is None else policy
+        self.options = options = Options(
+            policy=OffloadPolicy() if policy is None else policy,
+            placeholder=DefaultRenderer() if placeholder is None else placeholder,
+            codec=codec,
+            refs=refs,
+            token_counter=token_counter,
+            should_offload=should_offload,
+            redact=redact,
+            summarizer=summarizer,
+            tools=tools,
+            max_answer_chars=max_answer_chars,
+            on_error=on_error,
+            events=EventBus() if events is None else events,
+        )
+        self.policy, self.events = options.policy, options.events
         self.store = open_store(store, storage_options=storage_options)
         self.session = new_name() if session is None else check_name(session)
-        self._observer = Observer(self.session, events)
-        self.events = self._observer.events
-        renderer = DefaultRenderer() if placeholder is None else placeholder
-        counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
-        self.setup: Mapping[str, Any] = {
-            "policy": policy,
-            "placeholder": placeholder,
-            "codec": codec,
-            "refs": refs,
-            "token_counter": token_counter,
-            "should_offload": should_offload,
-            "redact": redact,
-            "summarizer": summarizer,
-            "tools": tools,
-            "max_answer_chars": max_answer_chars,
-            "on_error": on_error,
-            "events": self.events,
-        }
+        self._observer = Observer(self.session, self.events)
         self._session = Session(self.store, self.session, get_codec(codec), refs)
-        recognition = Recognition(self._session, renderer, self.policy.never_replaced)
+        counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
+        recognition = Recognition(self._session, options.placeholder, self.policy.never_replaced)
         self._restorer = Restorer(self._session, recognition)
-        hooks = Hooks(should_offload, redact, summarizer)
         writer = ItemWriter(
             self._session,
-            renderer,
+            options.placeholder,
             counter,
             self.policy.min_saving,
             recognition=recognition,
-            hooks=hooks,
+            hooks=options.hooks,
             observer=self._observer,
         )
         self._conversation = Conversation(
-            self._observer, self.policy, writer, recognition, counter, on_error=on_error, hooks=hooks
+            self._observer,
+            self.policy,
+            writer,
+            recognition,
+            counter,
+            on_error=on_error,
+            hooks=options.hooks,
         )
         self._gate = Gate("offloader", self._conversation.start_over)
         self.tools = Tools(
@@ -154,23 +150,35 @@ class Offloader:
         *,
         folder: str | os.PathLike[str] | None = None,
         file: str | os.PathLike[str] | None = None,
-        **arguments: Any,
+        store: str | os.PathLike[str] | OffloadStore | None = None,
+        session: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionArguments],
     ) -> Self:
-        """Return an offloader set up by files and the environment; see `offload.config`.
+        """Open an offloader with the settings of files and the environment; see `offload.config`.
 
         Args:
-            folder: where files are looked for; without it the working folder.
-            file: the one file to read, which may say everything, a store too.
-            arguments: those of `Offloader`, `store` among them; they win over all sources.
+            folder: the folder to look for files in; the default is the working folder.
+            file: the one file to read. It may contain every setting, the store too.
+            store: as for `Offloader`; this and the following arguments override all sources.
+            session: as for `Offloader`.
+            storage_options: as for `Offloader`.
+            **options: as for `Offloader`.
 
         Raises:
-            ConfigError: a source cannot be read, or says what cannot be meant; the message names it.
+            ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
-        from offload.config import Settings, load_config  # noqa: PLC0415 # only who asks for it pays
+        from offload.config import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
-        said = {name: value for name, value in arguments.items() if name in Settings.model_fields}
-        settings = load_config(folder=folder, file=file, arguments=said).settings
-        return cls(**{**arguments, **settings.arguments()})
+        arguments = {"store": store, "session": session, "storage_options": storage_options, **options}
+        overrides = {name: arguments[name] for name in Settings.model_fields.keys() & arguments}
+        settings = load_config(folder=folder, file=file, arguments=overrides).settings
+        return cls(
+            settings.store,
+            session=settings.session,
+            storage_options=settings.storage_options,
+            **(options | settings.options()),
+        )
 
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
@@ -420,7 +428,31 @@ class Offloader:
         """
         with one_at_a_time(self._gate):
             fork(self.store, self.session, name, must_exist=False)
-        return Offloader(self.store, session=name, **self.setup)
+        return self.with_options(session=name)
+
+    def with_options(
+        self,
+        *,
+        store: OffloadStore | None = None,
+        session: str | None = None,
+        **changes: Unpack[OptionArguments],
+    ) -> Offloader:
+        """Open an offloader with the store, session and options of this one, except for those given.
+
+        Args:
+            store: another store.
+            session: another session.
+            **changes: other options, as for `Offloader`.
+
+        Raises:
+            ConfigError: as for `Offloader`.
+        """
+        options = cast("OptionArguments", {**vars(self.options), **changes})
+        return Offloader(
+            self.store if store is None else store,
+            session=self.session if session is None else session,
+            **options,
+        )
 
     def share(self, ref: str, to: str) -> None:
         """Let session `to` of the same store list, read, search and restore a record, until `revoke`.

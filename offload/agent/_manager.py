@@ -10,7 +10,7 @@ from typing import Any
 from offload.agent._config import AgentConfig
 from offload.agent._held import HeldMessages
 from offload.agent._journal import Journal
-from offload.agent._relief import Relief, Step, with_policy
+from offload.agent._relief import Relief, Step
 from offload.agent._usage import Calibration, input_tokens
 from offload.compaction import Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
@@ -76,14 +76,14 @@ class ContextManager:
         self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = offloader.policy if config.policy is None else config.policy
-        given = offloader.setup["token_counter"]
+        given = offloader.options.token_counter
         self._careful = None if given is None else _CarefulCounter(given)
-        self._offloader = with_policy(offloader, policy, token_counter=self._careful)
+        self._offloader = offloader.with_options(policy=policy, token_counter=self._careful)
         self._relief = Relief(self._offloader, config, summarizer, self.events)
         self._held = HeldMessages(self._careful or estimate_tokens, self.events)
         self._counter = MessageCounter(self._careful)
         self._calibration = Calibration()
-        self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.setup["redact"]))
+        self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.options.redact))
         # Tokens of what is sent beside the messages, and of the whole last request; both are estimates.
         self._beside = self._sent = 0
         self._gate = Gate("context manager")
@@ -265,7 +265,7 @@ class ContextManager:
             detail = f"nothing is lost: {said(error)}"
             _log.warning("session %s: %s", self._offloader.session, detail)
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
-            if self._offloader.setup["on_error"] == "raise":
+            if self._offloader.options.on_error == "raise":
                 raise error
 
 

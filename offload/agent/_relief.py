@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from offload.agent._config import AgentConfig
 from offload.agent._held import HeldMessages
 from offload.compaction import SelectiveCompaction, Summarizer
 from offload.context import EventBus
+from offload.engine.turn import OnError
 from offload.errors import OffloadError
 from offload.offloader import Offloader
 from offload.policy import OffloadPolicy, Rule, Sweep
@@ -62,18 +63,12 @@ class Relief:
         self.seen: Sequence[Step] = (sweep, (target, compact))
 
 
-def with_policy(offloader: Offloader, policy: OffloadPolicy, **changes: Any) -> Offloader:
-    """Return an offloader of the same session, set up alike but for its policy and `changes`."""
-    setup = {**offloader.setup, "policy": policy, **changes}
-    return Offloader(offloader.store, session=offloader.session, **setup)
-
-
 def _offloading(
     offloader: Offloader, policy: OffloadPolicy
 ) -> Callable[[HeldMessages, int], list[OffloadError]]:
     # What is given up for good must be in the store, whatever else may be cut.
-    on_error = "raise" if offloader.setup["on_error"] == "raise" else "keep"
-    other = with_policy(offloader, policy, on_error=on_error)
+    on_error: OnError = "raise" if offloader.options.on_error == "raise" else "keep"
+    other = offloader.with_options(policy=policy, on_error=on_error)
     return lambda held, _tokens: held.offload(other, for_good=True)
 
 

@@ -73,9 +73,8 @@ class Archive:
     """
 
     def __init__(self, offloader: Offloader) -> None:
-        self._store, self._session = offloader.store, offloader.session
-        self._setup = {name: offloader.setup[name] for name in ("codec", "events", "token_counter")}
-        self._hooks = Hooks(redact=offloader.setup["redact"])
+        self._offloader = offloader
+        self._hooks = Hooks(redact=offloader.options.redact)
 
     def notice(self, messages: Sequence[Any], leaving: Sequence[int], summary: str = "") -> Notice:
         """Return the notice that will stand for the messages at the indices `leaving`.
@@ -96,9 +95,7 @@ class Archive:
         """
         lines = [self._line(index, messages[index]) for index in leaving]
         content = "\n".join(lines)
-        text = self._open(notice, policy=_ALL, on_error="raise").offload_text(
-            content, tool_name=_CONTENT_LABEL, item_type="user_message"
-        )
+        text = self._open(notice).offload_text(content, tool_name=_CONTENT_LABEL, item_type="user_message")
         if text == content:
             raise OffloadError(f"what stands for {len(leaving)} messages would be longer than they are")
         return text
@@ -144,8 +141,18 @@ class Archive:
         content = _sole_text(restored[0])
         return None if content == _sole_text(message) else content
 
-    def _open(self, notice: Notice, **options: Any) -> Offloader:
-        return Offloader(self._store, session=self._session, placeholder=notice, **self._setup, **options)
+    def _open(self, notice: Notice) -> Offloader:
+        options = self._offloader.options
+        return Offloader(
+            self._offloader.store,
+            session=self._offloader.session,
+            policy=_ALL,
+            placeholder=notice,
+            codec=options.codec,
+            token_counter=options.token_counter,
+            on_error="raise",
+            events=options.events,
+        )
 
     def _line(self, index: int, message: Any) -> str:
         data = as_data(message)

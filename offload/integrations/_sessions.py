@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 
 # Conversations whose histories are remembered; one that comes back later is looked up in the store.
@@ -35,7 +36,7 @@ class Sessions:
         store: Any,
         session: str | None,
         storage_options: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
+        options: OptionArguments,
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
         self.own = Offloader(opened, session=session, **options)

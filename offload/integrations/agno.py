@@ -14,12 +14,13 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.threads import in_thread
 
 try:
@@ -58,7 +59,7 @@ class OffloadTools(Toolkit):
         *,
         session: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[OptionArguments],
     ) -> None:
         self._sessions = Sessions(store, session, storage_options, options)
         super().__init__(name="offload", instructions=self._sessions.own.prompt(), add_instructions=True)

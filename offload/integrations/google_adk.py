@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
 from offload.integrations._objects import FILES, ObjectStore
 from offload.integrations._sessions import Sessions, is_error
 from offload.keys import encode_part
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
@@ -67,7 +68,11 @@ class AdkOffloadPlugin(BasePlugin):
     """
 
     def __init__(
-        self, store: Any = None, *, storage_options: Mapping[str, Any] | None = None, **options: Any
+        self,
+        store: Any = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionArguments],
     ) -> None:
         super().__init__(name="offload")
         opened = open_store(store, storage_options=storage_options)

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
 from offload.integrations._objects import VALUES, ObjectStore
 from offload.integrations._sessions import Sessions, is_error
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.session import new_name
 from offload.store import OffloadStore
@@ -91,7 +92,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         *,
         session: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[OptionArguments],
     ) -> None:
         self._threads = Sessions(store, session, storage_options, options)
         self._prompt = self._threads.own.prompt()

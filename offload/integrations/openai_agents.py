@@ -18,10 +18,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Unpack
 
 from offload.errors import ConfigError, MissingExtraError
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
@@ -57,7 +58,11 @@ class OffloadRuns:
     """
 
     def __init__(
-        self, store: Any = None, *, storage_options: Mapping[str, Any] | None = None, **options: Any
+        self,
+        store: Any = None,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionArguments],
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
         offered = Offloader(opened, **options)

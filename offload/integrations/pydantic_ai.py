@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Unpack
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
 from offload.integrations._objects import FILES, ObjectStore
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
@@ -65,7 +66,7 @@ class OffloadCapability(AbstractCapability[Any]):
         *,
         session: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[OptionArguments],
     ) -> None:
         self._conversations = Sessions(store, session, storage_options, options)
 

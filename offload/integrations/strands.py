@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
 from offload.integrations._objects import VALUES, ObjectStore
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
+from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.session import check_name, new_name
 from offload.threads import in_thread
@@ -74,7 +75,7 @@ class StrandsOffloadPlugin(Plugin):
         *,
         session: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[OptionArguments],
     ) -> None:
         super().__init__()
         opened = open_store(store, storage_options=storage_options)

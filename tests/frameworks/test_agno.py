@@ -360,7 +360,7 @@ def test_a_session_that_is_named_is_that_of_every_run(store):
 
 def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
     with pytest.raises(ConfigError, match="on_error"):
-        OffloadTools(store, on_error="shrug")
+        OffloadTools(store, on_error="shrug")  # type: ignore[arg-type]
 
 
 def test_without_the_framework_the_error_names_the_command():

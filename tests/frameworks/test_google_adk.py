@@ -370,7 +370,7 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_in
 
 def test_an_argument_that_cannot_work_is_told_before_an_app_is_made(store):
     with pytest.raises(ConfigError, match="on_error"):
-        AdkOffloadPlugin(store, on_error="shrug")
+        AdkOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
 
 # The artifact service

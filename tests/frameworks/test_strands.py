@@ -372,7 +372,7 @@ def test_an_agent_made_without_the_plugin_has_no_session(store):
 
 def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
     with pytest.raises(ConfigError, match="on_error"):
-        StrandsOffloadPlugin(store, on_error="shrug")
+        StrandsOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
 
 def test_an_agent_that_is_gone_is_not_held(store):

@@ -716,8 +716,8 @@ def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):
         ({"session": ""}, "a session's name"),
         ({"session": "\ud800"}, "UTF-8"),
         ({"codec": "gzip"}, "'zstd', 'json', 'raw'"),
-        ({"on_error": "ignore"}, "on_error is one of"),
-        ({"policy": {"min_saving": 1}}, "policy is an OffloadPolicy, not dict"),
+        ({"on_error": "ignore"}, "on_error must be one of"),
+        ({"policy": {"min_saving": 1}}, "policy must be an OffloadPolicy, got dict"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused_by_name(arguments, said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import pickle
 import re
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 
 import offload
 from offload import errors
+from offload.options import OptionArguments, Options
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [p for folder in ("offload", "backends") for p in sorted((ROOT / folder).rglob("*.py"))]
+NOT_OPTIONS = ("store", "session", "storage_options")
 ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.OffloadError)]
 
 
@@ -88,3 +91,15 @@ def test_an_error_shows_its_message_and_survives_a_pickle(error):
 
     assert str(copy) == "what was wrong; what would be right"
     assert type(copy) is error
+
+
+def test_options_have_the_names_and_defaults_of_the_constructor():
+    parameters = inspect.signature(offload.Offloader).parameters
+    accepted = {name: p.default for name, p in parameters.items() if name not in NOT_OPTIONS}
+    # In `Options` these defaults are made, not None.
+    resolved = dict.fromkeys(("policy", "placeholder", "events"))
+
+    assert {
+        name: field.default for name, field in Options.__dataclass_fields__.items()
+    } | resolved == accepted
+    assert OptionArguments.__annotations__.keys() == accepted.keys()

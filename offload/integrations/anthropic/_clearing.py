@@ -9,7 +9,6 @@ from offload.context import scan_of
 from offload.errors import ConfigError
 from offload.messages import Item
 from offload.offloader import Offloader
-from offload.placeholder import DefaultRenderer
 from offload.policy import READ_BACK_TOOLS, OffloadPolicy, Rule
 
 _EDIT = "clear_tool_uses_20250919"
@@ -53,11 +52,8 @@ class ClearedResults:
         self._excluded = frozenset(found[0].get("exclude_tools") or ())
         inputs = _ALWAYS if found[0].get("clear_tool_inputs") else _NEVER
         policy = OffloadPolicy(types={**_RESULTS, "tool_call": inputs}, media=_ALWAYS, min_saving=0)
-        changed = {"policy": policy, "on_error": "keep", "should_offload": None}
-        self._archive = Offloader(
-            offloader.store, session=offloader.session, **{**offloader.setup, **changed}
-        )
-        self._renderer = offloader.setup["placeholder"] or DefaultRenderer()
+        self._archive = offloader.with_options(policy=policy, on_error="keep", should_offload=None)
+        self._renderer = offloader.options.placeholder
         self._cleared = 0
 
     def request(self, messages: Sequence[Any]) -> dict[str, Any]:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from offload.engine.hooks import Summarizer
 from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
 from offload.index import session_prefix
 from offload.keys import encode_part
 from offload.messages import Block, adapter_for
 from offload.offloader import Offloader
+from offload.options import PresetOptions
 from offload.policy import Decision, ItemFacts, OffloadPolicy
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
@@ -88,8 +88,8 @@ class ContextFileSystem:
             `offload` delete expired documents, even if a message refers to them. None keeps all.
         compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
             `context_read`, one of `fs.offloader.tools`.
-        summarizer: returns a short summary of a text for its placeholder.
-        **options: `token_counter`, `redact`, `should_offload`, `tools`, `on_error`: see `Offloader`.
+        **options: `token_counter`, `redact`, `should_offload`, `summarizer`, `tools`, `on_error` and so on;
+            see `Offloader`.
 
     Attributes:
         root: absolute path of the tree.
@@ -110,8 +110,7 @@ class ContextFileSystem:
         ephemeral_keep_recent: int | None = None,
         ttl: float | str | timedelta | None = None,
         compress: bool = False,
-        summarizer: Summarizer | None = None,
-        **options: Any,
+        **options: Unpack[PresetOptions],
     ) -> None:
         session = new_name() if session is None else check_name(session)
         self.root = _root(DEFAULT_ROOT if offload_root_path is None else offload_root_path, session)
@@ -127,7 +126,6 @@ class ContextFileSystem:
             policy=_policy(offload_token_threshold, self._ephemeral, is_enabled=offload_enabled, ttl=ttl),
             placeholder=self._renderer,
             codec="zstd" if compress else "json",
-            summarizer=summarizer,
             **options,
         )
         self._raises = options.get("on_error") == "raise"

@@ -212,8 +212,7 @@ class ContextRefs:
             min_saving=0,
         )
         line = RefLine(*self._tools_of, _HISTORY_PREVIEW_CHARS)
-        setup = {**self.offloader.setup, "policy": policy, "placeholder": line, "should_offload": is_chosen}
-        offloader = Offloader(self._tree, session=self.offloader.session, **setup)
+        offloader = self.offloader.with_options(policy=policy, placeholder=line, should_offload=is_chosen)
         return self._completed(offloader.offload(messages), policy, chosen)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:

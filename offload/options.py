@@ -1,0 +1,80 @@
+"""Everything an `Offloader` is set up with, apart from its store and session."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict, get_args
+
+from offload.engine.hooks import Hooks, Redact, ShouldOffload, Summarizer
+from offload.engine.turn import OnError
+from offload.errors import ConfigError
+from offload.events import EventBus
+from offload.placeholder import DefaultRenderer, PlaceholderRenderer
+from offload.policy import OffloadPolicy
+from offload.record import REF_FORMS, RefStyle
+from offload.tokens import TokenCounter
+from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of one offloader, each an argument of `Offloader` with the same name and default.
+
+    Raises:
+        ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
+    """
+
+    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+    placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
+    codec: str = "zstd"
+    refs: RefStyle = "letters"
+    token_counter: TokenCounter | None = None
+    should_offload: ShouldOffload | None = None
+    redact: Redact | None = None
+    summarizer: Summarizer | None = None
+    tools: Sequence[str] = TOOL_NAMES
+    max_answer_chars: int = MAX_ANSWER_CHARS
+    on_error: OnError = "keep"
+    events: EventBus = field(default_factory=EventBus)
+
+    def __post_init__(self) -> None:
+        for name, value, choices in (
+            ("refs", self.refs, tuple(REF_FORMS)),
+            ("on_error", self.on_error, get_args(OnError)),
+        ):
+            if value not in choices:
+                raise ConfigError(f"{name} must be one of {choices}, got {value!r}")
+        if not isinstance(self.policy, OffloadPolicy):
+            raise ConfigError(f"policy must be an OffloadPolicy, got {type(self.policy).__name__}")
+        if not isinstance(self.placeholder, PlaceholderRenderer):
+            raise ConfigError(
+                f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
+            )
+
+    @property
+    def hooks(self) -> Hooks:
+        """The host's functions."""
+        return Hooks(self.should_offload, self.redact, self.summarizer)
+
+
+class PresetOptions(TypedDict, total=False):
+    """Keyword arguments of a preset that it passes on to its `Offloader`."""
+
+    token_counter: TokenCounter | None
+    should_offload: ShouldOffload | None
+    redact: Redact | None
+    summarizer: Summarizer | None
+    tools: Sequence[str]
+    max_answer_chars: int
+    on_error: OnError
+    events: EventBus | None
+
+
+class OptionArguments(PresetOptions, total=False):
+    """`Options` as keyword arguments: `def __init__(self, **options: Unpack[OptionArguments])`."""
+
+    policy: OffloadPolicy | None
+    placeholder: PlaceholderRenderer | None
+    codec: str
+    refs: RefStyle

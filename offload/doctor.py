@@ -28,6 +28,7 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.layout import CHECK
 from offload.registry import folder_of, leaving_no_folder
 from offload.store import Durability, OffloadStore, SupportsBulk, SupportsStreams
 
@@ -84,7 +85,7 @@ class _Trial:
     """A store and the keys that the checks have used; they contain no folder, so none is created."""
 
     store: OffloadStore
-    prefix: str = field(default_factory=lambda: f"doctor-{secrets.token_hex(8)}-")
+    prefix: str = field(default_factory=lambda: f"{CHECK.prefix()}{secrets.token_hex(8)}-")
     used: set[str] = field(default_factory=set)
 
     def key(self, name: str) -> str:

@@ -79,7 +79,7 @@ class MessageError(OffloadError, ValueError):
 
 
 class InvalidKeyError(OffloadError, ValueError):
-    """A store key is outside the grammar of `offload.keys.check_key`."""
+    """A store key is outside the grammar of `offload.layout.check_key`."""
 
     kind = "invalid_key"
 

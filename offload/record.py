@@ -46,8 +46,6 @@ REF_FORMS: dict[RefStyle, RefForm] = {
     "letters": RefForm(string.ascii_lowercase, REF_LETTERS, 20),
     "short": RefForm(string.digits + string.ascii_lowercase, 5, 6),
 }
-# A ref of any style, as a regular expression.
-REF_PATTERN = r"(?:[a-z]{10,20}|[0-9a-z]{5,6})"
 # How often a ref is drawn for one item before it is given up.
 MAX_DRAWS = 20
 

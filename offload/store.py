@@ -41,7 +41,7 @@ class StoredObject:
 class OffloadStore(Protocol):
     """Bytes under keys: four verbs, synchronous, safe to call from several threads.
 
-    Keys follow `offload.keys.check_key`; any other key raises `InvalidKeyError` from every verb and
+    Keys follow `offload.layout.check_key`; any other key raises `InvalidKeyError` from every verb and
     touches nothing. A failure of the medium raises a `StoreError` and leaves the store as it was.
     Constructing a store performs no input or output.
     """

@@ -7,7 +7,7 @@ from functools import cache
 
 from offload.errors import ExistsError, NotFoundError
 from offload.index import record_key
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.record import Counts, Header, RecordInfo, draw_ref
 from offload.store import Durability, StoredObject
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from offload import OffloadStore
-from offload.index import session_prefix
+from offload.layout import encode_part
 from offload.web import web_app
 
 PORT = 8765
@@ -65,7 +65,7 @@ def visitor(store: OffloadStore, *, allows_changes: bool = False) -> TestClient:
 
 def path_of(session: str, ref: str | None = None) -> str:
     """Return the address of a session, or of a record in it."""
-    path = "/s/" + session_prefix(session).split("/")[1]
+    path = "/s/" + encode_part(session)
     return path if ref is None else f"{path}/r/{ref}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from offload.errors import ConfigError, InvalidKeyError
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import without_secrets
 
 

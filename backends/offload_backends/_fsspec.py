@@ -36,7 +36,7 @@ from offload.errors import (
     StoreUnavailableError,
     UnknownSchemeError,
 )
-from offload.keys import DESCRIPTOR, check_key
+from offload.layout import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold

@@ -16,7 +16,7 @@ from offload.errors import (
     StoreMissingError,
     StoreUnavailableError,
 )
-from offload.keys import DESCRIPTOR
+from offload.layout import DESCRIPTOR
 from offload_backends import _descriptor
 from offload_backends._descriptor import Creates
 

@@ -26,7 +26,7 @@ from offload.errors import (
     StoreMissingError,
     StorePermissionError,
 )
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends._checks import check_options, is_key, may_hold, sized
 from offload_backends._local_files import (

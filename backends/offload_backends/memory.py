@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range
 from offload_backends._checks import check_options, sized
 

@@ -25,7 +25,7 @@ from offload.errors import (
     StoreMissingError,
     StoreUnavailableError,
 )
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range
 from offload_backends._s3_conditions import Conditions
 from offload_backends._s3_listing import Listing

@@ -28,7 +28,7 @@ from offload.context import ItemType
 from offload.engine.hooks import Hooks
 from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
-from offload.index import journal_key, journal_prefix, parse_journal_key
+from offload.layout import JOURNAL, encode_part
 from offload.record import decode_text, encode_text
 from offload.store import OffloadStore, SupportsBulk
 
@@ -160,7 +160,13 @@ class Journal:
         if len(data) > _MOST_BYTES:
             raise MessageError(f"an entry of the journal takes {len(data)} bytes, {_MOST_BYTES} are allowed")
         letters = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_LETTERS))
-        key = journal_key(self._session, self._number, kind, len(data), letters)
+        key = JOURNAL.key(
+            session=encode_part(self._session),
+            number=f"{self._number:09}",
+            kind=kind,
+            bytes=len(data),
+            letters=letters,
+        )
         rows, size, grown = self._rows, self._size, self._grown
         self._number += 1
         self._is_numbered = False
@@ -207,9 +213,9 @@ class Journal:
 
     def _found(self) -> list[Entry]:
         """Return the entries of the journal, from a fresh listing."""
-        keys = [stored.key for stored in self._store.keys(journal_prefix(self._session))]
-        parsed = ((parse_journal_key(key), key) for key in keys)
-        return [Entry(known[0], known[1], key, known[2]) for known, key in parsed if known]
+        keys = [stored.key for stored in self._store.keys(JOURNAL.prefix(encode_part(self._session)))]
+        matches = filter(None, map(JOURNAL.match, keys))
+        return [Entry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]
 
     def _bodies(self, entries: Sequence[Entry]) -> Iterator[bytes]:
         """Yield the object of each entry, many fetched at once where the store can."""

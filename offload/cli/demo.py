@@ -14,7 +14,7 @@ from offload import Decision, Offloader
 from offload.cli.sample import conversation
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import visible
-from offload.index import session_prefix
+from offload.layout import RECORD, encode_part
 
 _SOUGHT = "_split_lines"
 _LISTING_TOOL = "list_files"
@@ -87,7 +87,7 @@ def _print_place(off: Offloader, store: str | None) -> None:
     options = f"--session {shlex.quote(off.session)}"
     if store is not None:
         options += f" --store {shlex.quote(store)}"
-    url, prefix = off.store.url, session_prefix(off.session)
+    url, prefix = off.store.url, RECORD.prefix(encode_part(off.session))
     _title("Where it lies")
     out.print(f"{url}/{prefix}", soft_wrap=True)
     out.print(f"  look    offload ls {options}", soft_wrap=True)

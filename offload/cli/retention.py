@@ -26,7 +26,7 @@ from offload.cli.terminal import (
     say,
     working,
 )
-from offload.index import tombstone_key
+from offload.layout import tombstone_key
 from offload.policy import Retention
 from offload.retention import Collection, Usage, collect, delete, usage
 from offload.retention import pin as pin_record

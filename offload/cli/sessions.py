@@ -28,7 +28,7 @@ from offload.cli.terminal import (
 )
 from offload.controls import visible
 from offload.index import sessions
-from offload.session import is_link
+from offload.layout import is_link
 from offload.store import OffloadStore
 
 
@@ -139,7 +139,7 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
     checked = 0
     for name in progress(names, "sessions"):
         off = Offloader(holding(held, name), session=name)
-        checked += sum(not is_link(info) for info in off.records())
+        checked += sum(not is_link(info.key) for info in off.records())
         damaged += [
             {"session": name, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
             for d in off.verify()

@@ -19,7 +19,7 @@ from offload.cli.terminal import (
     say,
     working,
 )
-from offload.index import session_prefix
+from offload.layout import RECORD, encode_part
 
 _Session = Annotated[str, typer.Option("--session", metavar="NAME", help="The session.", show_default=False)]
 _As = Annotated[
@@ -87,7 +87,7 @@ def share(
 ) -> None:
     """Let another session of the store read a record."""
     held = holding(existing(store), session)
-    is_new = next(held.keys(session_prefix(to)), None) is None
+    is_new = next(held.keys(RECORD.prefix(encode_part(to))), None) is None
     with looking_in(Offloader(held, session=session)):
         transfer.share(held, session, ref, to)
     print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=held.url)

@@ -16,11 +16,12 @@ from typing import Any
 from offload.context import scan_of
 from offload.engine.hooks import Hooks
 from offload.errors import MessageError, NotFoundError, OffloadError
+from offload.layout import REF_PATTERN
 from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, defuse
 from offload.policy import OffloadPolicy, Rule
-from offload.record import REF_LETTERS, REF_PATTERN, encodable
+from offload.record import REF_LETTERS, encodable
 
 _FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _CONTENT_LABEL = "conversation"

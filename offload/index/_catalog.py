@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from offload.index._keys import LINK_SUFFIX, Tombstone, generation_of, parse_key, session_prefix
+from offload.index._entries import Tombstone, parse_key
 from offload.index._listing import LARGE, MAX_AGE, Held, Listing, Page
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
+from offload.layout import RECORD, encode_part, generation_of, is_link
 from offload.locks import Lock
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
@@ -32,7 +33,7 @@ class Catalog:
     def __init__(self, store: OffloadStore, session: str) -> None:
         self._store = store
         self._session = session
-        self._prefix = session_prefix(session)
+        self._prefix = RECORD.prefix(encode_part(session))
         # Around what is remembered, never around a request: readers have threads of their own.
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
@@ -98,7 +99,7 @@ class Catalog:
         """
         with self._lock:
             keys = self._keys_of.get(ref, ())
-            own = [key for key in keys if not key.endswith(LINK_SUFFIX)]
+            own = [key for key in keys if not is_link(key)]
             infos = [self._entries[key] for key in own or keys]
             return [info for info in infos if info.stored_bytes] or infos
 

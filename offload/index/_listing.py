@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from offload.errors import ConfigError, InvalidKeyError
-from offload.index._keys import parse_key
-from offload.keys import decode_part
+from offload.index._entries import parse_key
+from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
 from offload.store import StoredObject
 
@@ -41,7 +41,7 @@ class Listing(NamedTuple):
     @classmethod
     def of(cls, infos: Sequence[RecordInfo], began: float, took: float) -> Listing:
         """Return the listing that showed `infos`."""
-        names = [_name_of(info.key) for info in infos]
+        names = [name_of(info.key) for info in infos]
         return cls(began, took, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
 
 
@@ -88,7 +88,7 @@ class Held:
 
     def add(self, info: RecordInfo) -> None:
         """Add a record as the newest one, unless it is there; another key of its ref makes room."""
-        name = _name_of(info.key)
+        name = name_of(info.key)
         known = self._place_of.get(info.ref)
         if known is not None and self._names[known] == name:
             return
@@ -104,8 +104,8 @@ class Held:
 
     def drop(self, key: str) -> None:
         """Remove a record that is gone."""
-        name = _name_of(key)
-        place = self._place_of.get(_ref_of(name))
+        name = name_of(key)
+        place = self._place_of.get(ref_of(name))
         if place is not None and self._names[place] == name:
             self._remove(place)
 
@@ -139,13 +139,13 @@ class Held:
 
     @cached_property
     def _place_of(self) -> dict[str, int]:
-        return {_ref_of(name): place for place, name in enumerate(self._names) if name}
+        return {ref_of(name): place for place, name in enumerate(self._names) if name}
 
     def _object(self, place: int) -> StoredObject:
         return StoredObject(self._prefix + self._names[place], self._sizes[place], self._times[place])
 
     def _remove(self, place: int) -> None:
-        del self._place_of[_ref_of(self._names[place])]
+        del self._place_of[ref_of(self._names[place])]
         self._names[place] = ""
         for places in self._matching.values():
             found = bisect_left(places, place)
@@ -158,20 +158,12 @@ def is_fresh(age: float, took: float) -> bool:
     return 0 <= age <= min(_SERVES * took, MAX_AGE)
 
 
-def _name_of(key: str) -> str:
-    return key.rpartition("/")[2]
-
-
-def _ref_of(name: str) -> str:
-    return name.partition("~")[0].partition(".")[0]
-
-
 def _matches(name: str, item_type: str | None, tool: str | None) -> bool:
     """Tell whether the name is a record's, of this type and tool."""
-    parts = name.split("~", 3)
-    if len(parts) < 4:  # noqa: PLR2004  # ref, type, tool and the rest
+    if name.count("~") < 3:  # noqa: PLR2004 # ref, type, tool and the rest
         return False
-    return item_type in (None, parts[1]) and (tool is None or _tool_of(parts[2]) == tool)
+    is_of_type = item_type is None or item_type_of(name) == item_type
+    return is_of_type and (tool is None or _tool_of(tool_part(name)) == tool)
 
 
 @lru_cache(maxsize=1024)

@@ -9,8 +9,7 @@ from itertools import islice
 
 from offload.codec import find_codec
 from offload.errors import InvalidKeyError, OffloadError
-from offload.index._keys import RECORDS, sidecar_key
-from offload.keys import decode_part, is_hashed
+from offload.layout import RECORD, decode_part, is_hashed, session_part, sidecar_key
 from offload.store import OffloadStore
 
 # How many records are opened at most to find a session's name.
@@ -21,22 +20,22 @@ def sessions(store: OffloadStore) -> Iterator[str]:
     """Yield the names of the sessions that `store` has known, one short listing for each."""
     after = ""
     while True:
-        first = next(store.keys(f"{RECORDS}/", after=after), None)
+        first = next(store.keys(RECORD.prefix(), after=after), None)
         if first is None:
             return
         if first.key.count("/") == 1:
             after = first.key  # No record: they lie one level deeper.
             continue
-        part = first.key.split("/")[1]
+        part = session_part(first.key)
         with suppress(InvalidKeyError):
             yield _name_of(store, part) if is_hashed(part) else decode_part(part)
         # "0" follows "/": the next key past everything below this session.
-        after = f"{RECORDS}/{part}0"
+        after = f"{RECORD.prefix()}{part}0"
 
 
 def _name_of(store: OffloadStore, part: str) -> str:
     """Return the name of the session with this key part as one of its records tells it."""
-    for stored in islice(store.keys(f"{RECORDS}/{part}/"), _TRIES):
+    for stored in islice(store.keys(RECORD.prefix(part)), _TRIES):
         codec = find_codec(stored.key)
         if codec is not None and stored.size:
             with suppress(OffloadError):

@@ -9,7 +9,6 @@ tells the age of the listing, which a writer that was held up publishes late, pa
 
 from __future__ import annotations
 
-import re
 import secrets
 import string
 from collections.abc import Iterator
@@ -21,10 +20,9 @@ import zstandard
 
 from offload.errors import OffloadError
 from offload.index._listing import Listing, is_fresh
-from offload.keys import encode_part
+from offload.layout import SNAPSHOT, encode_part
 from offload.store import OffloadStore
 
-_SNAPSHOTS = "i"
 _VERSION = 1
 # Writing one costs a listing and a put, which fewer records do not repay.
 _MIN_RECORDS = 5000
@@ -35,7 +33,6 @@ _KEPT = 2
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_RATIO = 32
 _MIN_PACKED = 3
-_NAME = re.compile(r"(?P<began>\d{1,15})~(?P<took>\d{1,15})~[a-z]+", re.ASCII)
 
 
 class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,8 +87,12 @@ def write_snapshot(store: OffloadStore, session: str, listing: Listing, now: flo
             return
         body = _Body(_VERSION, list(listing.names), list(listing.sizes), list(listing.times))
         packed = msgspec.msgpack.encode(body)
-        name = f"{listing.began * 1000:.0f}~{listing.took * 1000:.0f}~{_random_letters()}"
-        key = _prefix(session) + name
+        key = SNAPSHOT.key(
+            session=encode_part(session),
+            began=round(listing.began * 1000),
+            took=round(listing.took * 1000),
+            letters=_random_letters(),
+        )
         store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(packed))
         standing.append(_Standing(listing.began, listing.took, now, key))
         for old in sorted(standing)[:-_KEPT]:
@@ -105,13 +106,12 @@ def delete_snapshots(store: OffloadStore, session: str) -> None:
 
 
 def _prefix(session: str) -> str:
-    return f"{_SNAPSHOTS}/{encode_part(session)}/"
+    return SNAPSHOT.prefix(encode_part(session))
 
 
 def _standing(store: OffloadStore, session: str) -> Iterator[_Standing]:
-    prefix = _prefix(session)
-    for stored in store.keys(prefix):
-        match = _NAME.fullmatch(stored.key.removeprefix(prefix))
+    for stored in store.keys(_prefix(session)):
+        match = SNAPSHOT.match(stored.key)
         if match:
             began, took = int(match["began"]) / 1000, int(match["took"]) / 1000
             yield _Standing(began, took, stored.modified, stored.key)

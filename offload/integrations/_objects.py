@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from offload.errors import CorruptError, ExistsError, NotFoundError, OffloadError
-from offload.keys import decode_part, encode_part, is_hashed
+from offload.layout import Family, decode_part, encode_part, is_hashed
 from offload.store import OffloadStore, SupportsBulk
-
-FILES: Literal["f"] = "f"
-VALUES: Literal["k"] = "k"
 
 _LENGTH = struct.Struct(">I")
 # What is read to learn a name that its key does not tell.
@@ -45,13 +42,13 @@ class ObjectStore:
 
     Args:
         store: where they are.
-        kind: what they are: `FILES` or `VALUES`.
+        kind: what they are: `layout.FILE` or `layout.VALUE`.
         space: whose they are; other spaces do not see them.
     """
 
-    def __init__(self, store: OffloadStore, kind: Literal["f", "k"], space: str) -> None:
+    def __init__(self, store: OffloadStore, kind: Family, space: str) -> None:
         self._store = store
-        self._prefix = f"{kind}/{encode_part(space)}/"
+        self._prefix = kind.prefix(encode_part(space))
 
     def get_many(self, names: Sequence[str]) -> list[bytes | OffloadError]:
         """Return the content under each name, or the error that there was instead, in the same order."""

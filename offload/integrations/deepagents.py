@@ -22,8 +22,9 @@ from offload.errors import (
     OffloadError,
     StorePermissionError,
 )
-from offload.integrations._objects import FILES, ObjectInfo, ObjectStore
+from offload.integrations._objects import ObjectInfo, ObjectStore
 from offload.integrations.langchain import thread_id
+from offload.layout import FILE
 from offload.registry import open_store
 from offload.session import check_name, new_name
 
@@ -183,7 +184,7 @@ class OffloadBackend(protocol.BackendProtocol):
         ]
 
     def _files(self) -> ObjectStore:
-        return ObjectStore(self._store, FILES, self._session or thread_id() or self._of_no_thread())
+        return ObjectStore(self._store, FILE, self._session or thread_id() or self._of_no_thread())
 
     def _of_no_thread(self) -> str:
         """Return the session of calls outside of runs. Raises `ConfigError` in a run: whose is not told."""

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
-from offload.integrations._objects import FILES, ObjectStore
+from offload.integrations._objects import ObjectStore
 from offload.integrations._sessions import Sessions, is_error
-from offload.keys import encode_part
+from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
@@ -197,7 +197,7 @@ class OffloadArtifactService(BaseArtifactService):
     """
 
     def __init__(self, store: Any = None, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._open = partial(ObjectStore, open_store(store, storage_options=storage_options), FILES)
+        self._open = partial(ObjectStore, open_store(store, storage_options=storage_options), FILE)
 
     async def save_artifact(self, *, artifact: Any, custom_metadata: Any = None, **where: Any) -> int:
         """Store an artifact as the next version of its file; return the version, from 0."""

@@ -16,8 +16,9 @@ from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import VALUES, ObjectStore
+from offload.integrations._objects import ObjectStore
 from offload.integrations._sessions import Sessions, is_error
+from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
@@ -269,7 +270,7 @@ class OffloadByteStore(BaseStore[str, bytes]):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         opened: OffloadStore = open_store(store, storage_options=storage_options)
-        self._values = ObjectStore(opened, VALUES, namespace)
+        self._values = ObjectStore(opened, VALUE, namespace)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the value of each key, None where there is none.

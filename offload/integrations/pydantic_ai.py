@@ -15,8 +15,9 @@ from itertools import islice
 from typing import Any, Unpack
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
-from offload.integrations._objects import FILES, ObjectStore
+from offload.integrations._objects import ObjectStore
 from offload.integrations._sessions import Sessions
+from offload.layout import FILE
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
@@ -227,7 +228,7 @@ class OffloadOverflowStore:
         namespace: str = "tool-output",
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._objects = ObjectStore(open_store(store, storage_options=storage_options), FILES, namespace)
+        self._objects = ObjectStore(open_store(store, storage_options=storage_options), FILE, namespace)
 
     async def write(self, key: str, data: bytes) -> str:
         """Store `data` under `key`, in the place of what is there; return the key. Raises `StoreError`."""

@@ -16,8 +16,9 @@ from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import VALUES, ObjectStore
+from offload.integrations._objects import ObjectStore
 from offload.integrations._sessions import is_error
+from offload.layout import VALUE
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
@@ -201,7 +202,7 @@ class OffloadStorage(Storage):
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         opened = open_store(store, storage_options=storage_options)
-        self._values = ObjectStore(opened, VALUES, new_name() if session is None else check_name(session))
+        self._values = ObjectStore(opened, VALUE, new_name() if session is None else check_name(session))
 
     async def write(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, in the place of what is there. Raises Strands' `StorageError`."""

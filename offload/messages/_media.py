@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from offload.layout import REF_PATTERN
 from offload.messages._access import Path, changed, edited, get
 from offload.messages._pixels import pixels_of
-from offload.record import REF_PATTERN
 
 _DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 _STAND_IN = re.compile(

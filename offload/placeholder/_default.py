@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from offload.layout import REF_PATTERN
 from offload.placeholder._facts import PlaceholderFacts
 from offload.placeholder._text import defuse, tool_label
-from offload.record import REF_PATTERN, encodable
+from offload.record import encodable
 
 _MARK = "[Offloaded: "
 _FIRST_LINE = re.compile(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")

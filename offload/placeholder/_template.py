@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from offload.errors import ConfigError
+from offload.layout import REF_PATTERN
 from offload.placeholder._facts import PlaceholderFacts
 from offload.placeholder._text import defuse
-from offload.record import REF_PATTERN, encodable
+from offload.record import encodable
 
 _NOT_OF_A_WORD = re.compile(r"[^\w.:/-]+", re.ASCII)
 _WORD_CHARS = 40

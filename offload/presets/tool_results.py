@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import MessageError
-from offload.keys import encode_part
+from offload.layout import encode_part
 from offload.locks import cached
 from offload.presets._files import local_path, mapped_errors, sync_folder
 from offload.registry import open_store

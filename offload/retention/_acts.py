@@ -9,7 +9,7 @@ from functools import partial
 
 from offload.codec import find_codec
 from offload.errors import ExistsError
-from offload.index import Reason, sidecar_key, tombstone_key
+from offload.layout import Reason, sidecar_key, tombstone_key
 from offload.record import RecordInfo
 from offload.retention._holding import Grave, hold
 from offload.session import note_marked

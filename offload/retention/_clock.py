@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 
 from offload.errors import ConfigError
+from offload.layout import CLOCK
 from offload.store import OffloadStore
 
-_PROBES = "t/now-"
 _ABANDONED_SECONDS = 3600
 
 
@@ -18,9 +18,9 @@ def store_time(store: OffloadStore) -> float:
         ConfigError: the store tells no times.
         StoreError: nothing can be written.
     """
-    key = _PROBES + secrets.token_hex(8)
+    key = CLOCK.key(digits=secrets.token_hex(8))
     store.put(key, b"")
-    probes = {found.key: found.modified for found in store.keys(_PROBES)}
+    probes = {found.key: found.modified for found in store.keys(CLOCK.prefix())}
     now = probes.get(key, 0.0)
     # Those of collectors that were killed go too.
     for probe, at in probes.items():

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from offload.events import EventBus, Observer
-from offload.index import Reason, journal_prefix
-from offload.keys import encode_part
+from offload.layout import JOURNAL, Reason, encode_part
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import _acts as acts
@@ -83,7 +82,7 @@ def delete(
     wanted = [info for info in held.records if refs is None or info.ref in refs]
     run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
     if refs is None and not (dry_run or run.report.spared or marks.session_pin is not None):
-        acts.remove(store, [stored.key for stored in store.keys(journal_prefix(session))])
+        acts.remove(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
     return run.report
 
 

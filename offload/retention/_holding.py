@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from offload.index import RECORDS, Reason, Tombstone, parse_key
+from offload.index import Tombstone, parse_key
+from offload.layout import RECORD, Reason, session_part
 from offload.record import RecordInfo
 from offload.retention._clock import check_time
 from offload.store import OffloadStore, StoredObject
@@ -53,13 +54,13 @@ class Holding:
 
 def hold(store: OffloadStore, part: str) -> Holding:
     """List the session with this key part."""
-    return _sorted_out(store, part, store.keys(f"{RECORDS}/{part}/"))
+    return _sorted_out(store, part, store.keys(RECORD.prefix(part)))
 
 
 def hold_each(store: OffloadStore) -> Iterator[Holding]:
     """Yield every session of `store`, from one listing; one session at a time is in memory."""
-    listed = (found for found in store.keys(f"{RECORDS}/") if found.key.count("/") > 1)
-    for part, of_session in groupby(listed, key=lambda found: found.key.split("/")[1]):
+    listed = (found for found in store.keys(RECORD.prefix()) if found.key.count("/") > 1)
+    for part, of_session in groupby(listed, key=lambda found: session_part(found.key)):
         yield _sorted_out(store, part, of_session)
 
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from offload.errors import ExistsError, NotFoundError
-from offload.index import marks_prefix, used_key
-from offload.keys import encode_part
+from offload.layout import GRANT, LAST_USE, PIN, encode_part
 from offload.session import SessionReader, check_known, check_name, is_ref
 from offload.store import OffloadStore
 
@@ -40,16 +39,18 @@ class Marks(NamedTuple):
 def read_marks(store: OffloadStore, part: str) -> Marks:
     """Return the marks of the session with this key part, from one listing."""
     session_pin, last_use = None, 0.0
-    by_kind: dict[str, dict[str, float]] = {"pinned": {}, "shared": {}}
-    for found in store.keys(marks_prefix(part)):
-        kind, *rest = found.key.split("/")[2].split("~")
-        last_use = max(last_use, found.modified)
-        if kind in by_kind and rest:
-            times = by_kind[kind]
-            times[rest[0]] = min(found.modified, times.get(rest[0], found.modified))
-        elif kind == "pinned":
-            session_pin = found.modified
-    return Marks(session_pin, by_kind["pinned"], by_kind["shared"], last_use)
+    pins: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    for mark in store.keys(PIN.prefix(part)):
+        last_use = max(last_use, mark.modified)
+        if match := PIN.match(mark.key):
+            if match["ref"]:
+                pins[match["ref"]] = mark.modified
+            else:
+                session_pin = mark.modified
+        elif match := GRANT.match(mark.key):
+            shares[match["ref"]] = min(mark.modified, shares.get(match["ref"], mark.modified))
+    return Marks(session_pin, pins, shares, last_use)
 
 
 def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> None:
@@ -112,11 +113,10 @@ def touch(store: OffloadStore, session: str, *, must_exist: bool = True) -> None
     """
     if must_exist:
         check_known(store, session)
-    store.put(used_key(encode_part(check_name(session))), b"", overwrite=True)
+    store.put(LAST_USE.key(session=encode_part(check_name(session))), b"", overwrite=True)
 
 
 def _pin_key(session: str, ref: str | None) -> str:
     if ref is not None and not is_ref(ref):
         raise NotFoundError(f"no record {ref!r:.40} in session {session!r}")
-    prefix = marks_prefix(encode_part(check_name(session)))
-    return f"{prefix}pinned" if ref is None else f"{prefix}pinned~{ref}"
+    return PIN.key(session=encode_part(check_name(session)), ref=ref)

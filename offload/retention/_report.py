@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from offload.index import Reason
-from offload.keys import decode_part
+from offload.layout import Reason, decode_part
 from offload.record import RecordInfo
 from offload.retention._holding import hold_each, size_of
 from offload.retention._marks import read_marks

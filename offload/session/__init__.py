@@ -2,7 +2,7 @@
 
 from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
-from offload.session._reader import Damage, Link, SessionReader, is_link
+from offload.session._reader import Damage, Link, SessionReader
 from offload.session._session import Draft, Placed, Session
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "SessionReader",
     "check_known",
     "check_name",
-    "is_link",
     "is_ref",
     "new_name",
     "note_marked",

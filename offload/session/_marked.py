@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from offload.layout import session_part
 from offload.record import RecordInfo
 from offload.store import OffloadStore
 
@@ -12,7 +13,7 @@ _latest: dict[tuple[str, str], object] = {}
 
 def note_marked(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
     """Note that records of `store` were marked here."""
-    for part in {info.key.split("/")[1] for info in infos}:
+    for part in {session_part(info.key) for info in infos}:
         _latest[store.url, part] = object()
 
 

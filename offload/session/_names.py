@@ -10,9 +10,7 @@ from itertools import chain
 from typing import TypeGuard
 
 from offload.errors import ConfigError, NotFoundError
-from offload.index import journal_prefix, marks_prefix, session_prefix
-from offload.keys import encode_part
-from offload.record import REF_PATTERN
+from offload.layout import JOURNAL, PIN, RECORD, REF_PATTERN, encode_part
 from offload.store import OffloadStore
 
 _MAX_NAME_CHARS = 1000
@@ -46,11 +44,8 @@ def check_known(store: OffloadStore, session: str) -> str:
         NotFoundError: it does not.
         ConfigError: nothing can have this name.
     """
-    prefixes = (
-        session_prefix(check_name(session)),
-        marks_prefix(encode_part(session)),
-        journal_prefix(session),
-    )
+    part = encode_part(check_name(session))
+    prefixes = (family.prefix(part) for family in (RECORD, PIN, JOURNAL))
     if next(chain.from_iterable(map(store.keys, prefixes)), None) is None:
         raise NotFoundError(f"no session {session!r:.80} in {store.url}")
     return session

@@ -11,7 +11,8 @@ import msgspec
 
 from offload.codec import Fetch, StoredRecord, find_codec
 from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
-from offload.index import LINK_SUFFIX, Catalog, Reason, Tombstone, parse_key, sidecar_key
+from offload.index import Catalog, Tombstone, parse_key
+from offload.layout import Reason, is_link, sidecar_key
 from offload.locks import Recent
 from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
@@ -55,7 +56,7 @@ class SessionReader:
 
     Args:
         store: where they are kept.
-        name: the session's name; any text, it becomes a key part by `offload.keys.encode_part`.
+        name: the session's name; any text, it becomes a key part by `offload.layout.encode_part`.
     """
 
     def __init__(self, store: OffloadStore, name: str) -> None:
@@ -105,7 +106,7 @@ class SessionReader:
         Raises `NotFoundError` if it is gone, `ExpiredError` if it was collected, also while it is read;
         `CorruptError` if its structure is damaged or it is another record that was moved under this key.
         """
-        if is_link(info):
+        if is_link(info.key):
             return self._follow(info)
         record = self._open(info, held)
         if (record.ref, record.session) != (info.ref, self.name):
@@ -142,7 +143,7 @@ class SessionReader:
                 yield info, self._opened_or_error(info, held.get(info.key))
 
     def _fetch_small(self, group: Sequence[RecordInfo]) -> dict[str, bytes | OffloadError]:
-        small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i)]
+        small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i.key)]
         if self._bulk is None:
             return {}
         return dict(zip(small, self._bulk.get_many(small), strict=True))
@@ -192,7 +193,7 @@ class SessionReader:
 
         Another session's record is not read: it is checked where it lies.
         """
-        if is_link(info):
+        if is_link(info.key):
             return None
         try:
             record = self.open(info)
@@ -233,7 +234,7 @@ class SessionReader:
             raise
         except NotFoundError:
             raise self.missing(info.ref) from None
-        if is_link(found):
+        if is_link(found.key):
             raise self.missing(info.ref)
         return origin.open(found)
 
@@ -261,11 +262,6 @@ class SessionReader:
             return data
 
         return fetch
-
-
-def is_link(info: RecordInfo) -> bool:
-    """Tell whether an entry is of another session's record."""
-    return info.key.endswith(LINK_SUFFIX)
 
 
 def _fetch_from(data: bytes) -> Fetch:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from offload.codec import Codec, Content, Encoded, SpooledContent, StoredRecord, parse_sidecar
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError, OffloadError
-from offload.index import record_key, sidecar_key, used_key
-from offload.keys import encode_part
+from offload.index import record_key
+from offload.layout import LAST_USE, encode_part, sidecar_key
 from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._marked import latest_marks
@@ -73,7 +73,7 @@ class Session(SessionReader):
 
     Args:
         store: where they are kept.
-        name: the session's name; any text, it becomes a key part by `offload.keys.encode_part`.
+        name: the session's name; any text, it becomes a key part by `offload.layout.encode_part`.
         codec: how new records are written; existing ones are read by the codec that their key names.
         refs: how the refs of new records look; one of any style is read.
     """
@@ -308,7 +308,7 @@ class Session(SessionReader):
         self._touched_at = now
         # A hint: what was adopted is stored, whether this succeeds or not.
         with suppress(OffloadError):
-            self.store.put(used_key(encode_part(self.name)), b"", overwrite=True)
+            self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)
 
     def _place(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> Placed:
         info = RecordInfo(

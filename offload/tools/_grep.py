@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
-from offload.record import REF_PATTERN, RecordInfo, encodable
+from offload.layout import REF_PATTERN
+from offload.record import RecordInfo, encodable
 from offload.tools._answers import is_binary, visible
 from offload.tools._budget import BUDGET, Budget, Spent
 from offload.tools.search import Mode, Search, Span, compile_pattern

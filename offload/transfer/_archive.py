@@ -22,17 +22,20 @@ from offload.errors import (
     StoreError,
     StorePermissionError,
 )
-from offload.index import (
-    MARKS,
-    RECORDS,
-    Tombstone,
-    parse_journal_key,
-    parse_key,
-    sessions,
-    sidecar_key,
+from offload.index import sessions
+from offload.layout import (
+    JOURNAL,
+    PIN,
+    RECORD,
+    SIDECAR,
+    TOMBSTONE,
+    check_key,
+    decode_part,
+    encode_part,
+    family_of,
+    is_hashed,
+    session_part,
 )
-from offload.keys import check_key, decode_part, encode_part, is_hashed
-from offload.session import is_link, is_ref
 from offload.store import Durability, OffloadStore, StoredObject, check_range
 from offload.transfer._copy import Copied, copy
 from offload.transfer._tar import END, Member, read_members, write_member
@@ -174,30 +177,12 @@ class Archive:
 
 def _session_part(key: str) -> str:
     """Return the session part of a key that may stand in an archive. Raises `CorruptError` for any other."""
-    top, _, rest = key.partition("/")
-    name = rest.partition("/")[2]
-    match top:
-        case "r":
-            is_right = _is_record(key)
-        case "h":
-            record = f"{RECORDS}/{rest.removesuffix('.json')}"
-            is_right = sidecar_key(record) == key and _is_record(record)
-        case "j":
-            is_right = parse_journal_key(key) is not None
-        case _:
-            pin, _, ref = name.partition("~")
-            is_right = top == MARKS and pin == "pinned" and (name == pin or is_ref(ref))
-    if not is_right:
+    # A link is a grant, which nobody imports.
+    if family_of(check_key(key)) not in (RECORD, TOMBSTONE, SIDECAR, PIN, JOURNAL):
         raise CorruptError(
             f"{key[:80]!r} is no key of a record, its header, tombstone or pin, or of a journal"
         )
-    return check_key(key).split("/")[1]
-
-
-def _is_record(key: str) -> bool:
-    """Tell whether `key` is that of a record or a tombstone; a link is a grant, which nobody imports."""
-    found = parse_key(StoredObject(key, 0, 0.0))
-    return isinstance(found, Tombstone) or (found is not None and not is_link(found))
+    return session_part(key)
 
 
 @contextmanager

@@ -17,21 +17,21 @@ from offload.errors import (
     OffloadError,
     StoreError,
 )
-from offload.index import (
-    MARKS,
+from offload.index import Tombstone, parse_key, record_key
+from offload.layout import (
+    JOURNAL,
+    PIN,
+    RECORD,
     Reason,
-    Tombstone,
+    encode_part,
     generation_of,
-    journal_prefix,
-    parse_key,
-    record_key,
-    session_prefix,
+    is_link,
+    name_of,
     sidecar_key,
     tombstone_key,
 )
-from offload.keys import encode_part
 from offload.record import Header, RecordInfo
-from offload.session import SessionReader, check_known, check_name, is_link
+from offload.session import SessionReader, check_known, check_name
 from offload.store import OffloadStore, SupportsBulk
 from offload.transfer._parcel import WHOLE_BYTES, Parcel, moved, pack_anew, pack_as_it_is
 from offload.transfer._sharing import owner_of
@@ -139,6 +139,7 @@ class _Copy:
     def __init__(self, source: SessionReader, target: SessionReader) -> None:
         self._source = source
         self._target = target
+        self._target_records = RECORD.prefix(encode_part(target.name))
         self._report = Copied(target.name)
         self._collected: dict[str, Reason] = {}
 
@@ -189,7 +190,7 @@ class _Copy:
         return any(_is_same(self._target.open(info).header, header) for info in found)
 
     def _renamed(self, key: str) -> str:
-        return session_prefix(self._target.name) + key.rpartition("/")[2]
+        return self._target_records + name_of(key)
 
     def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[Parcel]:
         bodies = self._fetch(group)
@@ -214,7 +215,7 @@ class _Copy:
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the objects of `group` that are held whole; what is not there will tell why when opened."""
         store = self._source.store
-        keys = [i.key for i in group if i.stored_bytes <= WHOLE_BYTES and not is_link(i)]
+        keys = [i.key for i in group if i.stored_bytes <= WHOLE_BYTES and not is_link(i.key)]
         bodies = store.get_many(keys) if isinstance(store, SupportsBulk) else [_get(store, k) for k in keys]
         for body in bodies:
             if isinstance(body, StoreError):
@@ -263,11 +264,11 @@ class _Copy:
 
     def _bury(self) -> None:
         """Mark as collected what is so in the source, but nothing that the target has."""
-        listed = map(parse_key, self._source.store.keys(session_prefix(self._source.name)))
+        listed = map(parse_key, self._source.store.keys(RECORD.prefix(encode_part(self._source.name))))
         self._collected.update({t.key: t.reason for t in listed if isinstance(t, Tombstone)})
         if not self._collected:
             return
-        there = {stored.key: stored for stored in self._target.store.keys(session_prefix(self._target.name))}
+        there = {stored.key: stored for stored in self._target.store.keys(self._target_records)}
         buried = {t.key for t in map(parse_key, there.values()) if isinstance(t, Tombstone)}
         for collected, reason in sorted(self._collected.items()):
             key = self._renamed(collected)
@@ -278,7 +279,7 @@ class _Copy:
 
     def _copy_journal(self) -> None:
         """Copy the entries of the journal in their order; a part of them tells an earlier turn."""
-        source, target = journal_prefix(self._source.name), journal_prefix(self._target.name)
+        source, target = (JOURNAL.prefix(encode_part(reader.name)) for reader in (self._source, self._target))
         there = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
         names = [stored.key.removeprefix(source) for stored in self._source.store.keys(source)]
         if there.issubset(names):
@@ -296,9 +297,9 @@ class _Copy:
 
     def _pin(self) -> None:
         """Pin first what comes after, so that no collector takes it in between."""
-        source, pinned = self._source.store, f"{MARKS}/{encode_part(self._source.name)}/pinned"
-        for stored in source.keys(pinned):
-            if stored.key == pinned or stored.key.startswith(f"{pinned}~"):
+        source = self._source.store
+        for stored in source.keys(PIN.prefix(encode_part(self._source.name))):
+            if PIN.match(stored.key):
                 with suppress(ExistsError):
                     self._target.store.put(stored.key, source.get(stored.key, end=_PIN_BYTES))
 

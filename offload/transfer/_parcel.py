@@ -10,7 +10,8 @@ import msgspec
 
 from offload.codec import Codec, Content, ContentWriter, Encoded, SpooledContent, StoredRecord, find_codec
 from offload.errors import CorruptError
-from offload.index import generation_of, record_key, sidecar_key
+from offload.index import record_key
+from offload.layout import generation_of, sidecar_key
 from offload.record import Header, RecordInfo, decode_text
 from offload.store import OffloadStore
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 import msgspec
 
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError
-from offload.index import LINK_SUFFIX, MARKS, Catalog, session_prefix
-from offload.keys import encode_part
+from offload.index import Catalog
+from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of, tool_part
 from offload.record import RecordInfo
-from offload.session import Link, SessionReader, check_known, check_name, is_link, is_ref
+from offload.session import Link, SessionReader, check_known, check_name, is_ref
 from offload.store import OffloadStore
 
 
@@ -95,7 +95,7 @@ def owner_of(reader: SessionReader, info: RecordInfo) -> tuple[SessionReader, Re
 
     Raises `NotFoundError`, `ExpiredError` and `CorruptError` as `SessionReader.open` does for a link.
     """
-    if not is_link(info):
+    if not is_link(info.key):
         return reader, info
     owner = SessionReader(reader.store, reader.open(info).session)
     return owner, owner.find(info.ref)
@@ -110,7 +110,7 @@ def _owner_name(reader: SessionReader, ref: str) -> str:
 
 
 def _mark_key(owner: str, ref: str, to: str) -> str:
-    return f"{MARKS}/{encode_part(owner)}/shared~{ref}~{encode_part(to)}"
+    return GRANT.key(session=encode_part(owner), ref=ref, receiver=encode_part(to))
 
 
 def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
@@ -118,18 +118,23 @@ def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
     receiver = Catalog(store, to)
     receiver.refresh([info.ref])
     generation = receiver.next_generation(info.ref)
-    ref = info.ref if generation == 1 else f"{info.ref}.{generation}"
-    # Taken from the key: an entry's tool name may be cut.
-    _, item_type, tool, *_ = info.key.rpartition("/")[2].split("~")
-    return f"{session_prefix(to)}{ref}~{item_type}~{tool}~{info.chars}~{info.tokens}{LINK_SUFFIX}"
+    return LINK.key(
+        session=encode_part(to),
+        ref=info.ref,
+        generation=generation if generation > 1 else None,
+        item_type=info.item_type,
+        tool=tool_part(info.key),
+        chars=info.chars,
+        tokens=info.tokens,
+        ttl=None,
+    )
 
 
 def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
     """Yield the keys of the links under `ref` in session `to`."""
-    listed = [stored.key for stored in store.keys(session_prefix(to) + ref)]
+    listed = [stored.key for stored in store.keys(RECORD.prefix(encode_part(to)) + ref)]
     # A longer ref may begin with this one.
-    parts = ((key, key.rpartition("/")[2].partition("~")[0].partition(".")[0]) for key in listed)
-    return (key for key, its_ref in parts if its_ref == ref and key.endswith(LINK_SUFFIX))
+    return (key for key in listed if is_link(key) and ref_of(name_of(key)) == ref)
 
 
 def _named_by(store: OffloadStore, link: str) -> str | None:

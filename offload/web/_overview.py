@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from offload.errors import InvalidKeyError, NotFoundError
-from offload.index import RECORDS, Tombstone, parse_key, sessions
-from offload.keys import decode_part, encode_part, is_hashed
+from offload.index import Tombstone, parse_key, sessions
+from offload.layout import RECORD, decode_part, encode_part, is_hashed, session_part
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
 
@@ -40,8 +40,8 @@ class Summary:
 
 def summaries(store: OffloadStore) -> Iterator[Summary]:
     """Yield what each session of `store` holds, in the order of their keys."""
-    listed = (found for found in store.keys(f"{RECORDS}/") if found.key.count("/") > 1)
-    for part, objects in groupby(listed, key=lambda found: found.key.split("/")[1]):
+    listed = (found for found in store.keys(RECORD.prefix()) if found.key.count("/") > 1)
+    for part, objects in groupby(listed, key=lambda found: session_part(found.key)):
         try:
             name = decode_part(part)
         except InvalidKeyError:
@@ -51,7 +51,7 @@ def summaries(store: OffloadStore) -> Iterator[Summary]:
 
 def tombstones(store: OffloadStore, part: str) -> list[Tombstone]:
     """Return what is left of the collected records of a session, the latest first."""
-    found = map(parse_key, store.keys(f"{RECORDS}/{part}/"))
+    found = map(parse_key, store.keys(RECORD.prefix(part)))
     return sorted((f for f in found if isinstance(f, Tombstone)), key=lambda t: (-t.at, t.key))
 
 

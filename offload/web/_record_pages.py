@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from offload.codec import StoredRecord
 from offload.errors import ConfigError, CorruptError
+from offload.layout import is_link
 from offload.retention import read_marks
-from offload.session import is_link
 from offload.tokens import estimate_tokens
 from offload.tools.search import Mode, compile_pattern
 from offload.web._content import page_at, text_page
@@ -125,7 +125,7 @@ class RecordPages:
             "info": info,
             "tab": tab,
             "marks": read_marks(self._site.store, part),
-            "is_shared": is_link(info),
+            "is_shared": is_link(info.key),
             "header": None,
             "counts": None,
             "done": request.query_params.get("done"),

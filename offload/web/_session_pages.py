@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from offload.errors import NotFoundError
+from offload.layout import is_link
 from offload.record import RecordInfo
 from offload.retention import read_marks
-from offload.session import Damage, SessionReader, is_link
+from offload.session import Damage, SessionReader
 from offload.web._paging import sliced
 from offload.web._plot import plot
 from offload.web._render import render

@@ -6,7 +6,7 @@ import secrets
 from functools import lru_cache
 
 from offload.index import Tombstone
-from offload.keys import encode_part
+from offload.layout import encode_part
 from offload.record import RecordInfo
 from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore

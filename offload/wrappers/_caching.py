@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from offload.errors import ConfigError, OffloadError
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import OffloadStore, check_range
 from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 from offload.wrappers._folder_cache import FolderCache

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from offload.errors import CorruptError, MissingExtraError, OffloadError, StoreUnavailableError
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.store import OffloadStore, StoredObject, check_range
 from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 from offload.wrappers._layout import FOOTER, plain_size, suffix_size

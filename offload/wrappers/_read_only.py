@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from offload.errors import InvalidKeyError, OffloadError, StorePermissionError
-from offload.keys import check_key
+from offload.layout import check_key
 from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
 
 

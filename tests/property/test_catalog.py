@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from large import Clock, LargeStore, fill, info_of, key_of
 
-from offload.index import Catalog, tombstone_key
+from offload.index import Catalog
 from offload.index._listing import MAX_AGE
+from offload.layout import tombstone_key
 
 SMALL, MACHINES = 5, 3
 # What a process wrote itself is told to listings that are this much older.

@@ -40,7 +40,7 @@ def test_importing_offload_does_not_load(loaded_by_offload, package):
 
 @pytest.mark.parametrize("package", ["pydantic", "msgspec", "zstandard"])
 def test_a_backend_that_imports_the_contract_does_not_load(package):
-    assert package not in loaded_after("import offload.store, offload.keys, offload.errors")
+    assert package not in loaded_after("import offload.store, offload.layout, offload.errors")
 
 
 @pytest.mark.parametrize("package", ["fsspec", "s3fs", "boto3", "aiobotocore"])

@@ -10,8 +10,8 @@ import pytest
 
 from offload import Offloader, open_store
 from offload.codec import CODECS
-from offload.index import Catalog, parse_key, record_key, session_prefix, sessions, sidecar_key
-from offload.keys import check_key
+from offload.index import Catalog, parse_key, record_key, sessions
+from offload.layout import RECORD, check_key, encode_part, sidecar_key
 from offload.record import Counts, Header, RecordInfo
 from offload.store import Durability, OffloadStore, StoredObject
 
@@ -199,7 +199,8 @@ def test_sessions_of_which_one_name_begins_the_other_do_not_mix(short: str, long
         catalog.load()
         assert [(i.session, i.key) for i in catalog.entries()] == [(name, key)]
     assert sorted(sessions(store)) == sorted([short, long])
-    assert not session_prefix(long).startswith(session_prefix(short))
+    prefixes = [RECORD.prefix(encode_part(name)) for name in (long, short)]
+    assert not prefixes[0].startswith(prefixes[1])
 
 
 def test_a_session_of_a_long_name_lists_its_records_under_the_whole_name() -> None:

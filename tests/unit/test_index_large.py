@@ -14,7 +14,8 @@ from large import Clock, LargeStore, fill, info_of, key_of
 
 from offload import open_store
 from offload.errors import ConfigError, NotFoundError, StoreUnavailableError
-from offload.index import Catalog, reindex, tombstone_key
+from offload.index import Catalog, reindex
+from offload.layout import tombstone_key
 from offload.store import StoredObject
 from offload.wrappers import ReadOnlyStore
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import OffloadStore, StoreError, StorePermissionError
-from offload.keys import encode_part
+from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem, PathRenderer, open_tree
 from offload.presets.context_fs._layout import folder_of, is_document

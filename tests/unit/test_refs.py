@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from offload import ConfigError, Offloader
+from offload.layout import REF_PATTERN
 from offload.placeholder import DefaultRenderer
-from offload.record import MAX_DRAWS, REF_FORMS, REF_PATTERN, Header, RefStyle, draw_ref
+from offload.record import MAX_DRAWS, REF_FORMS, Header, RefStyle, draw_ref
 from offload.session import is_ref
 from offload.tools._grep import parse_cursor
 from offload_backends.memory import MemoryStore

@@ -16,7 +16,7 @@ import pytest
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of, text_of
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
-from offload.keys import encode_part
+from offload.layout import encode_part
 from offload.policy import Retention
 from offload.retention import Collection, collect, delete, pin, store_time, touch, unpin, usage
 from offload.transfer import share

@@ -30,7 +30,8 @@ from offload import (
     StoreUnavailableError,
 )
 from offload.codec import CODECS, Content
-from offload.index import record_key, sidecar_key
+from offload.index import record_key
+from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.transfer import Archive, copy, export, fork, import_, share
 from offload.wrappers import WrapperStore

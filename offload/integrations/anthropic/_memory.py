@@ -13,7 +13,8 @@ from anthropic.lib.tools import (
 )
 
 from offload.errors import ExistsError, NotFoundError, OffloadError
-from offload.integrations._objects import FILES, ObjectInfo, ObjectStore
+from offload.integrations._objects import ObjectInfo, ObjectStore
+from offload.layout import FILE
 from offload.registry import open_store
 from offload.session import check_name
 from offload.threads import in_thread
@@ -48,7 +49,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
     ) -> None:
         super().__init__(**options)
         opened = open_store(store, storage_options=storage_options)
-        self._files = ObjectStore(opened, FILES, check_name(session))
+        self._files = ObjectStore(opened, FILE, check_name(session))
 
     def execute(self, command: Any) -> BetaFunctionToolResultType:
         """Run a command of the model. Raises the SDK's `ToolError`, which its runner tells the model."""

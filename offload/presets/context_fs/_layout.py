@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offload.errors import InvalidKeyError
-from offload.keys import decode_part, encode_part
+from offload.layout import REF_PATTERN, decode_part, encode_part, tool_part
 from offload.placeholder import PlaceholderFacts
-from offload.record import REF_PATTERN, RecordInfo
+from offload.record import RecordInfo
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _DOCUMENT = re.compile(rf"(?:call|msg)_{REF_PATTERN}\.[a-z]+")
@@ -103,8 +103,7 @@ class PathRenderer:
 def path_of(info: RecordInfo) -> str:
     """Return the path of a record's document relative to the root."""
     # The key, not `tool_name`, identifies a tool whose name is too long for a key.
-    name = info.key.rpartition("/")[2]
-    return _tree_path(info.item_type, name.split("~")[2], info.ref, "." + name.rpartition(".")[2])
+    return _tree_path(info.item_type, tool_part(info.key), info.ref, "." + info.key.rpartition(".")[2])
 
 
 def is_document(name: str) -> bool:

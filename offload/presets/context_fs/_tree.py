@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError
-from offload.index import LINK_SUFFIX, RECORDS, Tombstone, parse_key
-from offload.keys import check_key
+from offload.index import Tombstone, parse_key
+from offload.layout import RECORD, check_key, is_link
 from offload.presets._files import mapped_errors, sync_folder, write_until_current
 from offload.presets.context_fs._layout import Document, is_document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
@@ -71,11 +71,11 @@ class TreeStore(WrapperStore):
             raise
         self._link_document(info)
 
-    def documents(self, prefix: str = f"{RECORDS}/") -> list[Document]:
+    def documents(self, prefix: str = RECORD.prefix()) -> list[Document]:
         """Return the documents of readable records, oldest first, from a fresh listing.
 
         Args:
-            prefix: prefix of the record keys: `session_prefix` of a session, or the default for all.
+            prefix: prefix of the record keys: `RECORD.prefix(part)` of a session, or the default for all.
         """
         live, files = self._live(prefix), set(self._files())
         documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
@@ -115,7 +115,7 @@ class TreeStore(WrapperStore):
                 self._front.put(INDEX, _render([]))
             self._has_root = True
 
-    def _live(self, prefix: str = f"{RECORDS}/") -> dict[str, RecordInfo]:
+    def _live(self, prefix: str = RECORD.prefix()) -> dict[str, RecordInfo]:
         """Return the readable records by the path of their document."""
         listed = list(self.inner.keys(prefix))
         marked = {mark.key for mark in map(parse_key, listed) if isinstance(mark, Tombstone)}
@@ -153,7 +153,7 @@ class TreeStore(WrapperStore):
 def _record(stored: StoredObject) -> RecordInfo | None:
     """Return the listing entry of a record; None for other objects and for records of another tree."""
     info = parse_key(stored)
-    return info if isinstance(info, RecordInfo) and not info.key.endswith(LINK_SUFFIX) else None
+    return info if isinstance(info, RecordInfo) and not is_link(info.key) else None
 
 
 def _render(documents: list[Document]) -> bytes:

@@ -20,7 +20,7 @@ from offload.engine.results import OffloadResult
 from offload.engine.sink import Sink
 from offload.errors import OffloadError, StoreError
 from offload.events import said
-from offload.keys import encode_part
+from offload.layout import REF_PATTERN, encode_part
 from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
@@ -41,7 +41,7 @@ from offload.presets.context_refs._lines import (
 )
 from offload.presets.context_refs._manifest import MANIFEST, render_manifest, time_of
 from offload.presets.context_refs._tree import ContextTree
-from offload.record import REF_PATTERN, ItemType, RecordInfo
+from offload.record import ItemType, RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
+from offload.layout import REF_PATTERN
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-from offload.record import REF_PATTERN, encodable
+from offload.record import encodable
 
 PREVIEW_CHARS = 800
 TRUNCATED = "[Output truncated due to offload error]"

@@ -6,7 +6,7 @@
     <conversation>/manifest.json             list of the files, for people; derived
     ~state/…                                 marks of the library: pins, last uses, deletions
 
-A record that was deleted and stored again is `<id>.2`, then `<id>.3`. `offload.keys.encode_part` encodes
+A record that was deleted and stored again is `<id>.2`, then `<id>.3`. `offload.layout.encode_part` encodes
 conversation names that are not slugs.
 """
 
@@ -26,10 +26,10 @@ import msgspec
 
 from offload.codec import get_codec
 from offload.errors import CorruptError, InvalidKeyError, NotFoundError, OffloadError
-from offload.index import RECORDS, SIDECARS, marks_prefix, parse_key, record_key, sidecar_key
-from offload.keys import check_key
+from offload.index import record_key
+from offload.layout import LAST_READ, RECORD, SIDECAR, Family, check_key, name_of, ref_of, sidecar_key
 from offload.presets.context_refs._manifest import MANIFEST, record_keys
-from offload.record import Counts, Header, RecordInfo
+from offload.record import Counts, Header
 from offload.store import OffloadStore, StoredObject
 from offload.wrappers import StreamWrapperStore, WrapperStore
 
@@ -37,8 +37,7 @@ ARTIFACTS, HEADERS = "artifacts", "headers"
 # No encoded conversation name starts with this.
 _STATE = "~state/"
 _ENDINGS = {".txt": ".txt", ".zst": ".txt.zst"}
-_FOLDERS = {RECORDS: ARTIFACTS, SIDECARS: HEADERS}
-_READ_MARK = "read~"
+_FOLDERS = {RECORD: ARTIFACTS, SIDECAR: HEADERS}
 # Reads of a file are recorded at most this often.
 _NOTED_SECONDS = 60.0
 
@@ -102,7 +101,7 @@ class ContextTree(WrapperStore):
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order; see `OffloadStore.keys`."""
-        listed = [self._tree_keys(top, prefix, after) for top in _FOLDERS]
+        listed = [self._tree_keys(family, prefix, after) for family in _FOLDERS]
         merged = heapq.merge(*listed, self._state_keys(prefix, after), key=attrgetter("key"))
         return (next(same) for _, same in groupby(merged, key=attrgetter("key")))
 
@@ -117,8 +116,8 @@ class ContextTree(WrapperStore):
 
     def last_reads(self, part: str) -> dict[str, float]:
         """Return the time of the last read of each file of a conversation, by id."""
-        prefix = f"{_STATE}{marks_prefix(part)}{_READ_MARK}"
-        return {mark.key.removeprefix(prefix): mark.modified for mark in self.inner.keys(prefix)}
+        marks = self._state_keys(LAST_READ.prefix(part), "")
+        return {match["ref"]: mark.modified for mark in marks if (match := LAST_READ.match(mark.key))}
 
     def path_of(self, key: str) -> str | None:
         """Return the path of a record's file in the tree; None for any other key."""
@@ -146,31 +145,33 @@ class ContextTree(WrapperStore):
         for mark in self.inner.keys(_STATE + prefix, after=_STATE + after):
             yield StoredObject(mark.key.removeprefix(_STATE), mark.size, mark.modified)
 
-    def _tree_keys(self, top: str, prefix: str, after: str) -> Iterator[StoredObject]:
-        """Yield the records (`top` is "r") or headers ("h") of the tree, one conversation after another."""
-        root = f"{top}/"
-        if not (prefix.startswith(root) or root.startswith(prefix)) or after.partition("/")[0] > top:
+    def _tree_keys(self, family: Family, prefix: str, after: str) -> Iterator[StoredObject]:
+        """Yield the records or headers of the tree, one conversation after another."""
+        root = family.prefix()
+        if not (prefix.startswith(root) or root.startswith(prefix)) or after.partition("/")[0] > root[:-1]:
             return
         start = "".join(after.removeprefix(root).partition("/")[:2]) if after.startswith(root) else ""
-        files = self.inner.keys(_tree_prefix(top, prefix.removeprefix(root)), after=start)
+        files = self.inner.keys(_tree_prefix(family, prefix.removeprefix(root)), after=start)
         for _, of_part in groupby(files, key=lambda file: file.key.partition("/")[0]):
-            objects = [stored for file in of_part if (stored := self._stored_object(top, file)) is not None]
+            objects = [
+                stored for file in of_part if (stored := self._stored_object(family, file)) is not None
+            ]
             for stored in sorted(objects, key=attrgetter("key")):
                 if stored.key.startswith(prefix) and stored.key > after:
                     yield stored
 
-    def _stored_object(self, top: str, file: StoredObject) -> StoredObject | None:
+    def _stored_object(self, family: Family, file: StoredObject) -> StoredObject | None:
         """Return a file of the tree under its store key; None for a foreign file."""
         part, _, rest = file.key.partition("/")
         folder, _, name = rest.partition("/")
         stem, dot, ending = name.rpartition(".txt" if folder == ARTIFACTS else ".json")
-        if folder != _FOLDERS[top] or not dot:
+        if folder != _FOLDERS[family] or not dot:
             return None
         place = _Place(part, stem, dot + ending if folder == ARTIFACTS else ".txt", ARTIFACTS)
         key = self._key_of(place)
         if key is None:
             return None
-        return StoredObject(key if top == RECORDS else sidecar_key(key), file.size, file.modified)
+        return StoredObject(key if family is RECORD else sidecar_key(key), file.size, file.modified)
 
     def _key_of(self, place: _Place) -> str | None:
         """Return the record key of a file, from the known keys or from its header."""
@@ -223,14 +224,13 @@ class StreamContextTree(ContextTree, StreamWrapperStore, extends=ContextTree):
 def _place_of(key: str) -> _Place | None:
     """Return the place of a store key in the tree; None for an object under `~state/`."""
     check_key(key)
-    is_header = key.startswith(f"{SIDECARS}/") and key.endswith(".json")
-    record = f"{RECORDS}{key[1 : -len('.json')]}" if is_header else key
-    ending = _ENDINGS.get(record[record.rfind(".") :])
-    if ending is None or not isinstance(parse_key(StoredObject(record, 0, 0.0)), RecordInfo):
+    match = RECORD.match(key) or SIDECAR.match(key)
+    if match is None or match["suffix"] not in _ENDINGS:
         return None
-    _, part, name = record.split("/")
-    stem = name.partition("~")[0]
-    return _Place(part, stem, ".json", HEADERS) if is_header else _Place(part, stem, ending, ARTIFACTS)
+    part, stem = match["session"], name_of(key).partition("~")[0]
+    if key.startswith(SIDECAR.prefix()):
+        return _Place(part, stem, ".json", HEADERS)
+    return _Place(part, stem, _ENDINGS[match["suffix"]], ARTIFACTS)
 
 
 def _is_artifact(place: _Place | None) -> TypeGuard[_Place]:
@@ -241,10 +241,10 @@ def _path(key: str, place: _Place | None) -> str:
     return _STATE + key if place is None else place.path
 
 
-def _tree_prefix(top: str, rest: str) -> str:
+def _tree_prefix(family: Family, rest: str) -> str:
     part, slash, name = rest.partition("/")
-    return f"{part}/{_FOLDERS[top]}/{name.partition('~')[0]}" if slash else part
+    return f"{part}/{_FOLDERS[family]}/{name.partition('~')[0]}" if slash else part
 
 
 def _read_mark(place: _Place) -> str:
-    return f"{_STATE}{marks_prefix(place.part)}{_READ_MARK}{place.stem.partition('.')[0]}"
+    return _STATE + LAST_READ.key(session=place.part, ref=ref_of(place.stem))

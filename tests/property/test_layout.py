@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from offload.keys import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
+from offload.layout import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part, encode_part
 
 many = settings(max_examples=300, deadline=None)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from offload.errors import InvalidKeyError
-from offload.keys import check_key, decode_part, encode_part
+from offload.layout import check_key, decode_part, encode_part
 
 HOSTILE = [
     "",

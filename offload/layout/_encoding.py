@@ -46,7 +46,7 @@ def check_key(key: str) -> str:
         if not _PART.fullmatch(part) or len(part) > 2 * MAX_PART_BYTES:
             raise InvalidKeyError(
                 f"key {key[:80]!r}: part {part[:80]!r} is not 1 to {2 * MAX_PART_BYTES} of [a-z0-9._=~-] "
-                "without a leading dot; encode names with offload.keys.encode_part"
+                "without a leading dot; encode names with offload.layout.encode_part"
             )
     return key
 

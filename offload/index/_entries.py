@@ -1,0 +1,77 @@
+"""Keys of a listing as catalog entries and tombstones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from offload.errors import InvalidKeyError
+from offload.layout import LINK, RECORD, TOMBSTONE, Reason, decode_part, encode_part, item_type_of
+from offload.record import Counts, Header, RecordInfo
+from offload.store import StoredObject
+
+
+class Tombstone(NamedTuple):
+    """The mark of a deleted record.
+
+    Attributes:
+        key: the key of the record.
+        ref: its ref.
+        reason: why it was deleted.
+        at: when it was marked, in seconds since the epoch by the store's clock.
+    """
+
+    key: str
+    ref: str
+    reason: Reason
+    at: float
+
+    @property
+    def item_type(self) -> str:
+        """The item type of the record."""
+        return item_type_of(self.key)
+
+
+def record_key(header: Header, counts: Counts, suffix: str, generation: int = 1) -> str:
+    """Return the key of a record, which shows everything that a listing needs."""
+    return RECORD.key(
+        session=encode_part(header.session),
+        ref=header.ref,
+        generation=generation if generation > 1 else None,
+        item_type=header.item_type,
+        tool="" if header.tool_name is None else encode_part(header.tool_name),
+        chars=counts.chars,
+        tokens=counts.tokens,
+        ttl=header.ttl,
+        suffix=suffix,
+    )
+
+
+def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
+    """Return the record, shared record or tombstone at a listed key, None for any other object."""
+    match = RECORD.match(stored.key) or LINK.match(stored.key)
+    if match is None:
+        return _parse_tombstone(stored)
+    try:
+        session, tool = decode_part(match["session"]), decode_part(match["tool"])
+    except InvalidKeyError:
+        return None
+    return RecordInfo(
+        ref=match["ref"],
+        session=session,
+        item_type=match["item_type"],
+        tool_name=tool if match["tool"] else None,
+        chars=int(match["chars"]),
+        tokens=int(match["tokens"]),
+        stored_bytes=stored.size,
+        created_at=stored.modified,
+        expires_at=stored.modified + int(match["ttl"]) if match["ttl"] else None,
+        key=stored.key,
+    )
+
+
+def _parse_tombstone(stored: StoredObject) -> Tombstone | None:
+    match = TOMBSTONE.match(stored.key)
+    if match is None:
+        return None
+    reason = cast("Reason", match["reason"])
+    return Tombstone(stored.key.removesuffix(f".{reason}"), match["ref"], reason, stored.modified)

@@ -1,4 +1,4 @@
-"""The command `offload`: its commands, and how a failure looks."""
+"""The command `offload`: its subcommands, help texts and exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from offload.cli import (
     demo,
     doctor,
     mcp,
-    reindex,
     retention,
     savings,
     serve,
@@ -28,24 +27,24 @@ from offload.config import FILE_VARIABLE
 
 app = typer.Typer(
     name="offload",
-    help="Large parts of an agent's context, taken out to a store and read back.",
+    help="Move large tool results out of an agent's context, and read them back on demand.",
     epilog=(
-        "Exit codes: 0 done; 1 it failed, or there is no such thing; 2 the call or the settings are wrong; "
-        "3 done, and what was looked at is not sound."
+        "Exit codes: 0 success; 1 failure or not found; 2 invalid arguments or settings; "
+        "3 problems found (damaged records, failed checks)."
     ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Markup eats what stands in brackets, and its panels cut the names of options on a narrow terminal.
+    # Markup drops text in brackets, and its panels truncate option names on a narrow terminal.
     rich_markup_mode=None,
 )
 
 
 def _first_line(command: Callable[..., object]) -> str:
-    """Return what the list of commands says of one; left to itself it would be cut."""
+    """Return the line for the list of commands; typer would truncate it."""
     return str(command.__doc__).partition("\n")[0]
 
 
-# Each command, and a call of it that works as it stands but for the names.
+# Each command and an example call.
 for _name, _function, _example in (
     ("demo", demo.demo, "offload demo"),
     ("savings", savings.savings, "offload savings ~/.claude/projects --simulate"),
@@ -67,7 +66,7 @@ for _name, _function, _example in (
     ("import", transfer.import_, "offload import session.tar --as research-43"),
     ("share", transfer.share, "offload share kqzmwpxhva --session research-42 --to review-7"),
     ("revoke", transfer.revoke, "offload revoke kqzmwpxhva --session research-42 --to review-7"),
-    ("reindex", reindex.reindex, "offload reindex"),
+    ("reindex", sessions.reindex, "offload reindex"),
     ("doctor", doctor.doctor, "offload doctor s3://bucket/prefix"),
     ("serve", serve.serve, "offload serve ./context"),
     ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
@@ -83,14 +82,12 @@ app.add_typer(config.app, name="config")
 
 
 def run() -> None:
-    """Run the command that `sys.argv` asks for and exit.
+    """Run the command in `sys.argv` and exit with one of the codes of the help's epilog.
 
-    A failure of ours is one line on stderr. The code is 0 where a command did its work, 1 where it failed or
-    there is no such thing, 2 where the call or the settings are wrong, 3 where the work is done and what was
-    looked at is not sound: damaged records, a store that does not keep what it should.
+    An `OffloadError` or `OSError` is printed to stderr as one line.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What an encoding other than UTF-8 does not have is shown by its code.
+        # Characters that the encoding lacks are printed as escape codes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
@@ -99,13 +96,13 @@ def run() -> None:
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(__version__)
         raise typer.Exit
 
 
-def _name_config(path: str | None) -> None:
+def _set_config_file(path: str | None) -> None:
     if path is not None:
         os.environ[FILE_VARIABLE] = path
 
@@ -114,15 +111,16 @@ def _name_config(path: str | None) -> None:
 def _options(
     *,
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     _config: Annotated[
         str | None,
         typer.Option(
             "--config",
             metavar="PATH",
-            callback=_name_config,
-            help="The one file of settings to read, which may name a store too.",
+            callback=_set_config_file,
+            help="Read settings from this file only; it may set the store.",
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`offload config`: the settings in effect, and where each comes from."""
+"""`offload config`: the settings in effect and their sources."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import typer
 from offload.cli.terminal import JsonOption, print_json, print_table
 from offload.config import load_config
 
-app = typer.Typer(help="The settings in effect.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Show the settings in effect.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.callback()
 def _group() -> None:
-    """Keep `show` a command of its own."""
+    """Make `show` a subcommand."""
 
 
 @app.command(epilog="Example: OFFLOAD_STORE=./context offload config show")
 def show(*, as_json: JsonOption = False) -> None:
-    """Show each setting, its value and what gave it; what may be a secret is hidden.
+    """Show each setting, its value and its source. Secrets are hidden.
 
-    From the weakest to the strongest: offload.toml (or .yaml, .json) in this folder and [tool.offload] in the
-    nearest pyproject.toml, neither of which may say where data goes; the user's own file; OFFLOAD_...
-    variables; a command's options. --config or OFFLOAD_CONFIG names the one file to read. What was refused
-    has no effect.
+    Later sources win: offload.toml (or .yaml, .json) in this folder and [tool.offload] in the nearest
+    pyproject.toml, neither of which may choose the store; the user's settings file; OFFLOAD_... variables;
+    command options. With --config or OFFLOAD_CONFIG only that file is read. Refused settings have no effect.
     """
-    found = load_config()
-    rows = [asdict(value) for value in found.values()]
-    refused = [asdict(value) for value in found.refused()]
+    config = load_config()
+    rows = [asdict(value) for value in config.values()]
+    refused = [asdict(value) for value in config.refused()]
     if as_json:
         print_json([*rows, *({**row, "refused": True} for row in refused)])
     else:

@@ -16,7 +16,7 @@ from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import visible
 from offload.layout import RECORD, encode_part
 
-_SOUGHT = "_split_lines"
+_PATTERN = "_split_lines"
 _LISTING_TOOL = "list_files"
 _READ_FROM, _READ_CHARS = 2_000_000, 240
 
@@ -24,9 +24,9 @@ _READ_FROM, _READ_CHARS = 2_000_000, 240
 def demo(
     *,
     store: StoreOption = None,
-    session: Annotated[str, typer.Option("--session", metavar="NAME")] = "demo",
+    session: Annotated[str, typer.Option("--session", metavar="NAME", help="Session name.")] = "demo",
 ) -> None:
-    """Offload a real conversation of this machine, read parts of it back, and restore it."""
+    """Run a demo: offload real tool outputs from this machine, read parts back, restore everything."""
     messages = conversation()
     off = Offloader(store, session=session)
     done = off.offload(messages)
@@ -34,22 +34,22 @@ def demo(
         raise error
     results = [d for d in done.decisions if d.item.item_type == "tool_result"]
     out.print(
-        f"An agent surveyed the Python on this machine: {len(messages)} messages with "
-        f"{len(results)} tool results, every one of them real."
+        f"An agent surveyed the Python installation of this machine: {len(messages)} messages with "
+        f"{len(results)} tool results, all of them real."
     )
     _print_decisions(results, done.tokens_before, done.tokens_after)
     _print_placeholder(done.messages, results)
     _print_reading(off, max(results, key=lambda d: d.item.tokens))
-    is_same = off.restore(done.messages) == messages
-    _title("Back to the original")
-    out.print(f"All {len(messages)} messages restored: {'identical' if is_same else 'NOT identical'}.")
+    is_identical = off.restore(done.messages) == messages
+    _title("Restored conversation")
+    out.print(f"All {len(messages)} messages restored: {'identical' if is_identical else 'NOT identical'}.")
     _print_place(off, store)
-    if not is_same:
+    if not is_identical:
         raise typer.Exit(1)
 
 
 def _print_decisions(results: list[Decision], before: int, after: int) -> None:
-    _title("What leaves the context")
+    _title("Decisions")
     print_table([_row(d) for d in results])
     saved = 1 - after / before
     out.print(f"\nThe whole conversation: {before:,} tokens before, {after:,} after ({saved:.1%} less).")
@@ -63,22 +63,22 @@ def _row(decision: Decision) -> dict[str, Any]:
         "chars": item.chars,
         "tokens": item.tokens,
         "after": decision.tokens_after,
-        "ref_or_reason": decision.ref or f"stays: {decision.reason}",
+        "id_or_reason": decision.ref or f"kept: {decision.reason}",
     }
 
 
 def _print_placeholder(messages: list[Any], results: list[Decision]) -> None:
     item = next(d.item for d in results if d.item.tool_name == _LISTING_TOOL)
-    _title(f"What the model sees in place of the {item.tokens:,} tokens of {_LISTING_TOOL}")
+    _title(f"Placeholder of the {item.tokens:,} tokens of {_LISTING_TOOL}")
     lines = messages[item.message]["content"][item.block]["content"].splitlines()
     _quote("\n".join([*lines[:5], f"... ({len(lines) - 10} more lines of preview)", *lines[-5:]]))
 
 
 def _print_reading(off: Offloader, largest: Decision) -> None:
     ref, chars = largest.ref or "", largest.item.chars
-    _title(f"What it reads back, out of {chars:,} characters on one line")
-    out.print(f'context_grep(id="{ref}", pattern="{_SOUGHT}", max_matches=1)')
-    _quote(off.tools.grep(_SOUGHT, ref, max_matches=1))
+    _title(f"Parts that the model reads, of {chars:,} characters on one line")
+    out.print(f'context_grep(id="{ref}", pattern="{_PATTERN}", max_matches=1)')
+    _quote(off.tools.grep(_PATTERN, ref, max_matches=1))
     out.print(f'\ncontext_read(id="{ref}", offset={_READ_FROM}, limit={_READ_CHARS})')
     _quote(off.tools.read(ref, offset=_READ_FROM, limit=_READ_CHARS))
 
@@ -88,15 +88,15 @@ def _print_place(off: Offloader, store: str | None) -> None:
     if store is not None:
         options += f" --store {shlex.quote(store)}"
     url, prefix = off.store.url, RECORD.prefix(encode_part(off.session))
-    _title("Where it lies")
+    _title("Stored records")
     out.print(f"{url}/{prefix}", soft_wrap=True)
-    out.print(f"  look    offload ls {options}", soft_wrap=True)
-    out.print(f"          offload show REF {options}", soft_wrap=True)
+    out.print(f"  read    offload ls {options}", soft_wrap=True)
+    out.print(f"          offload show ID {options}", soft_wrap=True)
     if url.startswith("file:"):
         folder = shlex.quote(f"{unquote(urlsplit(url).path)}/{prefix}")
-        out.print(f"  remove  rm -r {folder}", soft_wrap=True)
+        out.print(f"  delete  rm -r {folder}", soft_wrap=True)
     else:
-        out.print("  remove  delete the keys under that address", soft_wrap=True)
+        out.print("  delete  remove the keys under that address", soft_wrap=True)
 
 
 def _title(text: str) -> None:

@@ -1,4 +1,4 @@
-"""`offload mcp` and `offload mcp-proxy`: stored context for any client of the Model Context Protocol."""
+"""`offload mcp` and `offload mcp-proxy`: stored items for clients of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -14,41 +14,39 @@ from typing import Annotated
 import typer
 
 from offload import ConfigError
-from offload.cli.stores import existing, holding, offloader, opened
-from offload.cli.terminal import StoreOption
+from offload.cli.stores import open_session, store_at
+from offload.cli.terminal import SessionName, StoreOption
 from offload.config import load_config
 
-# What follows the first word of the wrapped command is that command's own.
+# Options after the wrapped command belong to that command.
 PASSES_ON = {"allow_interspersed_args": False}
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
 
 
 def mcp(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The store: a path or URL.", show_default=False)],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Store path or URL.", show_default=False)],
     *,
-    session: Annotated[
-        str, typer.Option("--session", metavar="NAME", help="The session.", show_default=False)
-    ],
+    session: SessionName,
     http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP there, not over stdio.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP at this address, not over stdio.")
     ] = None,
 ) -> None:
-    """Serve one session to an MCP client: four tools to read it, its records as resources.
+    """Serve one session to an MCP client: four retrieval tools, its records as resources.
 
-    Over HTTP it is at http://HOST:PORT/mcp. OFFLOAD_MCP_TOKEN in the environment is the bearer token that
-    clients send; an address that other machines reach needs one.
+    The HTTP endpoint is http://HOST:PORT/mcp. Clients send the value of OFFLOAD_MCP_TOKEN as bearer token;
+    an address that other machines can reach requires one.
     """
     _set_up()
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
-    held = offloader(holding(existing(url), session), session)
-    if address is None:
-        # The thread that waits for a line of stdin could not be stopped in any other way.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        asyncio.run(serve_stdio(held))
-    else:
-        serve_http(held, *address, os.environ.get(TOKEN_VARIABLE))
+    with open_session(url, session) as off:
+        if address is None:
+            # Python cannot interrupt the thread that waits for a line of stdin.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            asyncio.run(serve_stdio(off))
+        else:
+            serve_http(off, *address, os.environ.get(TOKEN_VARIABLE))
 
 
 def mcp_proxy(
@@ -57,31 +55,31 @@ def mcp_proxy(
     store: StoreOption = None,
     session: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="By default that of the settings, or one for this folder."),
+        typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
     ] = None,
     min_tokens: Annotated[
-        int, typer.Option(min=1, metavar="N", help="From how many tokens on a part of a result leaves.")
+        int, typer.Option(min=1, metavar="N", help="Offload result parts of at least N tokens.")
     ] = 1500,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="A tool whose results stay; may be repeated.")
+        list[str] | None, typer.Option(metavar="GLOB", help="Keep the results of this tool; may be repeated.")
     ] = None,
     has_images: Annotated[
-        bool, typer.Option("--images", help="Images and audio leave too; the model cannot see them then.")
+        bool, typer.Option("--images", help="Offload images and audio too; the model then cannot see them.")
     ] = False,
     hides_schemas: Annotated[
         bool,
-        typer.Option("--hide-schemas", help="Declare no output schemas: large results are texts alone."),
+        typer.Option("--hide-schemas", help="Declare no output schemas: large results become text only."),
     ] = False,
 ) -> None:
-    """Start an MCP server by COMMAND and pass it on, with large results offloaded.
+    """Run the MCP server COMMAND behind a proxy that offloads its large results.
 
-    The client gets the server's tools, and four more that read what left. What follows COMMAND is its own.
+    The client gets the server's tools and four retrieval tools. Options after COMMAND belong to COMMAND.
     """
     _set_up()
-    from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # the same
+    from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # an extra, and slow to load
 
     results = ResultOffloader(
-        opened(store),
+        store_at(store),
         load_config(arguments={"session": session}).settings.session or _folder_session(),
         min_tokens=min_tokens,
         exclude=exclude or (),
@@ -92,12 +90,12 @@ def mcp_proxy(
 
 
 def _set_up() -> None:
-    """Send what is logged to stderr: on stdout is the protocol alone."""
+    """Log to stderr: stdout carries the protocol."""
     logging.basicConfig(format="offload: %(message)s")
 
 
 def _folder_session() -> str:
-    """Return the same name in the same folder: a conversation that is resumed there finds what it cites."""
+    """Return a session name derived from the working folder: a resumed conversation finds its items."""
     folder = Path.cwd()
     readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
     return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
@@ -106,5 +104,5 @@ def _folder_session() -> str:
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not host:
-        raise ConfigError(f"--http is HOST:PORT, such as 127.0.0.1:8765, not {text!r}")
+        raise ConfigError(f"--http must be HOST:PORT, such as 127.0.0.1:8765, got {text!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,4 +1,4 @@
-"""`offload serve`: a page in the browser that shows what a store holds."""
+"""`offload serve`: a store as web pages."""
 
 from __future__ import annotations
 
@@ -6,34 +6,31 @@ from typing import Annotated
 
 import typer
 
-from offload.cli.stores import existing, place_of
-from offload.cli.terminal import out, say
+from offload.cli.stores import existing_store, place_of
+from offload.cli.terminal import UrlArgument, out, say
 
 
 def serve(
-    url: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="A path or URL; the default is that of the settings."),
-    ] = None,
+    url: UrlArgument = None,
     *,
     port: Annotated[
         int | None,
-        typer.Option(min=1024, max=65535, metavar="N", help="The port; a free one without it."),
+        typer.Option(min=1024, max=65535, metavar="N", help="Port to listen on [default: a free one]."),
     ] = None,
     allows_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Records can be pinned, unpinned and deleted.")
+        bool, typer.Option("--allow-changes", help="Allow visitors to pin, unpin and delete records.")
     ] = False,
 ) -> None:
-    """Show a store in the browser: on this machine alone, to be read only.
+    """Browse a store in a web page, read-only and reachable from this machine only.
 
-    The address that is printed opens the page once, in the browser that shows it from then on.
+    It prints a URL that works once, in one browser.
     """
     from offload.web import serve as serve_pages  # noqa: PLC0415 # an extra, and slow to load
 
-    store = existing(url)
+    store = existing_store(url)
 
     def tell(address: str) -> None:
         out.print(f"Open {address}", soft_wrap=True)
-        say(f"It works once, in one browser, and shows {place_of(store)}. Ctrl-C ends it.")
+        say(f"The URL works once, in one browser, and shows {place_of(store)}. Press Ctrl-C to stop.")
 
     serve_pages(store, port=port or 0, allows_changes=allows_changes, tell=tell)

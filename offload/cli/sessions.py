@@ -1,4 +1,4 @@
-"""`offload ls`, `show`, `cat`, `grep`, `stats` and `verify`: a look at what a store holds."""
+"""`offload ls`, `show`, `tail`, `grep`, `cat`, `stats`, `verify` and `reindex`: the contents of a store."""
 
 from __future__ import annotations
 
@@ -11,112 +11,110 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec import to_builtins
 
-from offload import Offloader
-from offload.cli.stores import existing, holding, looking_in, opened_session, place_of
+from offload import Offloader, index
+from offload.cli.stores import existing_store, open_session, place_of, session_names
 from offload.cli.terminal import (
-    UNSOUND,
+    PROBLEMS,
+    IdArgument,
     JsonOption,
     SessionOption,
     StoreOption,
     count,
     out,
-    print_answer,
     print_json,
+    print_report,
     print_table,
     progress,
     say,
 )
 from offload.controls import visible
-from offload.index import sessions
 from offload.layout import is_link
 from offload.store import OffloadStore
 
 
 def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """List the sessions of a store, or with --session the records of one."""
-    held = existing(store)
-    rows = list(_sessions(held) if session is None else _records(holding(held, session), session))
-    if as_json:
-        print_json(rows)
-        return
-    if rows:
-        # The last line names the session.
-        hidden = () if session is None else ("session",)
-        print_table([{k: v for k, v in row.items() if k not in hidden} for row in rows], whole="ref")
+    """List the sessions of a store, or the records of one session."""
+    opened = existing_store(store, session)
     if session is None:
-        records = sum(row["records"] for row in rows)
-        say(f"{count(records, 'record')} in {count(len(rows), 'session')} of {place_of(held)}")
+        rows = list(_sessions(opened))
+        print_report(rows, _summary(rows, opened), as_json=as_json)
     else:
-        say(f"{count(len(rows), 'record')} in session {session} of {place_of(held)}")
+        rows = list(_records(opened, session))
+        columns = [{name: value for name, value in row.items() if name != "session"} for row in rows]
+        summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
+        print_report(columns, summary, as_json=as_json, document=rows, whole="ref")
 
 
 def show(
-    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
+    ref: IdArgument,
     *,
-    offset: Annotated[int, typer.Option(min=0, help="First character, from 0.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="Characters at most.")] = 8192,
+    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Start at this character, from 0.")] = 0,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most N characters.")] = 8192,
     store: StoreOption = None,
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a part of a record, as a model reads it."""
-    off = opened_session(store, session)
-    with looking_in(off):
+    """Show a part of a record as a model reads it."""
+    with open_session(store, session) as off:
         answer = off.tools.read(ref, offset=offset, limit=limit)
-    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
+    _print_answer(off, ref, answer, as_json=as_json)
 
 
 def tail(
-    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
+    ref: IdArgument,
     *,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines at most.")] = 20,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show at most N lines.")
+    ] = 20,
     store: StoreOption = None,
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the last lines of a record, as a model reads them."""
-    off = opened_session(store, session)
-    with looking_in(off):
+    """Show the last lines of a record as a model reads them."""
+    with open_session(store, session) as off:
         answer = off.tools.tail(ref, lines=lines)
-    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
+    _print_answer(off, ref, answer, as_json=as_json)
 
 
 def grep(
     pattern: Annotated[str, typer.Argument(metavar="PATTERN", show_default=False)],
     *,
-    ref: Annotated[str | None, typer.Option(metavar="REF", help="Search this record only.")] = None,
-    is_regex: Annotated[bool, typer.Option("--regex", help="RE2 syntax, not plain text.")] = False,
-    max_matches: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Matches at most.")] = 20,
+    ref: Annotated[str | None, typer.Option("--id", metavar="ID", help="Search only this record.")] = None,
+    is_regex: Annotated[
+        bool, typer.Option("--regex", help="Read PATTERN as a regular expression (RE2).")
+    ] = False,
+    max_matches: Annotated[
+        int, typer.Option(min=1, max=100, metavar="N", help="Show at most N matches.")
+    ] = 20,
     cursor: Annotated[
-        str | None, typer.Option(metavar="CURSOR", help="Where to go on, from the answer before.")
+        str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")
     ] = None,
     store: StoreOption = None,
     session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search the records of a session, as a model does."""
+    """Search the records of a session as a model does."""
     mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
-    off = opened_session(store, session)
-    with looking_in(off):
+    with open_session(store, session) as off:
         answer = off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
-    print_answer(answer, as_json=as_json, store=off.store.url, session=off.session, ref=ref)
+    _print_answer(off, ref, answer, as_json=as_json)
     if not as_json:
-        records = count(len(off.records()), "record")
-        say(f"session {off.session} of {place_of(off.store)} holds {records}")
+        say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
 
 
-def cat(
-    ref: Annotated[str, typer.Argument(metavar="REF", show_default=False)],
-    *,
-    store: StoreOption = None,
-    session: SessionOption = None,
-) -> None:
-    """Write the whole content of a record to standard output: byte for byte to a pipe or a file.
+def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"store": off.store.url, "session": off.session, "ref": ref, "answer": answer})
+    else:
+        out.print(visible(answer), soft_wrap=True)
 
-    A terminal is shown every control that would act on it as a visible sign.
+
+def cat(ref: IdArgument, *, store: StoreOption = None, session: SessionOption = None) -> None:
+    """Write a record's content to stdout, byte for byte when redirected.
+
+    On a terminal, control characters are escaped.
     """
-    off = opened_session(store, session)
-    with looking_in(off):
+    with open_session(store, session) as off:
         _write(off.content(ref))
 
 
@@ -132,57 +130,60 @@ def _write(chunks: Iterator[bytes]) -> None:
 
 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """Read every record and report each that is damaged; exit with 3 if there is one."""
-    held = existing(store)
-    names = list(sessions(held)) if session is None else [session]
+    """Check every record and list damaged ones; exit with 3 if there are any."""
+    opened = existing_store(store, session)
+    names = session_names(opened, session)
     damaged: list[dict[str, Any]] = []
     checked = 0
     for name in progress(names, "sessions"):
-        off = Offloader(holding(held, name), session=name)
+        off = Offloader(opened, session=name)
         checked += sum(not is_link(info.key) for info in off.records())
         damaged += [
-            {"session": name, "ref": d.info.ref, "fault": d.error.kind, "said": str(d.error)}
+            {"session": name, "ref": d.info.ref, "fault": d.error.kind, "message": str(d.error)}
             for d in off.verify()
         ]
-    if as_json:
-        print_json(damaged)
-    else:
-        _print_verdict(damaged, checked, names, place_of(held))
     if damaged:
-        raise typer.Exit(UNSOUND)
-
-
-def _print_verdict(damaged: list[dict[str, Any]], checked: int, names: list[str], place: str) -> None:
-    if damaged:
-        print_table(damaged, whole="ref")
         verdict = f"{len(damaged):,} damaged of "
     else:
-        verdict = "every record is whole: " if checked else "nothing to check: "
-    say(f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place}")
+        verdict = "all records are intact: " if checked else "nothing to check: "
+    summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
+    print_report(damaged, summary, as_json=as_json, whole="ref")
+    if damaged:
+        raise typer.Exit(PROBLEMS)
 
 
 def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """Count what a session holds, by type and by tool."""
-    off = opened_session(store, session)
-    counted = {"store": off.store.url, **to_builtins(off.stats())}
-    # What was read back is known where it was read.
-    del counted["reads"], counted["chars_read"]
+    """Count the records of a session by type and by tool."""
+    with open_session(store, session) as off:
+        counts = {"store": off.store.url, **to_builtins(off.stats())}
+    # Reads are counted in the process that made them.
+    del counts["reads"], counts["chars_read"]
     if as_json:
-        print_json(counted)
+        print_json(counts)
     else:
-        print_table([{"fact": name.replace("_", " "), "value": v} for name, v in counted.items()])
+        print_table([{"fact": name.replace("_", " "), "value": value} for name, value in counts.items()])
+
+
+def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Rebuild the index of one session, or of all sessions, from their records.
+
+    Needed only if a listing seems wrong: the index is a cache, and records are not changed.
+    """
+    opened = existing_store(store, session)
+    names = progress(session_names(opened, session), "sessions")
+    rows = [{"session": name, "records": index.reindex(opened, name)} for name in names]
+    print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json)
+
+
+def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
+    records = sum(row["records"] for row in rows)
+    return f"{count(records, 'record')} in {count(len(rows), 'session')} of {place_of(store)}"
 
 
 def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
-    for name in sessions(store):
-        counted = Offloader(store, session=name).stats()
-        yield {
-            "session": name,
-            "records": counted.records,
-            "chars": counted.chars,
-            "tokens": counted.tokens,
-            "stored_bytes": counted.stored_bytes,
-        }
+    for name in index.sessions(store):
+        stats = to_builtins(Offloader(store, session=name).stats())
+        yield {field: stats[field] for field in ("session", "records", "chars", "tokens", "stored_bytes")}
 
 
 def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:

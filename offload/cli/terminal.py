@@ -1,4 +1,4 @@
-"""What the commands share: consoles, options, tables, and text that cannot act on a terminal."""
+"""Consoles, shared options and output of the commands; control characters are always escaped."""
 
 from __future__ import annotations
 
@@ -19,50 +19,71 @@ from offload.controls import visible
 
 T = TypeVar("T")
 
-# Between the columns of a table; and how narrow one of texts becomes before its rows are shown as blocks.
+# Spaces between table columns; the width to which text columns fold before rows are printed as blocks.
 _GAP, _FOLDED = 2, 12
 
-# Texts of records are data: no markup, no emoji codes, no colours guessed from their words.
+# Record texts are data: no markup, no emoji codes, no colours guessed from their words.
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 _pipe = Console(width=10_000)
 
-# How a command ends: 0 done, 1 it failed, 2 the call or the settings are wrong, and
-UNSOUND = 3  # done, and what it looked at is not sound
+# Exit code of a command that found damaged records or failed checks.
+PROBLEMS = 3
 
-StoreOption = Annotated[
-    str | None,
-    typer.Option("--store", metavar="URL", help="A path or URL; the default is that of the settings."),
+_URL_HELP = "Store path or URL [default: from settings]."
+StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=_URL_HELP)]
+UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP, show_default=False)]
+SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", help="Session name.")]
+SessionName = Annotated[
+    str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
 ]
-SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", help="The session.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def one_line(text: object) -> str:
-    """Return `text` as one visible line."""
+    """Return `text` as one line with control characters escaped."""
     return " ".join(visible(str(text)).split())
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as ASCII JSON, which no terminal acts on; a time in its ISO form."""
-    out.print(json.dumps(value, indent=2, default=_told), soft_wrap=True)
+    """Print `value` as ASCII JSON, with times in ISO format."""
+    out.print(json.dumps(value, indent=2, default=_json_value), soft_wrap=True)
 
 
-def _told(value: object) -> str:
+def _json_value(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def print_done(what: str, *, as_json: bool, **facts: str | int | None) -> None:
-    """Print that something is done, and to what; as JSON the facts by name, with `done`."""
+def print_report(
+    rows: Sequence[Mapping[str, object]],
+    summary: str = "",
+    *,
+    as_json: bool,
+    document: object = None,
+    whole: str = "",
+) -> None:
+    """Print `rows` as a table and `summary` below it; or as JSON the rows, or `document` if one is given."""
     if as_json:
-        print_json({"done": what, **facts})
+        print_json(rows if document is None else document)
+        return
+    if rows:
+        print_table(rows, whole)
+    if summary:
+        say(summary)
+
+
+def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None:
+    """Print a completed action and its facts; as JSON the facts by name, with `done`."""
+    if as_json:
+        print_json({"done": action, **facts})
     else:
-        said = ", ".join(f"{name} {_cell(value)}" for name, value in facts.items() if value is not None)
-        say(f"{what}: {said}")
+        parts = [f"{_title(name)} {_cell(value)}" for name, value in facts.items() if value is not None]
+        say(f"{action}: {', '.join(parts)}")
 
 
 def say(text: str) -> None:
-    """Print a line of ours; texts of others in it are shown with their controls visible."""
+    """Print one line with control characters escaped."""
     out.print(one_line(text), soft_wrap=True)
 
 
@@ -71,42 +92,33 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def print_answer(answer: str, *, as_json: bool, **facts: str | None) -> None:
-    """Print what a model would be answered; as JSON with all its controls, escaped, and with `facts`."""
-    if as_json:
-        print_json({**facts, "answer": answer})
-    else:
-        out.print(visible(answer), soft_wrap=True)
-
-
-def progress(steps: Iterable[T], what: str) -> Iterable[T]:
-    """Return `steps`; while they are taken a terminal sees a bar, and a pipe nothing."""
-    return track(steps, what, console=err, transient=True, disable=not err.is_terminal)
+def progress(steps: Iterable[T], title: str) -> Iterable[T]:
+    """Return `steps` and show a progress bar on a terminal, nothing in a pipe."""
+    return track(steps, title, console=err, transient=True, disable=not err.is_terminal)
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Tell a terminal, and no pipe, that something takes its time."""
-    with err.status(what) if err.is_terminal else nullcontext():
+def working(title: str) -> Iterator[None]:
+    """Show a spinner on a terminal, nothing in a pipe."""
+    with err.status(title) if err.is_terminal else nullcontext():
         yield
 
 
 def print_table(rows: Sequence[Mapping[str, object]], whole: str = "") -> None:
     """Print `rows` under the names of the first row's fields.
 
-    A float is a share and shown in per cent, a time is shown as here, a dict is counts by name; any other
-    value is one visible line. Nothing is cut, and a pipe gets each row on one line. On a narrow terminal
-    texts are folded, but numbers and those of the field `whole` never: where these have no room beside each
-    other, each row is shown as lines of `name: value`.
+    A float is a percentage, a time is local, a dict is counts by name; any other value is one line with
+    control characters escaped. A pipe gets each row on one line. On a narrow terminal text columns fold,
+    numbers and the field `whole` never do: if they do not fit, each row is printed as lines of `name: value`.
     """
     columns = [_column(name, [row[name] for row in rows], name == whole) for name in rows[0]]
     console = out if out.is_terminal else _pipe
     if sum(column.least for column in columns) + _GAP * (len(columns) - 1) > console.width:
         _print_blocks(columns)
         return
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for column in columns:
-        shown.add_column(
+        table.add_column(
             column.title,
             justify="right" if column.is_number else "left",
             no_wrap=column.is_whole,
@@ -114,12 +126,12 @@ def print_table(rows: Sequence[Mapping[str, object]], whole: str = "") -> None:
             min_width=column.least,
         )
     for cells in zip(*(column.cells for column in columns), strict=True):
-        shown.add_row(*map(Text, cells))
-    console.print(shown)
+        table.add_row(*map(Text, cells))
+    console.print(table)
 
 
 class _Column(NamedTuple):
-    """A field of a table: its title and cells, and how narrow it may become."""
+    """A field of a table: its title, its cells and its minimum width."""
 
     title: str
     cells: list[str]
@@ -129,11 +141,15 @@ class _Column(NamedTuple):
 
 
 def _column(name: str, values: list[object], is_whole: bool) -> _Column:
-    title, cells = name.replace("_", " "), list(map(_cell, values))
+    title, cells = _title(name), list(map(_cell, values))
     is_number = any(isinstance(value, int | float) for value in values)
     is_whole = is_whole or is_number
     widest = max(map(cell_len, [title, *cells]))
     return _Column(title, cells, is_number, is_whole, widest if is_whole else min(widest, _FOLDED))
+
+
+def _title(name: str) -> str:
+    return "id" if name == "ref" else name.replace("_", " ")
 
 
 def _print_blocks(columns: Sequence[_Column]) -> None:

@@ -120,7 +120,7 @@ def test_a_wrong_call_is_code_2(offload: Run, store: Path) -> None:
 def test_a_store_without_sessions_says_so(offload: Run, tmp_path: Path) -> None:
     done = offload("stats", "--store", tmp_path / "empty")
     assert done.returncode == 1
-    assert "no session" in done.stderr
+    assert "no store at" in done.stderr
 
 
 # What a terminal is shown
@@ -202,7 +202,7 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
 
     assert (whole.returncode, whole.stdout) == (
         0,
-        f"every record is whole: 1 record in 1 session of {store}\n",
+        f"all records are intact: 1 record in 1 session of {store}\n",
     )
     assert damaged.returncode == 3
     [row] = json.loads(damaged.stdout)

@@ -25,7 +25,7 @@ TEXT = "".join(f"{n} needle\n" for n in range(3000))
 
 # What follows a command of a session but for the session itself; R stands for a ref.
 OF_A_SESSION = [
-    *("show R", "tail R", "cat R", "grep needle", "grep needle --ref R", "stats", "verify", "ls", "gc"),
+    *("show R", "tail R", "cat R", "grep needle", "grep needle --id R", "stats", "verify", "ls", "gc"),
     *(
         "gc --dry-run",
         "rm",
@@ -132,7 +132,7 @@ def test_a_session_that_is_not_there_is_named_with_those_that_are(
 
     assert (done.code, done.out) == (1, "")
     assert is_one_line_from_us(done.err)
-    assert f"no session 'nosuch' in {store}, which holds 's', 't'" in done.err
+    assert f"no session 'nosuch' in {store}, which has 's', 't'" in done.err
     assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
 
 
@@ -143,7 +143,7 @@ def test_in_an_empty_store_there_is_no_session(run: Run, tmp_path: Path, command
     done = run(*call(command, tmp_path / "empty", "s"))
 
     assert (done.code, done.out) == (1, "")
-    assert f"no session 's' in {tmp_path}/empty, which holds no session" in done.err
+    assert f"no session 's' in {tmp_path}/empty, which has no session" in done.err
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -158,7 +158,7 @@ def test_a_foreign_a_malformed_and_an_unknown_ref_get_the_same_answer(
         done = run(*call(command, store, "s", ref))
 
         assert (done.code, done.out) == (1, "")
-        assert done.err == f"offload: no record '{ref}' in session 's' of {store}, which holds {mine}\n"
+        assert done.err == f"offload: no record '{ref}' in session 's' of {store}, which has {mine}\n"
     assert files_under(store) == before
 
 
@@ -195,14 +195,14 @@ def test_of_many_sessions_some_are_named(run: Run, store: Path) -> None:
 
     said = run("stats", "--store", store, "--session", "nosuch").err
 
-    assert "holds 's-0', 's-1', 's-2', 's-3', 's-4', others" in said
+    assert "has 's-0', 's-1', 's-2', 's-3', 's-4', others" in said
 
 
 def test_several_sessions_of_which_none_is_named_are_a_wrong_call(run: Run, store: Path) -> None:
     done = run("stats", "--store", store)
 
     assert done.code == 2
-    assert f"{store} holds 's', 't': name one with --session" in done.err
+    assert f"{store} has 's', 't': name one with --session" in done.err
 
 
 def test_the_pages_of_a_store_that_is_not_there_are_not_served(run: Run, tmp_path: Path) -> None:
@@ -236,16 +236,16 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
     ("command", "said"),
     [
         ("ls", "1 record in session s of STORE"),
-        ("verify", "every record is whole: 1 record in 1 session of STORE"),
+        ("verify", "all records are intact: 1 record in 1 session of STORE"),
         ("reindex", "indexed: 1 record in 1 session of STORE"),
         ("gc", "freed: 0 bytes of 0 records; marked: 0; spared: 0; in session s of STORE"),
-        ("grep needle", "session s of STORE holds 1 record"),
+        ("grep needle", "session s of STORE has 1 record"),
         ("pin", "pinned: session s, records 1, store file://STORE"),
-        ("pin R", "pinned: session s, ref R, records 1, store file://STORE"),
-        ("unpin R", "was not pinned: session s, ref R, records 1, store file://STORE"),
-        ("share R --to t", "shared: ref R, session s, to t, store file://STORE"),
-        ("share R --to u", "session u holds nothing else yet"),
-        ("revoke R --to u", "was not shared: ref R, session s, to u, store file://STORE"),
+        ("pin R", "pinned: session s, id R, records 1, store file://STORE"),
+        ("unpin R", "was not pinned: session s, id R, records 1, store file://STORE"),
+        ("share R --to t", "shared: id R, session s, to t, store file://STORE"),
+        ("share R --to u", "session u has no other records yet"),
+        ("revoke R --to u", "was not shared: id R, session s, to u, store file://STORE"),
         ("fork u", "1 copied, 0 already there: session s of STORE to session u of the same store"),
         ("export FILE", "1 copied, 0 already there: session s of STORE to file file.tar"),
         ("copy STORE COPY", "1 copied, 0 already there: session s of STORE to session s of HERE/copy"),
@@ -383,7 +383,7 @@ def test_what_is_pinned_is_told_and_left(run: Run, store: Path) -> None:
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
-    assert "deleted: 0 records, 0 bytes (1 pinned record left)" in done.out
+    assert "deleted: 0 records, 0 bytes (1 pinned record kept)" in done.out
     assert records_of(store, "s") == [ref_in(store, "s")]
 
 
@@ -392,7 +392,7 @@ def test_what_is_deleted_already_is_not_deleted_again(run: Run, store: Path) -> 
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
     assert done.code == 1
-    assert f"session s of {store} holds no record" in done.err
+    assert f"session s of {store} has no record" in done.err
 
 
 def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:

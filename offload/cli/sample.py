@@ -1,7 +1,7 @@
-"""A real conversation to try things on, made on this machine in a second.
+"""A real sample conversation, generated on this machine in a second.
 
-Every tool result is the true output of reading, running or indexing the Python that runs this. None
-holds an environment variable, a user's name or a path outside the standard library.
+Each tool result is the actual output of reading, running or indexing the running Python. None contains an
+environment variable, a user name or a path outside the standard library.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 _TASK = (
-    "We build a help formatter on top of argparse. Survey this Python first: what the standard "
-    "library holds, whether its modules pass their own tests, and where argparse breaks long lines."
+    "We build a help formatter on top of argparse. Survey this Python first: the size of the standard "
+    "library, whether its modules pass their own tests, and where argparse breaks long lines."
 )
 _TESTED = ("difflib", "statistics", "heapq", "fractions", "enum", "inspect", "random", "datetime")
 _TOKENIZED = (
     "_pydecimal", "argparse", "difflib", "doctest", "inspect", "subprocess", "tarfile", "typing",
 )  # fmt: skip
 _NOT_LISTED = {"__pycache__", "site-packages", "dist-packages", "test", "lib-dynload"}
-# A leaf has no children, so `or [node]` visits it for ever.
+# A leaf has no children, so `or [node]` visits it forever.
 _FAULTY_SCRIPT = """\
 import ast, sys
 sys.setrecursionlimit(400)
@@ -55,10 +55,10 @@ class _Call:
 
 
 def conversation() -> list[dict[str, Any]]:
-    """Return a finished conversation in the Anthropic Messages form, oldest message first.
+    """Return a finished conversation in Anthropic Messages format, oldest message first.
 
-    Seven tool results: a listing, a test log, an index in pretty JSON, a source file and a one-line
-    JSON of megabytes, which are large; a version, which is small; and a failure.
+    It has seven tool results: five large ones (a listing, a test log, an index in pretty JSON, a source file,
+    megabytes of JSON on one line), a small one (a version) and a failure.
     """
     library = Path(sysconfig.get_path("stdlib"))
     source = (library / "argparse.py").read_text(encoding="utf-8")
@@ -69,14 +69,14 @@ def conversation() -> list[dict[str, Any]]:
         *_turn(3, "Now the tests that some modules carry in their docstrings.", tests),
         *_turn(4, "Mail headers are folded too; an index shows where.", _index(library / "email")),
         *_turn(5, "Now the parser itself.", _Call("Read", {"file_path": "argparse.py"}, source)),
-        *_turn(6, "How often is each name used? The tokens tell.", _tokens(library)),
+        *_turn(6, "How often is each name used? Count the tokens.", _tokens(library)),
         *_turn(7, "And how deeply is such code nested?", _failing_script()),
-        {"role": "assistant", "content": [_text(_conclusion(listing, tests, source))]},
+        {"role": "assistant", "content": [_text_block(_conclusion(listing, tests, source))]},
     ]
 
 
-def _turn(first_id: int, said: str, *calls: _Call) -> Iterator[dict[str, Any]]:
-    uses: list[dict[str, Any]] = [_text(said)]
+def _turn(first_id: int, text: str, *calls: _Call) -> Iterator[dict[str, Any]]:
+    uses: list[dict[str, Any]] = [_text_block(text)]
     results: list[dict[str, Any]] = []
     for number, call in enumerate(calls, first_id):
         name = f"toolu_demo_{number:02}"
@@ -87,7 +87,7 @@ def _turn(first_id: int, said: str, *calls: _Call) -> Iterator[dict[str, Any]]:
     yield {"role": "user", "content": results}
 
 
-def _text(text: str) -> dict[str, Any]:
+def _text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
@@ -95,10 +95,10 @@ def _conclusion(listing: _Call, tests: _Call, source: str) -> str:
     line = source[: source.index("def _split_lines")].count("\n") + 1
     tried, passed = tests.output.count("Trying:\n"), tests.output.count("\nok\n")
     return (
-        f"The standard library holds {listing.output.count(chr(10)):,} files here. Of the examples "
+        f"The standard library has {listing.output.count(chr(10)):,} files here. Of the examples "
         f"in the docstrings, {passed} of {tried} pass. argparse breaks long help in "
         f"HelpFormatter._split_lines (argparse.py, line {line}): that is the method to override. "
-        "My script on nesting never ended, because it visits a leaf again and again."
+        "My script on nesting never ended, because it visits each leaf again and again."
     )
 
 
@@ -166,9 +166,9 @@ def _definitions(path: Path) -> list[dict[str, Any]]:
 
 def _tokens(library: Path) -> _Call:
     paths = [library / f"{name}.py" for name in _TOKENIZED]
-    found = {p.name: list(_tokens_of(p)) for p in paths if p.is_file()}
-    arguments = {"files": list(found), "format": "json"}
-    return _Call("tokenize", arguments, json.dumps(found, separators=(",", ":")))
+    tokens = {p.name: list(_tokens_of(p)) for p in paths if p.is_file()}
+    arguments = {"files": list(tokens), "format": "json"}
+    return _Call("tokenize", arguments, json.dumps(tokens, separators=(",", ":")))
 
 
 def _tokens_of(path: Path) -> Iterable[tuple[str, str, int, int]]:

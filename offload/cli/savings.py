@@ -1,15 +1,14 @@
-"""`offload savings`: what a policy would take out of recorded conversations, and what that would save."""
+"""`offload savings`: tokens and input cost that a policy would save on recorded conversations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import typer
-from rich.progress import track
 
 from offload import ConfigError, Decision, MessageError, Offloader, OffloadPolicy
 from offload.cli.simulation import Bill, Prices, Simulation, simulate
@@ -21,6 +20,7 @@ from offload.cli.terminal import (
     out,
     print_json,
     print_table,
+    progress,
 )
 from offload.cli.transcripts import Transcript, find, load
 from offload.policy import DEFAULT_MIN_TOKENS
@@ -28,37 +28,27 @@ from offload.policy import DEFAULT_MIN_TOKENS
 _PRIVATE_STORE = "memory://"
 _DEFAULT_PRICES = Prices()
 _ABOUT_COSTS = """
-Policy {policy}; a token of input costs {cached:g} where the provider has it cached, else {uncached:g}.
-tokens, cost: the input of all requests with offloading; its cost against the same without.
-reads: the assistant wrote a name that had left its view; each is paid as one request more.
-breaks, paid: text that was cached changed; those of them that saved more than they cost.
-System prompts count; images and definitions of tools do not."""
+Policy {policy}; an input token costs {cached:g} if the provider has it cached, else {uncached:g}.
+tokens, cost: input of all requests with offloading; its cost relative to no offloading.
+reads: the assistant wrote a name that was no longer in view; each costs one more request.
+breaks, paid: cached text changed; how many of these changes saved more than they cost.
+System prompts are included; images and tool definitions are not."""
 
-Measured = TypeVar("Measured")
-# What a number of conversations came to together.
-_Figures = Callable[[Sequence[Measured]], dict[str, Any]]
+Measure = TypeVar("Measure")
+# The figures of several conversations together.
+_Figures = Callable[[Sequence[Measure]], dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Found(Generic[Measured]):
-    """One conversation and what was measured of it."""
+class _Row(NamedTuple, Generic[Measure]):
+    """One conversation and its measurement."""
 
     file: Path
     transcript: Transcript
-    measured: Measured
+    measure: Measure
 
 
-@dataclass(frozen=True, slots=True)
-class _Skipped:
-    """A file that holds no conversation."""
-
-    file: Path
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Saving:
-    """What offloading one conversation came to."""
+class _Saving(NamedTuple):
+    """The result of offloading one conversation."""
 
     tokens_before: int
     tokens_after: int
@@ -70,34 +60,36 @@ def savings(
     *,
     policy: Annotated[
         str,
-        typer.Option(metavar="NAME|FILE", help="balanced, aggressive, archive, or a file that holds one."),
+        typer.Option(metavar="NAME|FILE", help="Policy: balanced, aggressive, archive, or a policy file."),
     ] = "balanced",
     is_simulated: Annotated[
-        bool, typer.Option("--simulate", help="Tell what the input of all requests costs.")
+        bool, typer.Option("--simulate", help="Compare the input cost of all requests.")
     ] = False,
     cached: Annotated[
-        float, typer.Option(min=0, metavar="PRICE", help="Of a token that is cached, in --simulate.")
+        float, typer.Option(min=0, metavar="PRICE", help="Price of a cached input token, for --simulate.")
     ] = _DEFAULT_PRICES.cached,
     uncached: Annotated[
-        float, typer.Option(min=0, metavar="PRICE", help="Of any other, in the same unit.")
+        float,
+        typer.Option(
+            min=0, metavar="PRICE", help="Price of an uncached input token, in the same unit as --cached."
+        ),
     ] = _DEFAULT_PRICES.uncached,
     store: StoreOption = _PRIVATE_STORE,
     is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every item.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what would leave the context of recorded conversations, what would stay, and why.
+    """Show which items of recorded conversations a policy would offload or keep, and why.
 
-    FILE is a session of Claude Code (~/.claude/projects) or Codex (~/.codex/sessions), a chat in the form of
-    Anthropic or OpenAI, or a folder of these.
-    Nothing is kept unless --store names a place.
+    FILE is a Claude Code session (~/.claude/projects), a Codex session (~/.codex/sessions), a chat in
+    Anthropic or OpenAI format, or a folder of these. Records are stored only if --store is given.
 
-    With --simulate every request is sent again, turn by turn, and priced, against the same without
+    --simulate replays the requests offline, turn by turn, and compares input cost with and without
     offloading.
     """
     chosen = _policy(policy)
     if is_simulated:
         if is_verbose or store != _PRIVATE_STORE:
-            raise ConfigError("--simulate keeps nothing and lists no items: leave out --store and --verbose")
+            raise ConfigError("--simulate stores and lists nothing: omit --store and --verbose")
         _show_costs(files, chosen, policy, Prices(cached, uncached), as_json=as_json)
     else:
         _show_savings(files, chosen, policy, store, is_verbose=is_verbose, as_json=as_json)
@@ -107,89 +99,77 @@ def _policy(name: str) -> OffloadPolicy:
     return OffloadPolicy.load(name) if Path(name).suffix else OffloadPolicy.model_validate({"preset": name})
 
 
-# Reading
+# Measuring and reporting
 
 
-def _each(
-    files: list[Path], measure: Callable[[Transcript], Measured]
-) -> tuple[list[_Found[Measured]], list[_Skipped]]:
-    results = list(_results(list(find(files)), measure))
-    found = [r for r in results if isinstance(r, _Found)]
-    return found, [r for r in results if isinstance(r, _Skipped)]
-
-
-def _results(
-    files: list[Path], measure: Callable[[Transcript], Measured]
-) -> Iterator[_Found[Measured] | _Skipped]:
-    shown = track(files, "reading", console=err, transient=True, disable=not err.is_terminal)
-    for file in shown:
+def _measure(
+    files: list[Path], measure: Callable[[Transcript], Measure]
+) -> tuple[list[_Row[Measure]], list[dict[str, str]]]:
+    """Return a row per conversation, and each file without one with the reason."""
+    rows: list[_Row[Measure]] = []
+    skipped: list[dict[str, str]] = []
+    for file in progress(list(find(files)), "reading"):
         try:
-            for transcript in load(file):
-                yield _Found(file, transcript, measure(transcript))
+            rows += (_Row(file, transcript, measure(transcript)) for transcript in load(file))
         except (MessageError, ConfigError) as error:
             err.print(f"offload: skipped {one_line(file)}: {one_line(error)}", soft_wrap=True)
-            yield _Skipped(file, str(error))
+            skipped.append({"file": str(file), "reason": str(error)})
+    return rows, skipped
 
 
-# What both reports have
-
-
-def _document(
-    found: Sequence[_Found[Measured]], skipped: Sequence[_Skipped], figures: _Figures[Measured]
-) -> dict[str, Any]:
+def _document(rows: Sequence[_Row[Measure]], figures: _Figures[Measure]) -> dict[str, Any]:
     return {
         "transcripts": [
             {
-                "transcript": f.transcript.name,
-                "file": str(f.file),
-                "format": f.transcript.format,
-                **figures([f.measured]),
+                "transcript": row.transcript.name,
+                "file": str(row.file),
+                "format": row.transcript.format,
+                **figures([row.measure]),
             }
-            for f in found
+            for row in rows
         ],
-        "total": figures([f.measured for f in found]),
-        "skipped": [{"file": str(s.file), "reason": s.reason} for s in skipped],
+        "total": figures([row.measure for row in rows]),
     }
 
 
-def _print_rows(found: Sequence[_Found[Measured]], figures: _Figures[Measured]) -> None:
-    rows = [{"transcript": f.transcript.name, **figures([f.measured])} for f in found]
-    total = figures([f.measured for f in found])
-    print_table([*rows, {"transcript": f"total of {len(rows)}", **total}])
+def _print_rows(rows: Sequence[_Row[Measure]], figures: _Figures[Measure]) -> None:
+    lines = [{"transcript": row.transcript.name, **figures([row.measure])} for row in rows]
+    total = figures([row.measure for row in rows])
+    print_table([*lines, {"transcript": f"total of {len(rows)}", **total}])
 
 
-def _fail_without(found: Sequence[object], files: Sequence[Path]) -> None:
-    if not found:
+def _fail_without(rows: Sequence[object], files: Sequence[Path]) -> None:
+    if not rows:
         err.print(f"offload: no transcript found in {one_line(', '.join(map(str, files)))}", soft_wrap=True)
         raise typer.Exit(1)
 
 
-# What would leave
+# Savings
 
 
 def _show_savings(
     files: list[Path], policy: OffloadPolicy, name: str, store: str | None, *, is_verbose: bool, as_json: bool
 ) -> None:
-    found, skipped = _each(files, partial(_save, policy=policy, store=store))
-    kept = _kept_large([f.measured for f in found])
+    rows, skipped = _measure(files, partial(_save, policy=policy, store=store))
+    kept = _kept_large([row.measure for row in rows])
     if as_json:
-        print_json({"policy": name, **_document(found, skipped, _saved), "kept_large": kept})
-    elif found:
-        _print_rows(found, _saved)
+        print_json({"policy": name, **_document(rows, _saved), "skipped": skipped, "kept_large": kept})
+    elif rows:
+        _print_rows(rows, _saved)
         if kept:
-            out.print(f"\nOf {DEFAULT_MIN_TOKENS:,} tokens or more and kept:\n")
+            out.print(f"\nKept although they have {DEFAULT_MIN_TOKENS:,} tokens or more:\n")
             print_table(kept)
-        for one in found if is_verbose else ():
-            out.print(f"\n{one_line(one.transcript.name)}\n")
-            print_table([_item(d) for d in one.measured.decisions])
-    _fail_without(found, files)
+        for row in rows if is_verbose else ():
+            out.print(f"\n{one_line(row.transcript.name)}\n")
+            print_table([_item(decision) for decision in row.measure.decisions])
+    _fail_without(rows, files)
 
 
 def _save(transcript: Transcript, policy: OffloadPolicy, store: str | None) -> _Saving:
-    done = Offloader(store, session=transcript.name, policy=policy).offload(transcript.messages)
-    for error in done.errors:
+    result = Offloader(store, session=transcript.name, policy=policy).offload(transcript.messages)
+    for error in result.errors:
         raise error
-    return _Saving(done.tokens_before, done.tokens_after, list(done.decisions))
+    return _Saving(result.tokens_before, result.tokens_after, list(result.decisions))
 
 
 def _saved(savings: Sequence[_Saving]) -> dict[str, Any]:
@@ -206,12 +186,12 @@ def _saved(savings: Sequence[_Saving]) -> dict[str, Any]:
 
 
 def _kept_large(savings: Sequence[_Saving]) -> list[dict[str, Any]]:
-    """Return why large items stayed: each reason, its items and their tokens, most tokens first."""
-    found: dict[str, list[int]] = {}
+    """Return the reasons why large items were kept, each with items and tokens, most tokens first."""
+    tokens: dict[str, list[int]] = {}
     for decision in (d for s in savings for d in s.decisions):
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
-            found.setdefault(decision.reason, []).append(decision.item.tokens)
-    rows = [{"reason": r, "items": len(t), "tokens": sum(t)} for r, t in found.items()]
+            tokens.setdefault(decision.reason, []).append(decision.item.tokens)
+    rows = [{"reason": r, "items": len(t), "tokens": sum(t)} for r, t in tokens.items()]
     return sorted(rows, key=lambda row: row["tokens"], reverse=True)
 
 
@@ -227,19 +207,20 @@ def _item(decision: Decision) -> dict[str, Any]:
     }
 
 
-# What it would have cost
+# Costs
 
 
 def _show_costs(
     files: list[Path], policy: OffloadPolicy, name: str, prices: Prices, *, as_json: bool
 ) -> None:
-    found, skipped = _each(files, partial(simulate, policy=policy, prices=prices))
+    rows, skipped = _measure(files, partial(simulate, policy=policy, prices=prices))
     if as_json:
-        print_json({"policy": name, "prices": asdict(prices), **_document(found, skipped, _costs)})
-    elif found:
-        _print_rows(found, _narrow_costs)
+        document = {"policy": name, "prices": asdict(prices), **_document(rows, _costs)}
+        print_json({**document, "skipped": skipped})
+    elif rows:
+        _print_rows(rows, _narrow_costs)
         out.print(_ABOUT_COSTS.format(policy=one_line(name), **asdict(prices)), soft_wrap=True)
-    _fail_without(found, files)
+    _fail_without(rows, files)
 
 
 def _costs(simulations: Sequence[Simulation]) -> dict[str, Any]:
@@ -258,15 +239,18 @@ def _costs(simulations: Sequence[Simulation]) -> dict[str, Any]:
     }
 
 
+_COLUMNS = {
+    "offloaded": "offloaded",
+    "tokens": "tokens_sent",
+    "cached": "cached_share",
+    "cost": "cost",
+    "reads": "read_backs",
+    "breaks": "breaks",
+    "paid": "breaks_paid",
+}
+
+
 def _narrow_costs(simulations: Sequence[Simulation]) -> dict[str, Any]:
-    """Return what of the costs is worth a column: with all of them a row is wider than a terminal."""
+    """Return the costs that fit the width of a terminal."""
     costs = _costs(simulations)
-    return {
-        "offloaded": costs["offloaded"],
-        "tokens": costs["tokens_sent"],
-        "cached": costs["cached_share"],
-        "cost": costs["cost"],
-        "reads": costs["read_backs"],
-        "breaks": costs["breaks"],
-        "paid": costs["breaks_paid"],
-    }
+    return {column: costs[name] for column, name in _COLUMNS.items()}

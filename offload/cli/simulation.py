@@ -1,14 +1,14 @@
-"""What a recorded conversation costs as input, with and without offloading: each request is sent again.
+"""Input cost of a recorded conversation with and without offloading, by replaying each request.
 
-An agent sends the whole conversation for every answer. Text that equals the request before from the
-beginning on is read from the provider's cache, all from the first difference on is not; both have a price.
+An agent sends the whole conversation with every request. The prefix that equals the previous request is read
+from the provider's cache; the rest is not. Both have a price.
 
-What left may be needed again. Names (paths, identifiers, numbers) that came into the conversation with an
-item that left, that its placeholder does not show with half of the words around them, and that the assistant
-writes later, count as a read back: one more request, and an answer that stays. It is a grep's answer if the
-placeholder holds these names, else a page's. What the assistant wrote itself it is taken to know. The method
-is that of the program `session_cost.py`, which `benchmarks/bench_savings.py` runs; here the answer of a
-read back is paid as new text once, and texts of the user that left are read back too.
+The assistant may need an offloaded item again. A read back is counted when it writes a name (path,
+identifier, number) that came with an offloaded item and that the placeholder does not show with at least
+half of the words around it. It costs one more request, whose answer remains in the conversation: a grep
+answer if the placeholder contains the name, else a page. The assistant is assumed to know its own texts. The
+method is that of `session_cost.py`, which `benchmarks/bench_savings.py` runs; here the answer of a read back
+is paid as new text once, and offloaded user messages are read back too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from offload.tokens import estimate_tokens
 
 GREP_TOKENS, PAGE_TOKENS = 300, 2048
 
-# Types of items that the assistant wrote.
+# Types of items that the assistant writes.
 _OWN_WORDS = ("assistant_message", "tool_call")
 _NAME = re.compile(r"\w[\w./:-]{5,80}", re.ASCII)
 _MARKED = re.compile(r"[\d_/.]|[a-z][A-Z]")
@@ -35,17 +35,17 @@ _AROUND = 60
 _MAX_OCCURRENCES = 50
 _SHORTEST = 6
 
-# Index of a message, and of a block in it.
+# Indexes of a message and of a block in it.
 _Place = tuple[int, Block]
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a token of input costs, in any unit.
+    """Prices of an input token, in any unit.
 
     Attributes:
-        cached: where the provider reads it from its cache.
-        uncached: where it reads it anew and caches it.
+        cached: price of a token that the provider reads from its cache.
+        uncached: price of any other token, including its caching.
     """
 
     cached: float = 0.1
@@ -54,12 +54,12 @@ class Prices:
 
 @dataclass(slots=True)
 class Bill:
-    """What requests came to.
+    """Input of several requests.
 
     Attributes:
-        tokens: tokens of input of all requests together.
-        cached: those of them that came from the cache.
-        cost: the price of all.
+        tokens: input tokens of all requests.
+        cached: the part read from the cache.
+        cost: the price.
     """
 
     tokens: int = 0
@@ -72,16 +72,16 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What sending a conversation again came to.
+    """Result of replaying a conversation.
 
     Attributes:
-        requests: answers that the assistant was asked for, read backs not counted.
-        offloaded: items that left.
+        requests: requests of the assistant, without read backs.
+        offloaded: offloaded items.
         plain: the bill without offloading.
         bill: the bill with offloading, read backs included.
-        read_backs: how often the assistant needed what had left.
-        breaks: how often items left that had been sent before, so that cached text was sent anew.
-        breaks_paid: those of them that saved more than they cost before the conversation ended.
+        read_backs: how often the assistant needed an offloaded item.
+        breaks: how often offloading changed text that was sent before, so that it was no longer cached.
+        breaks_paid: breaks that saved more than they cost before the conversation ended.
     """
 
     requests: int
@@ -94,12 +94,12 @@ class Simulation:
 
 
 def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
-    """Return what the requests of a conversation cost under a policy; nothing is kept.
+    """Return the input cost of a conversation under a policy; no records are stored.
 
     Args:
-        transcript: the conversation; messages of the assistant in a row answer one request.
-        policy: what leaves, and when.
-        prices: of tokens of input.
+        transcript: the conversation; consecutive assistant messages answer one request.
+        policy: the policy.
+        prices: prices of input tokens.
 
     Raises:
         MessageError: a message is malformed.
@@ -113,7 +113,7 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
         if answer in firsts:
             replay.ask(messages[:answer], requests_left=requests_left)
             requests_left -= 1
-        replay.hear(messages[answer])
+        replay.read_back(messages[answer])
     return Simulation(
         requests=len(firsts),
         offloaded=replay.offloaded,
@@ -126,7 +126,7 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
 
 
 class _Replay:
-    """One conversation, sent request by request as it came and as an offloader leaves it."""
+    """One conversation, sent request by request with and without offloading."""
 
     def __init__(self, system: Any, policy: OffloadPolicy, prices: Prices) -> None:
         self._prices = prices
@@ -137,38 +137,38 @@ class _Replay:
         self.offloaded = self.read_backs = self.breaks = self.breaks_paid = 0
 
     def ask(self, messages: Sequence[Any], *, requests_left: int) -> None:
-        """Send a request; with it `requests_left` are still to come."""
-        done = self._off.offload(messages)
+        """Send a request; `requests_left` counts it and those after it."""
+        result = self._off.offload(messages)
         self.plain.send([*self._system, *messages])
-        self.sent.send([*self._system, *done.messages])
-        self._needs.note(messages, done)
-        self.offloaded = len(done.records)
-        if done.cache is not None:
-            turns = done.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
+        self.sent.send([*self._system, *result.messages])
+        self._needs.note(messages, result)
+        self.offloaded = len(result.records)
+        if result.cache is not None:
+            turns = result.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
             self.breaks += 1
             self.breaks_paid += turns is not None and turns <= requests_left
 
-    def hear(self, answer: Any) -> None:
-        """Read back what the assistant needs for its answer."""
+    def read_back(self, answer: Any) -> None:
+        """Charge the read backs that the assistant needs for its answer."""
         for tokens in self._needs.read_backs(answer):
             self.sent.read_back(tokens)
             self.read_backs += 1
 
 
 class _Prompt:
-    """The input of one request after the other, and its bill."""
+    """The input of consecutive requests and its bill."""
 
     def __init__(self, prices: Prices) -> None:
         self.bill = Bill()
         self._prices = prices
         self._messages: list[Any] = []
         self._texts: list[list[str]] = []
-        # Tokens before each message, and behind the last.
+        # Tokens before each message and after the last.
         self._ends = [0]
         self._read_back = 0
 
     def send(self, messages: Sequence[Any]) -> None:
-        """Charge a request: what equals the last one from its beginning on is cached."""
+        """Charge a request; the prefix that equals the previous request is cached."""
         same = _count_equal(messages, self._messages)
         changed = self._texts[same : same + 1]
         del self._texts[same:], self._ends[same + 1 :]
@@ -183,7 +183,7 @@ class _Prompt:
         self._charge(cached + self._read_back, self._ends[-1] - cached)
 
     def read_back(self, tokens: int) -> None:
-        """Charge one more request, whose answer of `tokens` stays in all that follow."""
+        """Charge one more request, whose answer of `tokens` is part of all later requests."""
         self._charge(self._ends[-1] + self._read_back, tokens)
         self._read_back += tokens
 
@@ -193,23 +193,23 @@ class _Prompt:
 
 
 class _Needs:
-    """The names that came with each item, and those that the assistant cannot see since it left."""
+    """The names that came with each item, and those hidden since it was offloaded."""
 
     def __init__(self, system: Iterable[Any]) -> None:
         self._seen = {name for message in system for name in _names(*_texts(message))}
         self._known = 0
-        self._items: dict[_Place, _Came] = {}
+        self._items: dict[_Place, _NewNames] = {}
         self._hidden: dict[_Place, _Hidden] = {}
 
-    def note(self, messages: Sequence[Any], done: OffloadResult) -> None:
-        """Note what is new in `messages`, and what left them now."""
+    def note(self, messages: Sequence[Any], result: OffloadResult) -> None:
+        """Note the new items of `messages` and the items that were offloaded now."""
         for index in range(self._known, len(messages)):
-            self._take_in(index, _scan(messages[index]))
+            self._add(index, _scan(messages[index]))
         self._known = len(messages)
-        for decision in done.decisions:
+        for decision in result.decisions:
             place = decision.item.message, decision.item.block
             if decision.ref is not None and place in self._items:
-                self._hidden[place] = self._items.pop(place).behind(_text_at(done.messages, place))
+                self._hidden[place] = self._items.pop(place).hidden_by(_text_at(result.messages, place))
 
     def read_backs(self, answer: Any) -> Iterator[int]:
         """Yield the tokens of each read back that the assistant needs for its answer."""
@@ -223,21 +223,21 @@ class _Needs:
                 hidden.names.clear()
                 yield PAGE_TOKENS
 
-    def _take_in(self, index: int, scan: Scan) -> None:
+    def _add(self, index: int, scan: Scan) -> None:
         for item in scan.items:
             names = _names(item.text)
             if item.item_type not in _OWN_WORDS:
-                self._items[index, item.block] = _Came(item.text, names - self._seen)
+                self._items[index, item.block] = _NewNames(item.text, names - self._seen)
             self._seen |= names
         self._seen |= _names(*scan.texts)
 
 
 @dataclass(slots=True)
 class _Hidden:
-    """What an item that left took along.
+    """Names hidden by an offloaded item.
 
     Attributes:
-        names: names that came with it and that its placeholder does not show in context.
+        names: names that came with the item and that its placeholder does not show in context.
         named: all names in its placeholder.
     """
 
@@ -246,20 +246,20 @@ class _Hidden:
 
 
 @dataclass(frozen=True, slots=True)
-class _Came:
-    """An item, and the names that came with it for the first time."""
+class _NewNames:
+    """The text of an item and the names that first appeared in it."""
 
     text: str
     names: set[str]
 
-    def behind(self, placeholder: str) -> _Hidden:
-        """Return what is hidden once `placeholder` stands for the item."""
+    def hidden_by(self, placeholder: str) -> _Hidden:
+        """Return the names that are hidden when `placeholder` replaces the item."""
         views: dict[str, list[set[str]]] = {}
         for line in placeholder.splitlines():
             for name in self.names & _names(line):
                 views.setdefault(name, []).append(next(_words_around(line, name), set()))
-        shown = {name for name, seen in views.items() if self._is_shown(name, seen)}
-        return _Hidden(self.names - shown, _names(placeholder))
+        visible = {name for name, words in views.items() if self._is_shown(name, words)}
+        return _Hidden(self.names - visible, _names(placeholder))
 
     def _is_shown(self, name: str, views: list[set[str]]) -> bool:
         places = islice(_words_around(self.text, name), _MAX_OCCURRENCES)
@@ -267,7 +267,7 @@ class _Came:
 
 
 def _words_around(text: str, name: str) -> Iterator[set[str]]:
-    """Yield the words on the line around each occurrence of `name`, without its own."""
+    """Yield the words around each occurrence of `name` on its line, without the words of the name."""
     own = set(_WORD.findall(name))
     for match in re.finditer(re.escape(name), text):
         before = text[max(0, match.start() - _AROUND) : match.start()].rpartition("\n")[2]
@@ -276,8 +276,8 @@ def _words_around(text: str, name: str) -> Iterator[set[str]]:
 
 
 def _names(*texts: str) -> set[str]:
-    found = (token.strip("./:-") for text in texts for token in _NAME.findall(text))
-    return {name for name in found if len(name) >= _SHORTEST and _MARKED.search(name)}
+    tokens = (token.strip("./:-") for text in texts for token in _NAME.findall(text))
+    return {name for name in tokens if len(name) >= _SHORTEST and _MARKED.search(name)}
 
 
 def _scan(message: Any) -> Scan:
@@ -299,6 +299,6 @@ def _tokens(texts: Iterable[str]) -> int:
 
 
 def _count_equal(some: Sequence[Any], others: Sequence[Any]) -> int:
-    """Return how many elements two sequences have in common at their beginnings."""
+    """Return the length of the common prefix of two sequences."""
     pairs = zip(some, others, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1] or pair[0] == pair[1], pairs))

@@ -1,8 +1,8 @@
-"""Recorded conversations of agents, read from files as lists of messages.
+"""Recorded agent conversations, read from files as lists of messages.
 
-Known are sessions of Claude Code and of Codex (`.jsonl`, and `.jsonl.zst` as Codex archives them), and chat
-requests in the Anthropic or OpenAI form (`.json`: a list of messages, or an object that holds one and may
-name its `format` and `id`).
+Supported are sessions of Claude Code and Codex (`.jsonl`, and `.jsonl.zst` for archived Codex sessions), and
+chat requests in Anthropic or OpenAI format (`.json`: a list of messages, or an object with `messages` and
+optionally `format` and `id`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Transcript:
     """One conversation as a model saw it.
 
     Attributes:
-        name: where it came from: an id in the file, or the file's stem and the part of it.
-        format: "anthropic", "openai-chat", "openai-chat-text" where tool results are user texts, or
+        name: the id in the file, or the file's stem and part.
+        format: "anthropic", "openai-chat", "openai-chat-text" (tool results as user messages) or
             "openai-responses".
-        system: the system prompt where the file keeps it apart from the messages, else None.
-        messages: the messages as the file has them, oldest first.
+        system: the system prompt if the file stores it separately, else None.
+        messages: the messages of the file, oldest first.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Transcript:
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each file once: the paths, and for a folder its `*.json`, `*.jsonl` and `*.jsonl.zst`, sorted."""
+    """Yield each file once: the paths, and a folder's sorted `*.json`, `*.jsonl` and `*.jsonl.zst`."""
     seen: set[Path] = set()
     for path in paths:
         for file in _walk(path) if path.is_dir() else (path,):
@@ -61,22 +61,22 @@ def find(paths: Iterable[Path]) -> Iterator[Path]:
 def load(path: Path) -> Iterator[Transcript]:
     """Yield the conversations of one file.
 
-    A Claude Code session holds several: its main thread, one per subagent, and a new one from each
-    compaction on, because what came before had left the context. One of Codex holds one from each
-    compaction on.
+    A Claude Code session has several: its main thread, one per subagent, and a new one after each
+    compaction, which removes earlier messages from the context. A Codex session has a new one after each
+    compaction.
 
     Raises:
-        MessageError: the file cannot be read or holds no conversation; the message says why.
+        MessageError: the file cannot be read or has no conversation.
     """
     try:
-        found = _from_session(path) if path.name.endswith(_SESSION_SUFFIXES) else _from_document(path)
+        transcripts = _from_session(path) if path.name.endswith(_SESSION_SUFFIXES) else _from_document(path)
     except OSError as error:
         raise MessageError(f"cannot be read: {error.strerror}") from error
     except RecursionError as error:
         raise MessageError("not a transcript: JSON nested too deeply") from error
     except zstandard.ZstdError as error:
-        raise MessageError(f"not the zstd that its name says: {error}") from error
-    yield from found
+        raise MessageError(f"invalid zstd: {error}") from error
+    yield from transcripts
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -95,7 +95,7 @@ def _from_document(path: Path) -> list[Transcript]:
     envelope = document if isinstance(document, dict) else {"messages": document}
     messages = envelope.get("messages")
     if not _are_messages(messages):
-        raise MessageError("not a transcript: no list of messages with roles")
+        raise MessageError("not a transcript: found no list of messages with roles")
     name, kind = envelope.get("id"), envelope.get("format")
     return [
         Transcript(
@@ -130,7 +130,7 @@ def _has_anthropic_block(message: dict[str, Any]) -> bool:
     )
 
 
-# A session: one row per line
+# Sessions: one row per line
 
 
 def _from_session(path: Path) -> list[Transcript]:
@@ -167,7 +167,7 @@ def _part_name(name: str, part: int) -> str:
     return f"{name}-part-{part}" if part > 1 else name
 
 
-# Of Codex: items of the Responses API among rows that no model saw
+# Codex: items of the Responses API among rows that no model saw
 
 _CODEX_ROWS = {"session_meta", "response_item", "turn_context", "event_msg"}
 
@@ -187,7 +187,7 @@ def _from_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
             parts.append(_after_compaction(payload))
     parts = [part for part in parts if part]
     if not parts:
-        raise MessageError("not a transcript: no item that a model saw in this Codex session")
+        raise MessageError("not a transcript: this Codex session has no model items")
     return [
         Transcript(_part_name(name, n), OPENAI_RESPONSES, system, part) for n, part in enumerate(parts, 1)
     ]
@@ -195,12 +195,12 @@ def _from_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
 
 def _instructions(meta: dict[str, Any]) -> str | None:
     base = meta.get("base_instructions")
-    told = base.get("text") if isinstance(base, dict) else meta.get("instructions")
-    return told if isinstance(told, str) else None
+    text = base.get("text") if isinstance(base, dict) else meta.get("instructions")
+    return text if isinstance(text, str) else None
 
 
 def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a new context window begins with."""
+    """Return the first messages of the new context window."""
     history = payload.get("replacement_history")
     if isinstance(history, list):
         return [item for item in history if isinstance(item, dict) and _is_item(item)]
@@ -209,16 +209,16 @@ def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_item(payload: dict[str, Any]) -> bool:
-    """Tell whether the model saw it: beside what it did, Codex logs what only Codex knows."""
+    """Return whether the model saw the item; Codex also logs its own events."""
     return adapter_for(payload).name == OPENAI_RESPONSES
 
 
-# Of Claude Code: one row per block or event, threads interleaved
+# Claude Code: one row per block or event, threads interleaved
 
 
 @dataclass(slots=True)
 class _Thread:
-    """What one context window held, growing row by row."""
+    """The messages of one context window, added row by row."""
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class _Thread:
             self.answers[message["id"]] = self.messages[-1]
 
     def _unfinished(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        # One answer is logged in several rows, with results of parallel calls between them.
+        # One answer is logged in several rows, with results of parallel calls in between.
         if message["role"] == "assistant":
             return self.answers.get(message.get("id", ""))
         last = self.messages[-1] if self.messages else None
@@ -249,7 +249,7 @@ def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcr
             parts.append(_Thread())
         parts[-1].add(row["message"])
     if not threads:
-        raise MessageError("not a transcript: no row of a session of Claude Code or Codex in it")
+        raise MessageError("not a transcript: found no rows of Claude Code or Codex")
     names = {root: f"{name}-side-{root[:6]}" if root else name for root in threads}
     if len(threads) == 1:
         names = dict.fromkeys(threads, name)
@@ -261,13 +261,13 @@ def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcr
 
 
 def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each row that a model saw, once, with the root of its thread ("" for the main one)."""
+    """Yield each row that a model saw once, with the root of its thread ("" for the main thread)."""
     roots: dict[str, str] = {}
     for row in rows:
         uuid = row.get("uuid")
         if not isinstance(uuid, str) or uuid in roots:
             continue
-        # Rows that no model saw are links too, and a subagent's first may hang on the main thread.
+        # Rows that no model saw link threads too, and a subagent's first row may follow the main thread.
         parent = roots.get(str(row.get("parentUuid")))
         roots[uuid] = (parent or uuid) if row.get("isSidechain") else ""
         if _was_seen(row):

@@ -335,7 +335,7 @@ def test_a_codex_session_that_was_archived_is_read_compressed(tmp_path: Path) ->
 def test_an_archive_that_is_none_and_a_session_without_items_say_so(tmp_path: Path) -> None:
     broken = tmp_path / "rollout-1.jsonl.zst"
     broken.write_bytes(b"no zstd at all")
-    with pytest.raises(MessageError, match="not the zstd"):
+    with pytest.raises(MessageError, match="invalid zstd"):
         list(load(broken))
-    with pytest.raises(MessageError, match="no item that a model saw"):
+    with pytest.raises(MessageError, match="no model items"):
         list(load(write_session(tmp_path, CODEX_ROWS[0])))

@@ -151,7 +151,7 @@ def test_resources_are_listed_newest_first_in_pages() -> None:
         first = await client.list_resources()
         second = await client.list_resources(cursor=first.next_cursor)
         assert second.next_cursor is None
-        with pytest.raises(MCPError, match="list again from the beginning"):
+        with pytest.raises(MCPError, match="list again from the start"):
             await client.list_resources(cursor="nothing")
         return [r.name for r in [*first.resources, *second.resources]]
 
@@ -310,10 +310,10 @@ def test_a_token_is_asked_of_every_request(tmp_path: Path) -> None:
     ("host", "token", "said"),
     [
         ("192.0.2.1", None, "set a token"),
-        ("0.0.0.0", "t", "name the one address"),  # noqa: S104 # what is refused
-        ("::", "t", "name the one address"),
-        ("127.0.0.1", "", "the token is empty"),
-        ("192.0.2.1", "t", "cannot listen at"),
+        ("0.0.0.0", "t", "host must be the one address"),  # noqa: S104 # what is refused
+        ("::", "t", "host must be the one address"),
+        ("127.0.0.1", "", "token must not be empty"),
+        ("192.0.2.1", "t", "cannot listen on"),
     ],
 )
 def test_an_address_that_others_reach_is_not_served_carelessly(

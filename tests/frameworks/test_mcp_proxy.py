@@ -653,8 +653,8 @@ def test_when_the_wrapped_server_dies_calls_fail_with_what_to_do_and_stored_resu
             for _ in range(2):  # the call that it died in, and one after
                 failed = await client.call_tool("die")
                 assert failed.is_error
-                assert "the wrapped server has ended" in text_of(failed)
-            with pytest.raises(MCPError, match="the wrapped server has ended"):
+                assert "the wrapped MCP server exited" in text_of(failed)
+            with pytest.raises(MCPError, match="the wrapped MCP server exited"):
                 await client.list_prompts()
             assert list(await listed(client)) == CONTEXT_TOOLS
             found = await client.call_tool("context_grep", {"id": ref, "pattern": "the needle"})

@@ -1,8 +1,7 @@
-"""The Model Context Protocol: a server of stored context, and a proxy that keeps large results out of it.
+"""Model Context Protocol: a server of stored items, and a proxy that offloads large tool results.
 
-`context_server` offers one session to any client: the four tools, and its records as resources `ctx://ID`.
-`Proxy` stands between a client and any other server: what its tools return is offloaded where it is large,
-and read back through the same four tools.
+`context_server` offers one session to any client: the retrieval tools, and its records as resources
+`ctx://ID`. `Proxy` wraps any other server: it offloads large tool results, and adds the retrieval tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client of the protocol may ask of one session, answered as plain JSON: tools and resources."""
+"""Tools and resources of one session, as the plain JSON of protocol results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from offload.errors import ConfigError, NotFoundError
+from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
 from offload.record import RecordInfo, decode_text, encodable
@@ -19,23 +20,23 @@ SCHEME = "ctx://"
 TEMPLATE: Json = {
     "uriTemplate": f"{SCHEME}{{id}}",
     "name": "stored item",
-    "description": "An item that was taken out of the conversation, whole; context_read reads it in parts.",
+    "description": "A complete stored item; use context_read to read part of it.",
 }
-# A client holds a resource in memory, and may put it before its model.
+# A client keeps a resource in memory, and may send it to its model.
 MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 
 _URI = re.compile(rf"{SCHEME}([a-z]{{10,20}})", re.ASCII)
 _DATA_URL = re.compile(r"data:([\w.+-]{1,60}/[\w.+-]{1,60});base64,", re.ASCII)
 _PAGE = 100
-# They answer of one item, which their argument `id` names.
+# Tools that read the one item in their argument `id`.
 _ONE_ITEM_TOOLS = ("context_read", "context_tail")
 
 
 class ContextAnswers:
-    """Answers of one session. An id is checked here, whoever passes it on (rules R6 and R7).
+    """Protocol results for one session. Ids are checked here for every caller (rules R6 and R7).
 
     Args:
-        offloader: holds the session.
+        offloader: the `Offloader` of the session.
     """
 
     def __init__(self, offloader: Offloader) -> None:
@@ -43,42 +44,42 @@ class ContextAnswers:
 
     @property
     def instructions(self) -> str:
-        """What a model is told of placeholders."""
+        """Instructions on placeholders for the model."""
         return self._offloader.prompt()
 
     def tools(self) -> list[Json]:
-        """Return the four tools as `tools/list` shows them."""
+        """Return the retrieval tools in the format of `tools/list`."""
         return self._offloader.tools.definitions("mcp")
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
-        """Return the result of `tools/call`; what a model gets wrong is an error that says what is right.
+        """Return the result of `tools/call`.
 
         Args:
             name: the tool.
-            arguments: as the client sent them.
-            has_links: whether the client knows links to resources.
+            arguments: the arguments from the client.
+            has_links: whether the client supports resource links.
         """
         answer = self._offloader.tools.call(name, arguments)
-        is_error = answer.startswith("Error: ")
+        has_failed = is_error(answer)
         content: list[Json] = [{"type": "text", "text": answer}]
-        if has_links and not is_error and name in _ONE_ITEM_TOOLS and arguments:
+        if has_links and not has_failed and name in _ONE_ITEM_TOOLS and arguments:
             content.append(link(arguments["id"]))
-        return {"content": content, "isError": is_error}
+        return {"content": content, "isError": has_failed}
 
     def list_resources(self, cursor: str | None) -> Json:
         """Return a page of `resources/list`, newest first.
 
         Args:
-            cursor: the id after which the page starts.
+            cursor: the id before the first entry of the page.
 
         Raises:
-            ConfigError: `cursor` is no id of this session.
+            ConfigError: `cursor` is not an id of this session.
             StoreError: the session could not be listed.
         """
         infos = self._offloader.records()[::-1]
         refs = [info.ref for info in infos]
         if cursor is not None and cursor not in refs:
-            raise ConfigError(f"cursor {cursor[:40]!r} names nothing here; list again from the beginning")
+            raise ConfigError(f"invalid cursor {cursor[:40]!r}; list again from the start")
         start = 0 if cursor is None else refs.index(cursor) + 1
         page: Json = {"resources": [_resource(info) for info in infos[start : start + _PAGE]]}
         if start + _PAGE < len(infos):
@@ -86,36 +87,36 @@ class ContextAnswers:
         return page
 
     def read_resource(self, uri: str) -> Json:
-        """Return the result of `resources/read`: the whole content of a record.
+        """Return the result of `resources/read`: the complete content of a record.
 
         Raises:
-            NotFoundError: `uri` names no record of this session.
+            NotFoundError: `uri` is not the address of a record of this session.
             CorruptError: the record is damaged.
-            ConfigError: it has more than 8 MiB.
+            ConfigError: the content is larger than 8 MiB.
             StoreError: the store could not be read.
         """
         match = _URI.fullmatch(uri)
         if match is None:
-            raise NotFoundError(f"no resource {uri[:60]!r}: one is {SCHEME} and the id in a placeholder")
+            raise NotFoundError(f"unknown resource {uri[:60]!r}; use {SCHEME} and an id from a placeholder")
         text = decode_text(self._content(match[1]))
         return {"contents": [{"uri": uri, **_as_blob_or_text(text)}]}
 
     def _content(self, ref: str) -> bytes:
-        held = bytearray()
+        content = bytearray()
         for chunk in self._offloader.content(ref):
-            held += chunk
-            if len(held) > MAX_RESOURCE_BYTES:
+            content += chunk
+            if len(content) > MAX_RESOURCE_BYTES:
                 raise ConfigError(
-                    f"{SCHEME}{ref} has more than the {MAX_RESOURCE_BYTES} bytes that a resource may have; "
+                    f"{SCHEME}{ref} is larger than {MAX_RESOURCE_BYTES // 2**20} MiB; "
                     f'read it in parts: context_read(id="{ref}", offset=0)'
                 )
-        return bytes(held)
+        return bytes(content)
 
 
 def link(ref: str, **more: Any) -> Json:
-    """Return the content block that links to a record; `more` are other fields of it.
+    """Return a content block that links to a record, with `more` fields.
 
-    It is meant for the user: to a model the text beside it says how to read.
+    The link is for the user; the text of the placeholder gives the model the call to make.
     """
     return {
         "type": "resource_link",
@@ -127,7 +128,7 @@ def link(ref: str, **more: Any) -> Json:
 
 
 def data_url(media_type: str, blob: str) -> str:
-    """Return the text under which binary content is stored: `read_resource` gives it back as a blob."""
+    """Return the stored text of binary content, which `read_resource` returns as a blob."""
     return f"data:{media_type};base64,{blob}"
 
 

@@ -1,4 +1,4 @@
-"""Messages of the protocol on their way through the proxy, as pure functions."""
+"""Pure functions on the protocol messages that pass through the proxy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from offload.tools import TOOL_NAMES
 
 _log = logging.getLogger("offload")
 
-# A tool of the wrapped server with a name of ours is shown as inner_…, and one that is called that already
-# gets one more: no two tools share a name, and nothing needs to be remembered.
-_TAKEN = re.compile(rf"(inner_)*({'|'.join(TOOL_NAMES)})")
+# A tool of the wrapped server that is named like a retrieval tool gets the prefix inner_, and one with that
+# prefix gets another. So no two tools share a name, and the mapping needs no state.
+_RESERVED = re.compile(rf"(inner_)*({'|'.join(TOOL_NAMES)})")
 _INNER = "inner_"
-# The field of each list that a server without the feature does not know.
+_UNCACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
+# The result field of each list that a server may not support.
 LISTS = {
     "tools/list": "tools",
     "resources/list": "resources",
@@ -29,11 +30,11 @@ LISTS = {
 
 
 async def messages_of(stream: Any) -> AsyncIterator[Any]:
-    """Yield the messages of a stream; what is none is noted and dropped."""
+    """Yield the messages of a stream; log and drop invalid lines."""
     try:
         async for item in stream:
             if isinstance(item, Exception):
-                _log.warning("a line that is no message was dropped: %s", type(item).__name__)
+                _log.warning("dropped a line that is not a message: %s", type(item).__name__)
             else:
                 yield item.message
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -41,7 +42,7 @@ async def messages_of(stream: Any) -> AsyncIterator[Any]:
 
 
 def result_of(request: Any, response: Any) -> Json | None:
-    """Return the result of a response; to a list that the server does not know, the empty one."""
+    """Return the result of a response: an empty list if the server does not support the list."""
     if isinstance(response, JSONRPCResponse):
         result: Json = response.result
         return result
@@ -51,43 +52,43 @@ def result_of(request: Any, response: Any) -> Json | None:
 
 
 def empty_list(request: Any) -> Json:
-    """Return the result of a request for a list that has nothing on it."""
+    """Return an empty result for a list request."""
     return stamped(request, {LISTS[request.method]: []})
 
 
-def as_the_server_knows_it(request: Any) -> Any:
-    """Return a request with the name of a tool as the wrapped server knows it."""
+def for_server(request: Any) -> Any:
+    """Return a request with the wrapped server's own name of a tool."""
     name = (request.params or {}).get("name")
-    if request.method != "tools/call" or not isinstance(name, str) or not _TAKEN.fullmatch(name):
+    if request.method != "tools/call" or not isinstance(name, str) or not _RESERVED.fullmatch(name):
         return request
     return request.model_copy(update={"params": {**request.params, "name": name.removeprefix(_INNER)}})
 
 
-def shown_tool(tool: Json) -> Json:
-    """Return a tool of the wrapped server as a client sees it: under another name if it has one of ours."""
-    return {**tool, "name": _INNER + tool["name"]} if _TAKEN.fullmatch(tool["name"]) else tool
+def tool_for_client(tool: Json) -> Json:
+    """Return a tool of the wrapped server for the client, renamed if its name is that of a retrieval tool."""
+    return {**tool, "name": _INNER + tool["name"]} if _RESERVED.fullmatch(tool["name"]) else tool
 
 
-def extended(result: Json, ours: Json) -> Json:
-    """Return a list with ours behind the last page of the wrapped server's."""
+def extended(result: Json, added: Json) -> Json:
+    """Return a list with the entries `added` after the last page of the wrapped server."""
     if result.get("nextCursor"):
         return result
-    # What is ours may change with every call, and is this client's alone.
-    fresh = {"ttlMs": 0, "cacheScope": "private"} if "ttlMs" in result else {}
-    joined = {k: [*result[k], *v] if isinstance(v, list) else v for k, v in ours.items()}
+    # The added entries may change with every call, and are for this client only.
+    fresh = _UNCACHED if "ttlMs" in result else {}
+    joined = {k: [*result[k], *v] if isinstance(v, list) else v for k, v in added.items()}
     return {**result, **joined, **fresh}
 
 
 def own_version(request: Any) -> str | None:
-    """Return the revision of the protocol that a request names itself, as those of 2026 and later do."""
+    """Return the protocol revision in a request; requests of 2026 and later have one."""
     meta = (request.params or {}).get("_meta")
     version = meta.get(types.PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
     return version if isinstance(version, str) else None
 
 
 def stamped(request: Any, result: Json) -> Json:
-    """Return a result of ours with the fields that the request's revision of the protocol asks for."""
+    """Return a result of the proxy with the fields that the request's protocol revision requires."""
     if own_version(request) is None:
         return result
     is_list = request.method != "tools/call"
-    return {"resultType": "complete", **({"ttlMs": 0, "cacheScope": "private"} if is_list else {}), **result}
+    return {"resultType": "complete", **(_UNCACHED if is_list else {}), **result}

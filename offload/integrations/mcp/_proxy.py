@@ -1,8 +1,8 @@
-"""The proxy: between a client and any other server, it passes every message on, and offloads large results.
+"""Proxy between a client and any other server: it relays all messages and offloads large results.
 
-It relays messages, not calls: progress, cancellation, logging, sampling, elicitation, and whatever later
-revisions of the protocol add, pass as they came, under the ids that both sides gave them. Changed are the
-greeting, which tells of the tools and resources that are added; the lists, which show them; and results.
+The proxy relays messages, not calls. Progress, cancellation, logging, sampling, elicitation and additions of
+later protocol revisions pass unchanged, with their original ids. The proxy changes only the greeting and the
+lists, which show the added tools and resources, and tool results.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from offload.errors import ConfigError
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
 from offload.integrations.mcp._messages import (
     LISTS,
-    as_the_server_knows_it,
     empty_list,
     extended,
+    for_server,
     messages_of,
     own_version,
     result_of,
-    shown_tool,
     stamped,
+    tool_for_client,
 )
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
@@ -40,32 +40,32 @@ from offload.tools import TOOL_NAMES
 
 _log = logging.getLogger("offload")
 
-# What a cursor of our own pages of resources begins with.
+# Prefix of the cursors to the proxy's own resource pages.
 _OWN_PAGES = "offload:"
 _CALL_ID = "claudecode/toolUseId"
-_ENDED = (
-    "the wrapped server has ended; start it again by reconnecting. What it returned before can still be "
-    "read: context_list shows it"
+_EXITED = (
+    "the wrapped MCP server exited; reconnect to restart it. Earlier results can still be read: "
+    "call context_list"
 )
 Streams = tuple[Any, Any]
 
 
 async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
-    """Run the server that `command` starts behind a proxy on stdin and stdout, until stdin ends.
+    """Start `command` as a server and run a proxy for it on stdin and stdout, until stdin ends.
 
-    The server gets this process's environment, and its stderr is ours.
+    The server inherits this process's environment and stderr.
 
     Raises:
         ConfigError: the command cannot be started.
     """
-    # The thread that waits for a line of stdin could not be stopped in any other way.
+    # Nothing else can stop the thread that waits for a line from stdin.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     server = StdioServerParameters(
         command=command[0], args=list(command[1:]), env=dict(os.environ), encoding_error_handler="replace"
     )
     proxy = Proxy(results)
     try:
-        # What writes to stdout ends when its stream is closed, and only with it the rest.
+        # The writer to stdout ends only when its stream is closed.
         async with stdio_client(server) as inner, stdio_server() as outer, outer[1]:
             await proxy.run(outer, inner)
     except (OSError, ValueError) as error:
@@ -73,16 +73,16 @@ async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
 
 
 class Proxy:
-    """Stands between one client and one server.
+    """Proxy between one client and one server.
 
     Args:
-        results: offloads what tools return; its session is what the added tools and resources read.
+        results: offloads tool results; the added tools and resources read its session.
     """
 
     def __init__(self, results: ResultOffloader) -> None:
         self._results = results
         self._answers = ContextAnswers(results.offloader)
-        self._passed: dict[Any, Any] = {}
+        self._pending: dict[Any, Any] = {}
         self._version = ""
         self._has_server = True
         self._to_client: Any = None
@@ -93,8 +93,8 @@ class Proxy:
         """Relay until the client's messages end.
 
         Args:
-            client: the streams of its messages, to be read and written, as the SDK's transports give them.
-            server: those of the wrapped server.
+            client: the client's read and write streams, from a transport of the SDK.
+            server: the read and write streams of the wrapped server.
         """
         self._to_client, self._to_server = client[1], server[1]
         async with anyio.create_task_group() as self._tasks:
@@ -114,21 +114,21 @@ class Proxy:
         if answer is not None:
             self._tasks.start_soon(self._answer, message, answer)
             return
-        self._passed[message.id] = message
-        is_sent = await self._pass_on(as_the_server_knows_it(message))
-        # While it was being sent, the server's end may have answered it already.
-        if not is_sent and self._passed.pop(message.id, None) is not None:
+        self._pending[message.id] = message
+        is_sent = await self._pass_on(for_server(message))
+        # When the server exited during the send, the request may have been answered already.
+        if not is_sent and self._pending.pop(message.id, None) is not None:
             await self._answer_alone(message)
 
     def _forget_cancelled(self, message: Any) -> None:
-        """Expect no response to a request that the client gave up."""
+        """Expect no response to a request that the client cancelled."""
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            given_up = (message.params or {}).get("requestId")
-            if isinstance(given_up, int | str):
-                self._passed.pop(given_up, None)
+            request_id = (message.params or {}).get("requestId")
+            if isinstance(request_id, int | str):
+                self._pending.pop(request_id, None)
 
     async def _pass_on(self, message: Any) -> bool:
-        """Send a message to the wrapped server; tell whether there is one."""
+        """Send a message to the wrapped server; return whether the server is running."""
         if self._has_server:
             try:
                 await self._to_server.send(SessionMessage(message))
@@ -137,7 +137,7 @@ class Proxy:
         return self._has_server
 
     def _own_answer(self, request: Any) -> Callable[[], Json] | None:
-        """Return what answers a request that is meant for us."""
+        """Return the function that answers a request to the proxy itself, otherwise None."""
         answers, params = self._answers, request.params or {}
         match request.method, params:
             case "tools/call", {"name": str(name)} if name in TOOL_NAMES:
@@ -152,7 +152,7 @@ class Proxy:
     async def _answer(self, request: Any, answer: Callable[[], Json]) -> None:
         try:
             result = await in_thread(answer)
-        except Exception as error:  # noqa: BLE001 # a client that waits must be answered
+        except Exception as error:  # noqa: BLE001 # the client waits for a response
             await self._fail(request, error_code(error), str(error))
         else:
             await self._reply(request, stamped(request, result))
@@ -169,28 +169,28 @@ class Proxy:
         async for message in messages_of(stream):
             await self._from_server(message)
         self._has_server = False
-        _log.warning("%s", _ENDED)
-        waiting, self._passed = self._passed, {}
-        for request in waiting.values():
+        _log.warning("%s", _EXITED)
+        pending, self._pending = self._pending, {}
+        for request in pending.values():
             await self._answer_alone(request)
 
     async def _from_server(self, message: Any) -> None:
         is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
-        request = self._passed.pop(message.id, None) if is_response else None
+        request = self._pending.pop(message.id, None) if is_response else None
         result = None if request is None else result_of(request, message)
         if request is None or result is None:
             await self._to_client.send(SessionMessage(message))
         elif request.method in ("tools/call", "resources/list"):
-            # The store is asked: other messages need not wait for it.
+            # The store may be slow, and other messages need not wait for it.
             self._tasks.start_soon(self._reply_in_thread, request, result)
         else:
-            await self._reply(request, self._shown(request, result))
+            await self._reply(request, self._for_client(request, result))
 
     async def _reply_in_thread(self, request: Any, result: Json) -> None:
-        await self._reply(request, await in_thread(self._shown, request, result))
+        await self._reply(request, await in_thread(self._for_client, request, result))
 
-    def _shown(self, request: Any, result: Json) -> Json:
-        """Return a result as the client sees it; as it came where it cannot be understood."""
+    def _for_client(self, request: Any, result: Json) -> Json:
+        """Return a result for the client, unchanged if its form is unknown."""
         try:
             match request.method:
                 case "initialize" | "server/discover":
@@ -198,22 +198,22 @@ class Proxy:
                 case "tools/call":
                     return self._results.offload(result, self._call(request))
                 case "tools/list":
-                    tools = [self._results.note(shown_tool(tool)) for tool in result["tools"]]
+                    tools = [self._results.note(tool_for_client(tool)) for tool in result["tools"]]
                     return extended({**result, "tools": tools}, {"tools": self._answers.tools()})
                 case "resources/list":
                     return result if result.get("nextCursor") else extended(result, self._own_page(None))
                 case "resources/templates/list":
                     return extended(result, {"resourceTemplates": [TEMPLATE]})
-        except Exception as error:  # noqa: BLE001 # what other servers send may be anything
-            _log.warning("an answer to %s passes as it is: %s", request.method, type(error).__name__)
+        except Exception as error:  # noqa: BLE001 # other servers may send anything
+            _log.warning("a result of %s passes unchanged: %s", request.method, type(error).__name__)
         return result
 
     def _greeting(self, result: Json) -> Json:
         version = result.get("protocolVersion")
         self._version = version if isinstance(version, str) else ""
         capabilities = {"tools": {}, "resources": {}, **result.get("capabilities", {})}
-        told = [text for text in (result.get("instructions"), self._answers.instructions) if text]
-        return {**result, "capabilities": capabilities, "instructions": "\n\n".join(told)}
+        texts = [text for text in (result.get("instructions"), self._answers.instructions) if text]
+        return {**result, "capabilities": capabilities, "instructions": "\n\n".join(texts)}
 
     def _call(self, request: Any) -> ToolCall:
         meta = request.params.get("_meta")
@@ -230,7 +230,7 @@ class Proxy:
     # To the client
 
     async def _answer_alone(self, request: Any) -> None:
-        """Answer in place of a server that has ended: a list is ours alone, anything else fails."""
+        """Answer for a server that exited: lists contain only the proxy's entries, other requests fail."""
         if request.method in LISTS:
             await self._reply_in_thread(request, empty_list(request))
         else:
@@ -241,11 +241,11 @@ class Proxy:
             SessionMessage(JSONRPCResponse(jsonrpc="2.0", id=request.id, result=result))
         )
 
-    async def _fail(self, request: Any, code: int = -32000, said: str = _ENDED) -> None:
-        """Answer a request that failed: a model sees why its call did, a client any other request."""
+    async def _fail(self, request: Any, code: int = -32000, reason: str = _EXITED) -> None:
+        """Answer a failed request: with a tool result for the model, otherwise with an error."""
         if request.method == "tools/call":
-            content = [{"type": "text", "text": f"Error: {said}"}]
+            content = [{"type": "text", "text": f"Error: {reason}"}]
             await self._reply(request, stamped(request, {"content": content, "isError": True}))
             return
-        error = ErrorData(code=code, message=said)
+        error = ErrorData(code=code, message=reason)
         await self._to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))

@@ -1,4 +1,4 @@
-"""What a tool of another server returned, with its large parts taken out."""
+"""Tool results of a wrapped server, with their large parts offloaded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _log = logging.getLogger("offload")
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The call that a result answers.
+    """The tool call of a result.
 
     Attributes:
-        tool: name of the tool, as the client knows it.
-        id: the model's id of the call where the client told it, for `Offloader.restore`.
-        has_links: whether the client knows links to resources.
+        tool: the client's name of the tool.
+        id: the model's id of the call, if the client sent it, for `Offloader.restore`.
+        has_links: whether the client supports resource links.
     """
 
     tool: str
@@ -35,21 +35,21 @@ class ToolCall:
 
 
 class ResultOffloader:
-    """Offloads the large parts of tools' results into one session.
+    """Offloads the large parts of tool results into one session.
 
-    A text leaves for its placeholder and a link to `ctx://ID`. So do embedded resources, and on demand
-    images and audio; blocks that are large together leave as one. Large structured content leaves too: its
-    long strings, where the tool's output schema says no more of them than that they are strings and the rest
-    is small; else the whole of it, for an object with the placeholder alone, which the schemas that a client
-    is shown allow. Errors stay, and so does everything that cannot be stored.
+    A placeholder and a link to `ctx://ID` replace a large text, embedded resource and, on request, image or
+    audio. Blocks that are large only together are offloaded as one item. In large structured content, long
+    strings are replaced if the output schema requires nothing but strings and the rest is small. Otherwise
+    one object with the placeholder replaces all of it; the schemas for the client allow that. Errors and
+    parts that cannot be stored are kept.
 
     Args:
-        store: where records go.
-        session: the session they go to.
-        min_tokens: from how many tokens on a part leaves.
-        exclude: globs of tools whose results always stay.
-        has_images: whether images and audio leave too: a model cannot see them then, a client can.
-        hides_schemas: whether output schemas are not shown to the client at all.
+        store: the store of the records.
+        session: name of the session.
+        min_tokens: offload parts of at least this many tokens.
+        exclude: globs of tools whose results are always kept.
+        has_images: offload images and audio too; then only the client can show them, not the model.
+        hides_schemas: remove output schemas from the tools for the client.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ResultOffloader:
             policy = OffloadPolicy(
                 types={"tool_result": rule},
                 exclude_tools=tuple(exclude),
-                # Who asks for a higher threshold has a window for it.
+                # A higher threshold implies a model with a larger context window.
                 max_view_tokens=max(min_tokens, MAX_VIEW_TOKENS),
             )
             return Offloader(store, session=session, policy=policy)
@@ -80,45 +80,44 @@ class ResultOffloader:
         self._schemas: dict[str, Json | None] = {}
 
     def note(self, tool: Json) -> Json:
-        """Remember the output schema of a tool that is listed, and return how the client sees the tool.
+        """Remember the output schema of a listed tool, and return the tool for the client.
 
-        Its schema also allows the object that stands for a large result; a schema of a form to which that
-        cannot be added is not shown.
+        The returned schema also allows the object that replaces a large result; a schema of an unsupported
+        form is removed.
         """
         schema = tool.get("outputSchema")
-        shown = None if self._hides_schemas else with_stand_in(schema)
-        self._schemas[tool["name"]] = schema if shown is not None else None
+        loosened = None if self._hides_schemas else with_stand_in(schema)
+        self._schemas[tool["name"]] = schema if loosened is not None else None
         rest = {k: v for k, v in tool.items() if k != "outputSchema"}
-        return rest if shown is None else {**rest, "outputSchema": shown}
+        return rest if loosened is None else {**rest, "outputSchema": loosened}
 
     def offload(self, result: Json, call: ToolCall) -> Json:
-        """Return `result` with its large parts replaced; the same object if none left or anything failed."""
+        """Return `result` with its large parts replaced; on a failure, or without large parts, `result`."""
         is_final = result.get("resultType", "complete") == "complete"
         if result.get("isError") or not is_final or not isinstance(result.get("content", []), list):
             return result
         try:
             return self._offload(result, call)
-        except Exception as error:  # noqa: BLE001 # what other servers send may be anything (rule R2)
-            # Its text may quote the result, which is nobody else's to read.
-            _log.warning("a result of %s stays whole: %s", call.tool, type(error).__name__)
+        except Exception as error:  # noqa: BLE001 # other servers may send anything (rule R2)
+            # Without the error's text, which may quote the result.
+            _log.warning("a result of %s is kept in full: %s", call.tool, type(error).__name__)
             return result
 
     def _offload(self, result: Json, call: ToolCall) -> Json:
         content = result.get("content", [])
         parts = [_Part(block, self._block(block, call)) for block in content]
-        shown = self._joined(parts, call)
-        changed = result if shown == content else {**result, "content": shown}
+        joined = self._joined(parts, call)
+        changed = result if joined == content else {**result, "content": joined}
         return self._structured(changed, call, parts) if "structuredContent" in result else changed
 
     def _block(self, block: Json, call: ToolCall) -> list[Json]:
-        """Return what stands for one block of content."""
+        """Return the blocks that replace one block of content."""
         match block:
             case {"type": "text", "text": str(text)}:
-                taken = _take(self.offloader, text, call)
-                return [block] if taken.info is None else [{**block, "text": taken.text}, *_link(taken, call)]
+                return _replaced(block, self.offloader, text, call)
             case {"type": "resource", "resource": {"uri": str(uri), "text": str(text), **rest}}:
-                taken = _take(self.offloader, text, call)
-                return _replaced(block, taken, call, title=uri, mimeType=rest.get("mimeType", "text/plain"))
+                media_type = rest.get("mimeType", "text/plain")
+                return _replaced(block, self.offloader, text, call, title=uri, mimeType=media_type)
             case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob), **rest}}:
                 return self._blob(block, blob, rest.get("mimeType"), call, title=uri)
             case {"type": "image" | "audio", "data": str(data)} if self._has_images:
@@ -127,49 +126,51 @@ class ResultOffloader:
 
     def _blob(self, block: Json, blob: str, media_type: object, call: ToolCall, **more: Any) -> list[Json]:
         media_type = media_type if isinstance(media_type, str) else "application/octet-stream"
-        taken = _take(self._blobs, data_url(media_type, blob), call)
-        return _replaced(block, taken, call, mimeType=media_type, **more)
+        return _replaced(block, self._blobs, data_url(media_type, blob), call, mimeType=media_type, **more)
 
     def _joined(self, parts: Sequence[_Part], call: ToolCall) -> list[Json]:
-        """Return what is shown of all blocks: one placeholder of those that stayed, if they are large."""
-        stayed = [part for part in parts if part.stays]
-        taken = _take(self.offloader, "\n".join(_line(part.block) for part in stayed), call)
-        if taken.info is None:
-            return [shown for part in parts for shown in part.shown]
-        joined = [{"type": "text", "text": taken.text}, *_link(taken, call)]
-        first = parts.index(stayed[0])
-        before = [shown for part in parts[:first] for shown in part.shown]
-        return [*before, *joined, *(s for part in parts[first:] if not part.stays for s in part.shown)]
+        """Return the blocks of all parts, with one placeholder for the kept parts if they are large."""
+        kept = [part for part in parts if part.is_kept]
+        outcome = _offload_text(self.offloader, "\n".join(_line(part.block) for part in kept), call)
+        if outcome.info is None:
+            return [block for part in parts for block in part.replacement]
+        blocks: list[Json] = []
+        for part in parts:
+            if not part.is_kept:
+                blocks += part.replacement
+            elif part is kept[0]:
+                blocks += [{"type": "text", "text": outcome.text}, *_link(outcome, call)]
+        return blocks
 
     def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
-        """Return `result` with what is large in its structured content replaced.
+        """Return `result` with its large structured content replaced.
 
         Args:
-            result: its texts are replaced already.
-            call: the call it answers.
-            parts: its content as it came, and what is shown of it.
+            result: the result, with its texts replaced.
+            call: the tool call.
+            parts: the original content and its replacements.
         """
         value, content = result["structuredContent"], result.get("content", [])
         if not self._is_large(value):
             return result
         kept = with_strings_replaced(
-            value, self._schemas.get(call.tool), lambda text: _take(self.offloader, text, call).text
+            value, self._schemas.get(call.tool), lambda text: _offload_text(self.offloader, text, call).text
         )
         if not self._is_large(kept):
             return {**result, "structuredContent": kept}
-        said = next((part for part in parts if not part.stays and _is_json_of(part.block, value)), None)
-        placed = said.shown if said else self._block({"type": "text", "text": _json(value)}, call)
-        if placed[0]["text"] == _json(value):
+        same = next((part for part in parts if not part.is_kept and _is_json_of(part.block, value)), None)
+        blocks = same.replacement if same else self._block({"type": "text", "text": _json(value)}, call)
+        if blocks[0]["text"] == _json(value):
             return result
-        new = [] if said else placed
+        new = [] if same else blocks
         if self._needs_structured(call):
-            stand_in = {STAND_IN: placed[0]["text"]}
+            stand_in = {STAND_IN: blocks[0]["text"]}
             return {**result, "content": [*content, *new[1:]], "structuredContent": stand_in}
         rest = {k: v for k, v in result.items() if k != "structuredContent"}
         return {**rest, "content": [*content, *new]}
 
     def _needs_structured(self, call: ToolCall) -> bool:
-        """Tell whether the client may have a schema of the tool: also one that was listed to it elsewhere."""
+        """Return whether the client may have a schema of the tool, possibly from an earlier listing."""
         return not self._hides_schemas and self._schemas.get(call.tool, {}) is not None
 
     def _is_large(self, value: Any) -> bool:
@@ -178,38 +179,41 @@ class ResultOffloader:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A block of content as it came, and what is shown of it."""
+    """A block of content and its replacement."""
 
     block: Any
-    shown: list[Any]
+    replacement: list[Any]
 
     @property
-    def stays(self) -> bool:
-        """Whether it is shown as it came, and is no picture or sound, which are no text."""
+    def is_kept(self) -> bool:
+        """Whether the block is kept and is neither an image nor audio."""
         is_media = isinstance(self.block, dict) and self.block.get("type") in ("image", "audio")
-        return self.shown == [self.block] and not is_media
+        return self.replacement == [self.block] and not is_media
 
 
-def _take(offloader: Offloader, text: str, call: ToolCall) -> Taken:
-    """Offload one text if it is large; of what stays the record is None."""
+def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> Taken:
+    """Offload one text if it is large; a kept text has no record."""
     with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id) as sink:
         sink.write(text)
     return Taken(sink.placeholder, sink.info, sink.error)
 
 
-def _replaced(block: Json, taken: Taken, call: ToolCall, **more: Any) -> list[Json]:
-    if taken.info is None:
+def _replaced(block: Json, offloader: Offloader, text: str, call: ToolCall, **more: Any) -> list[Json]:
+    """Return `block`, or the placeholder of its text and a link with `more` fields if the text is large."""
+    outcome = _offload_text(offloader, text, call)
+    if outcome.info is None:
         return [block]
-    return [{"type": "text", "text": taken.text}, *_link(taken, call, **more)]
+    other_fields = block if block["type"] == "text" else {"type": "text"}
+    return [{**other_fields, "text": outcome.text}, *_link(outcome, call, **more)]
 
 
-def _link(taken: Taken, call: ToolCall, **more: Any) -> Iterator[Json]:
-    if call.has_links and taken.info is not None:
-        yield link(taken.info.ref, **{"mimeType": "text/plain", **more})
+def _link(outcome: Taken, call: ToolCall, **more: Any) -> Iterator[Json]:
+    if call.has_links and outcome.info is not None:
+        yield link(outcome.info.ref, **{"mimeType": "text/plain", **more})
 
 
 def _line(block: Any) -> str:
-    """Return a block as a line among others: the text alone of one that is nothing else."""
+    """Return a block as text: the text of a plain text block, the JSON of any other."""
     is_text = isinstance(block, dict) and block.keys() == {"type", "text"}
     return str(block["text"]) if is_text else _json(block)
 

@@ -1,8 +1,8 @@
-"""Output schemas of a wrapped server's tools: how they allow for what left, with nothing checked by them.
+"""Output schemas of a wrapped server's tools, loosened to allow offloaded content.
 
-A schema is another server's data: its patterns could take for ever, its references lead anywhere. So
-nothing is validated. What is shown to a client is loosened, where it is plain to see how, and strings are
-replaced only where a schema says nothing of them but that they are strings.
+A schema is untrusted data: its patterns may never finish, its references may point anywhere. So nothing is
+validated. A schema of a plain form is loosened for the client, and a string is replaced only if its schema
+requires nothing but a string.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from offload.integrations.mcp._context import Json
 
-# The one field of the object that stands for structured content that left.
+# The only field of the object that replaces offloaded structured content.
 STAND_IN = "offloaded"
 _STAND_IN_SCHEMA: Json = {
     "type": "string",
-    "description": "In place of all else where that is large: what it is, an excerpt, how to read it.",
+    "description": "Replaces all other fields of a large result: description, excerpt, and how to read it.",
 }
 
-# Keywords that say nothing of which values are allowed, or of parts by name alone.
-_SAYS_NOTHING = {
+# Keywords that restrict no values, and keywords about members and items.
+_ANNOTATIONS = {
     "$comment",
     "$id",
     "$schema",
@@ -31,7 +31,7 @@ _SAYS_NOTHING = {
     "title",
     "type",
 }
-_OF_PARTS = {
+_MEMBERS = {
     "$defs",
     "additionalProperties",
     "definitions",
@@ -39,16 +39,12 @@ _OF_PARTS = {
     "required",
     "unevaluatedProperties",
 }
-_OF_ITEMS = {"items", "maxItems", "minItems"}
+_ITEMS = {"items", "maxItems", "minItems"}
 
 
 def with_stand_in(schema: object) -> Json | None:
-    """Return `schema` loosened so that it allows the stand-in too, None if it is of another form.
-
-    Args:
-        schema: what a tool declares for its structured content.
-    """
-    if not isinstance(schema, dict) or not _is_plain(schema, "object", _OF_PARTS):
+    """Return the output schema of a tool, loosened to allow the stand-in; None for an unsupported form."""
+    if not isinstance(schema, dict) or not _is_plain(schema, "object", _MEMBERS):
         return None
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or STAND_IN in properties:
@@ -59,17 +55,17 @@ def with_stand_in(schema: object) -> Json | None:
 
 
 def with_strings_replaced(value: Any, schema: Any, replace: Callable[[str], str]) -> Any:
-    """Return `value` with those strings replaced of which `schema` says that they are, and no more."""
+    """Return `value` with the strings replaced whose schema requires nothing but a string."""
     match schema, value:
         case {"type": "string"}, str() if _is_plain(schema, "string", set()):
             return replace(value)
-        case {"properties": dict(properties)}, dict() if _is_plain(schema, "object", _OF_PARTS):
+        case {"properties": dict(properties)}, dict() if _is_plain(schema, "object", _MEMBERS):
             return {k: with_strings_replaced(v, properties.get(k), replace) for k, v in value.items()}
-        case {"items": items}, list() if _is_plain(schema, "array", _OF_ITEMS):
+        case {"items": items}, list() if _is_plain(schema, "array", _ITEMS):
             return [with_strings_replaced(v, items, replace) for v in value]
     return value
 
 
 def _is_plain(schema: Json, kind: str, keywords: set[str]) -> bool:
-    said = {name for name in schema if not name.startswith("x-")}
-    return schema.get("type") == kind and said <= _SAYS_NOTHING | keywords
+    used = {name for name in schema if not name.startswith("x-")}
+    return schema.get("type") == kind and used <= _ANNOTATIONS | keywords

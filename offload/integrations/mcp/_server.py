@@ -1,4 +1,4 @@
-"""The server of stored context: one session, to be read, over stdio or streamable HTTP."""
+"""Server that offers one session for reading, over stdio or streamable HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from offload import ConfigError, NotFoundError, Offloader, OffloadError, __versi
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.threads import in_thread
 
-# Of the protocol's revisions the first whose clients know a link to a resource.
+# The first protocol revision with resource links.
 FIRST_WITH_LINKS = "2025-06-18"
 
 _REFUSAL = b"send the token of this server as Authorization: Bearer TOKEN"
@@ -28,12 +28,12 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
 
 def context_server(offloader: Offloader) -> Any:
-    """Return a server (`mcp.server.lowlevel.Server`) that offers one session to be read.
+    """Return a server (`mcp.server.lowlevel.Server`) that offers one session for reading.
 
-    It has the four tools, and each record as a resource `ctx://ID`. Nothing is written through it.
+    It has the retrieval tools, and each record as a resource `ctx://ID`.
 
     Args:
-        offloader: holds the session; its `tools` and `max_answer_chars` hold here too.
+        offloader: the `Offloader` of the session; its `tools` and `max_answer_chars` apply.
     """
     answers = ContextAnswers(offloader)
 
@@ -53,8 +53,8 @@ def context_server(offloader: Offloader) -> Any:
         return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": [TEMPLATE]})
 
     async def read_resource(_context: Any, params: Any) -> Any:
-        found = await _answered(answers.read_resource, str(params.uri))
-        return types.ReadResourceResult.model_validate(found)
+        resource = await _answered(answers.read_resource, str(params.uri))
+        return types.ReadResourceResult.model_validate(resource)
 
     return Server(
         "offload",
@@ -69,9 +69,9 @@ def context_server(offloader: Offloader) -> Any:
 
 
 def error_code(error: Exception) -> int:
-    """Return the JSON-RPC code of a failed request: whether to change it, or to try it later."""
-    is_asked_wrongly = isinstance(error, ConfigError | NotFoundError)
-    return int(types.INVALID_PARAMS if is_asked_wrongly else types.INTERNAL_ERROR)
+    """Return the JSON-RPC code of a failed request: invalid, or an error that a later try may not have."""
+    is_invalid = isinstance(error, ConfigError | NotFoundError)
+    return int(types.INVALID_PARAMS if is_invalid else types.INTERNAL_ERROR)
 
 
 async def serve_stdio(offloader: Offloader) -> None:
@@ -85,20 +85,20 @@ def serve_http(offloader: Offloader, host: str, port: int, token: str | None = N
     """Serve one session over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
 
     Args:
-        offloader: holds the session.
-        host: the address to listen at.
-        port: its port; 0 takes a free one. The address is told on stderr.
-        token: what clients send as `Authorization: Bearer TOKEN`; None asks for nothing.
+        offloader: the `Offloader` of the session.
+        host: the address to listen on.
+        port: the port; 0 selects a free one. The address is printed to stderr.
+        token: clients must send it as `Authorization: Bearer TOKEN`; None disables the check.
 
     Raises:
-        ConfigError: an address that cannot be listened at; one beyond this machine without a token.
+        ConfigError: the server cannot listen on the address, or a non-local address has no token.
     """
     _check_exposure(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen at {host}, port {port}: {error}") from error
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
     port = listening.getsockname()[1]
     sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
     config = uvicorn.Config(http_app(offloader, host, port, token), log_config=None)
@@ -108,17 +108,17 @@ def serve_http(offloader: Offloader, host: str, port: int, token: str | None = N
 def http_app(offloader: Offloader, host: str, port: int, token: str | None = None) -> Any:
     """Return the ASGI app that `serve_http` runs.
 
-    A request is answered only if its `Host`, and its `Origin` if it has one, name this server: a page in a
-    browser that resolves its own name to this address gets nothing.
+    A request must name this server in `Host`, and in `Origin` if it has one. This blocks web pages that
+    resolve their own name to this address.
 
     Args:
-        offloader: holds the session.
-        host: the address it listens at; for one of this machine all three of its names are taken.
-        port: its port.
-        token: what clients send as `Authorization: Bearer TOKEN`; None asks for nothing.
+        offloader: the `Offloader` of the session.
+        host: the address of the server; a loopback address allows all three loopback names.
+        port: the port of the server.
+        token: clients must send it as `Authorization: Bearer TOKEN`; None disables the check.
 
     Raises:
-        ConfigError: an address beyond this machine without a token.
+        ConfigError: a non-local address has no token.
     """
     _check_exposure(host, token)
     names = [f"{_name(h)}:{port}" for h in (_LOOPBACK if host in _LOOPBACK else (host,))]
@@ -131,11 +131,11 @@ def http_app(offloader: Offloader, host: str, port: int, token: str | None = Non
 
 def _check_exposure(host: str, token: str | None) -> None:
     if host in _EVERY_ADDRESS:
-        raise ConfigError("name the one address that clients use: requests that name another are refused")
+        raise ConfigError(f"host must be the one address that clients use, got {host!r}")
     if host not in _LOOPBACK and not token:
-        raise ConfigError(f"{host} can be reached from other machines: set a token that clients send")
+        raise ConfigError(f"{host} can be reached from other machines; set a token")
     if token == "":
-        raise ConfigError("the token is empty; leave it out to ask for none")
+        raise ConfigError("token must not be empty; omit it to disable the check")
 
 
 def _name(host: str) -> str:
@@ -143,12 +143,12 @@ def _name(host: str) -> str:
 
 
 def _guarded(app: Any, token: str) -> Any:
-    """Return `app` behind a check of the bearer token."""
-    wanted = f"Bearer {token}".encode()
+    """Return `app` with a check of the bearer token."""
+    expected = f"Bearer {token}".encode()
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers", ())).get(b"authorization", b"")
-        if scope["type"] == "lifespan" or hmac.compare_digest(given, wanted):
+        header = dict(scope.get("headers", ())).get(b"authorization", b"")
+        if scope["type"] == "lifespan" or hmac.compare_digest(header, expected):
             await app(scope, receive, send)
             return
         headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
@@ -159,7 +159,7 @@ def _guarded(app: Any, token: str) -> Any:
 
 
 async def _answered(answer: Callable[..., Json], *args: Any) -> Json:
-    """Return an answer, or raise the protocol's error."""
+    """Return an answer; raise the protocol's error on failure."""
     try:
         return await in_thread(answer, *args)
     except OffloadError as error:

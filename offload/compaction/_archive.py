@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offload.context import scan_of
 from offload.engine.hooks import Hooks
 from offload.errors import MessageError, NotFoundError, OffloadError
 from offload.layout import REF_PATTERN
-from offload.messages import adapter_for
+from offload.messages import adapter_for, scan_of
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, defuse
 from offload.policy import OffloadPolicy, Rule

@@ -11,9 +11,10 @@ from typing import Any, get_args
 from offload.compaction._archive import Archive, Notice, as_user_message
 from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._summary import Summarizer, ask, rounds_request
-from offload.context import ContextEvent, EventBus, EventType, MessageCounter, role_or_none, split_rounds
+from offload.context import ContextEvent, EventBus, EventType, MessageCounter, split_rounds
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import said
+from offload.messages import role_or_none
 from offload.offloader import Offloader
 from offload.threads import call_hook, in_thread
 from offload.tokens import TokenCounter

@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol
 
-from offload.context import role_or_none, scan_of
 from offload.errors import OffloadError
+from offload.messages import role_or_none, scan_of
 from offload.record import encodable
 from offload.threads import call_hook
 

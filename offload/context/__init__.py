@@ -1,4 +1,4 @@
-"""The context of an agent: its messages in segments, their tokens, which of them belong together."""
+"""The context of an agent: its messages in segments, their tokens, pairs of calls and results."""
 
 from offload.context._ir import (
     PRIORITIES,
@@ -9,15 +9,7 @@ from offload.context._ir import (
     Segment,
     SegmentName,
 )
-from offload.context._pairs import (
-    answered_calls,
-    is_answer,
-    partners,
-    role_or_none,
-    scan_of,
-    split_rounds,
-    waiting_from,
-)
+from offload.context._pairs import partners, split_rounds, waiting_from
 from offload.context._tokens import MESSAGE_TOKENS, MessageCounter
 from offload.events import ContextEvent, EventBus, EventType, Listener
 
@@ -35,11 +27,7 @@ __all__ = [
     "MessageCounter",
     "Segment",
     "SegmentName",
-    "answered_calls",
-    "is_answer",
     "partners",
-    "role_or_none",
-    "scan_of",
     "split_rounds",
     "waiting_from",
 ]

@@ -9,11 +9,11 @@ from enum import StrEnum
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
-from offload.context._pairs import answered_calls, is_answer, partners, role_or_none, scan_of
+from offload.context._pairs import partners
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError
 from offload.events import ContextEvent, EventBus, EventType
-from offload.messages._access import get
+from offload.messages import SYSTEM_ROLES, adapter_for, answered_calls, is_result, role_or_none, scan_of
 from offload.threads import in_thread
 from offload.tokens import TokenCounter
 
@@ -54,7 +54,6 @@ PRIORITIES: Mapping[ItemType, int] = {
     ItemType.SYSTEM_PROMPT: 100,
 }
 _IN_HEADER = (ItemType.SYSTEM_PROMPT, ItemType.SUBAGENT_STRATEGY, ItemType.SKILL_STRATEGY)
-_SYSTEM_ROLES = ("system", "developer")
 
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 
@@ -244,8 +243,7 @@ class ContextIR:
         if item_type is not None and item_type not in PRIORITIES:
             raise ConfigError(f"item_type is one of {', '.join(PRIORITIES)}, not {item_type!r:.40}")
         kind = item_type_of(message) if item_type is None else ItemType(item_type)
-        scan = scan_of(message)
-        text = "\n".join([*(item.text for item in scan.items), *scan.texts])
+        text = "\n".join(scan_of(message).all_texts)
         return ContextItem(
             f"item_{next(self._numbers)}",
             kind,
@@ -349,18 +347,17 @@ class ContextIR:
         """
         last = partners(self.conversation_messages)
         groups: list[list[ContextItem]] = []
-        reach, was_reasoning = -1, False
+        reach, is_needed = -1, False
         for index, item in enumerate(self.conversation.items):
-            # Formats without ids of calls answer right after the call.
-            is_result = is_answer(item.message) or bool(answered_calls(item.message))
-            is_bound = index <= reach or is_result or was_reasoning
+            # In formats without ids, results directly follow their calls.
+            has_result = is_result(item.message) or bool(answered_calls(item.message))
+            is_bound = index <= reach or has_result or is_needed
             if groups and is_bound:
                 groups[-1].append(item)
             else:
                 groups.append([item])
             reach = max(reach, last.get(index, -1))
-            # A provider takes its own reasoning only before the item that it led to.
-            was_reasoning = get(item.message, "type") == "reasoning"
+            is_needed = adapter_for(item.message).needs_next(item.message)
         return groups
 
     def _remove(self, is_wanted: Callable[[ContextItem], bool]) -> list[ContextItem]:
@@ -386,9 +383,9 @@ class ContextIR:
 
 def item_type_of(message: Any) -> ItemType:
     """Return what `message` is by its role and content."""
-    if is_answer(message):
+    if is_result(message):
         return ItemType.TOOL_RESULT
     role = role_or_none(message)
-    if role in _SYSTEM_ROLES:
+    if role in SYSTEM_ROLES:
         return ItemType.SYSTEM_PROMPT
     return ItemType.ASSISTANT_MESSAGE if role == "assistant" else ItemType.USER_MESSAGE

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from offload.codec import StoredRecord
 from offload.engine.recognition import Recognition, candidates, stands_for
 from offload.engine.results import Missing, Restored
-from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
-from offload.messages import Item, Scan, adapter_for
+from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
+from offload.messages import Item, scan_of
 from offload.record import RecordInfo, decode_text
 from offload.session import Session
 
@@ -53,9 +53,9 @@ class Restorer:
         claims = list[_Claim]()
         code_calls = set[str]()
         for index, message in enumerate(messages):
-            scan = _scan(message)
+            scan = scan_of(message)
             code_calls |= scan.code_calls
-            for item in scan.found:
+            for item in scan.offloadable:
                 if item.tool_use_id not in code_calls:
                     self._claim(index, item, claims, missing)
         for claim, found in zip(claims, self._resolve(claims), strict=True):
@@ -63,8 +63,7 @@ class Restorer:
                 missing.append(Missing(claim.message, claim.item.block, claim.ref, found))
             elif found is not None:
                 message = restored[claim.message]
-                adapter = adapter_for(message)
-                restored[claim.message] = adapter.restore(message, claim.item.block, found.text, found.form)
+                restored[claim.message] = claim.item.restore_in(message, found.text, found.form)
         restored.missing = sorted(missing, key=lambda m: m.message)
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
@@ -172,11 +171,3 @@ def _like(causes: Sequence[OffloadError], said: str) -> OffloadError:
 def _caused(error: OffloadError, cause: OffloadError) -> OffloadError:
     error.__cause__ = cause
     return error
-
-
-def _scan(message: Any) -> Scan:
-    """Return the items of a message; one that is malformed was never replaced and has none."""
-    try:
-        return adapter_for(message).scan(message, "message", {})
-    except MessageError:
-        return Scan()

@@ -204,7 +204,7 @@ class Conversation:
             self._report(_malformed(error, index), errors)
             role, scan = "", Scan()
         self._code_calls |= scan.code_calls
-        slots = [self._slot(index, item, errors) for item in scan.found]
+        slots = [self._slot(index, item, errors) for item in scan.offloadable]
         fixed = 0
         for text in scan.texts:
             tokens, problem = self._counted(text)
@@ -468,12 +468,11 @@ class Conversation:
     def _render_output(self, index: int, errors: list[OffloadError]) -> None:
         """Give a message its output; one that cannot be copied with a change stays as it is."""
         history, entry = self._history, self._history.entry(index)
-        adapter = adapter_for(entry.message)
         output = entry.message
         try:
             for slot in entry.slots:
                 if slot.is_replaced:
-                    output = adapter.replace(output, slot.item.block, slot.text)
+                    output = slot.item.replace_in(output, slot.text)
         except Exception as error:  # noqa: BLE001 # the same
             for slot in entry.slots:
                 history.put_back(Place(index, slot), "its message takes no other text")

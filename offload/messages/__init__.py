@@ -1,6 +1,6 @@
-"""Provider messages ⇄ items. One adapter per format; a message belongs to the first that claims it.
+"""Provider messages: one adapter per format finds the items of a message, replaces and restores them.
 
-| format | tool_result | tool_call | counted, never moved |
+| format | tool_result | tool_call | counted, never offloaded |
 |---|---|---|---|
 | Anthropic Messages | `tool_result`: a string, text blocks | input | thinking |
 | OpenAI chat | role tool, function: a string, text parts | arguments, custom input | reasoning |
@@ -9,69 +9,54 @@
 | Bedrock Converse | `toolResult`: text, json | input | reasoning, citations |
 | Gemini | `functionResponse`: response | args | thoughts, executed code |
 
-In all of them the texts of user, assistant and system are items too, and so are images and documents in
-results and in what the user says, where their bytes stand in the message and a text may take their place:
+In all formats, texts of the user, the assistant and the system are items too. So are images and documents in
+tool results and user messages, if the message holds their bytes and a text may replace them:
 
-| format | in results | of the user |
+| format | in results | in user messages |
 |---|---|---|
-| Anthropic Messages | image, document of base64 | the same |
-| OpenAI chat | image_url, file of a data URL | the same |
-| OpenAI Responses | input_image, input_file of a data URL | the same |
-| LangChain | image, file, and those of the providers | the same |
-| Bedrock Converse | image, document of bytes | the same |
+| Anthropic Messages | image, document in base64 | image, document in base64 |
+| OpenAI chat | image_url, file with a data URL | image_url, file with a data URL |
+| OpenAI Responses | input_image, input_file with a data URL | input_image, input_file with a data URL |
+| LangChain | image, file, and those of the providers | image, file, and those of the providers |
+| Bedrock Converse | image, document in bytes | image, document in bytes |
 | Gemini | - | inlineData |
 
-Those that name a URL or a file, and sound, video, artifacts and metadata, stay where they are.
+Media with a URL or a file id, sound, video, artifacts and metadata are kept.
 
-Items are found in dicts and in the SDKs' own objects; whatever is not understood stays untouched, and so
-does what could not be given back deep-equal. A placeholder stands in a form that the API accepts: for an
-object, in an object. A list may mix formats: each message is looked at for itself.
+Messages may be dicts or SDK objects. Parts that are unknown, or could not be restored exactly, are kept. The
+API accepts each placeholder: it replaces an object by an object. A list may mix formats.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
-from offload.messages._base import Block, Item, MessageAdapter, Scan
-from offload.messages._media import MediaFacts, media_facts, stand_in_ref
-from offload.messages.anthropic import AnthropicAdapter
-from offload.messages.bedrock import BedrockAdapter
-from offload.messages.gemini import GeminiAdapter
-from offload.messages.langchain import LangChainAdapter
-from offload.messages.openai_chat import OpenAIChatAdapter
-from offload.messages.openai_responses import OpenAIResponsesAdapter
-
-# The last two share fields with the first ones, and take what is common to all.
-_ADAPTERS: tuple[MessageAdapter, ...] = (
-    LangChainAdapter(),
-    OpenAIResponsesAdapter(),
-    GeminiAdapter(),
-    BedrockAdapter(),
-    OpenAIChatAdapter(),
-    AnthropicAdapter(),
+from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
+from offload.messages._formats import (
+    FORMATS,
+    adapter_for,
+    answered_calls,
+    is_result,
+    role_of,
+    role_or_none,
+    scan_of,
 )
+from offload.messages._media import MediaFacts, media_facts, stand_in_ref
+from offload.messages._stored import from_json, map_texts, to_json
 
 __all__ = [
+    "FORMATS",
+    "SYSTEM_ROLES",
     "Block",
     "Item",
     "MediaFacts",
     "MessageAdapter",
     "Scan",
     "adapter_for",
+    "answered_calls",
+    "from_json",
+    "is_result",
+    "map_texts",
     "media_facts",
     "role_of",
+    "role_or_none",
+    "scan_of",
     "stand_in_ref",
+    "to_json",
 ]
-
-
-def adapter_for(message: Any) -> MessageAdapter:
-    """Return the adapter of the format that `message` is in; plain texts are common to all of them."""
-    return next((a for a in _ADAPTERS if a.claims(message)), _ADAPTERS[-1])
-
-
-def role_of(message: Any, where: str = "message") -> str:
-    """Return the role of `message`: "assistant" for what a model made, else the word of its format.
-
-    Raises `MessageError` if it has none.
-    """
-    return adapter_for(message).role(message, where)

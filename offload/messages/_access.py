@@ -1,4 +1,4 @@
-"""Reading and changing what providers send: mappings and SDK objects alike, and never in place."""
+"""Access to provider messages: read and copy mappings and SDK objects alike, and never change them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Path = tuple[str | int, ...]
 
 
 def get(thing: Any, name: str) -> Any:
-    """Return the field `name` of a mapping or of an SDK's object, None if it has none."""
+    """Return the field `name` of a mapping or an SDK object, None if it has none."""
     if isinstance(thing, Mapping):
         return thing.get(name)
     return getattr(thing, name, None)
 
 
 def changed(thing: Any, name: str, value: Any) -> Any:
-    """Return a copy of a mapping or of an SDK's object with the field `name` set to `value`."""
+    """Return a copy of a mapping or an SDK object with the field `name` set to `value`."""
     if hasattr(thing, "model_copy"):
         return thing.model_copy(update={name: value})
     copied = copy.copy(thing)
@@ -32,7 +32,7 @@ def changed(thing: Any, name: str, value: Any) -> Any:
 
 
 def edited(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
-    """Return a copy of `thing` with the value at `path` (fields and indices) as `edit` makes it."""
+    """Return a copy of `thing` in which `edit` was applied to the value at `path` (fields and indices)."""
     if not path:
         return edit(thing)
     step, rest = path[0], path[1:]
@@ -44,43 +44,13 @@ def edited(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
 
 
 def like(content: Any, blocks: list[Any]) -> Any:
-    """Return `blocks` as the kind of sequence that `content` is."""
+    """Return `blocks` as the same kind of sequence as `content`."""
     return tuple(blocks) if isinstance(content, tuple) else blocks
 
 
-def count_blocks(content: Any) -> int:
-    """Return how many blocks a content has: none if it is one string."""
-    return len(content) if isinstance(content, list | tuple) else 0
-
-
-def role_of(message: Any, where: str = "message") -> str:
-    """Return the role of `message`. Raises `MessageError` if it has none."""
-    role = get(message, "role")
-    if not isinstance(role, str):
-        raise MessageError(
-            f'{where}: expected a message with a string "role", got {type(message).__name__} '
-            f"with role {role!r:.40}"
-        )
-    return role
-
-
-def text_of(block: Any, where: str) -> str:
-    """Return the text of a text block. Raises `MessageError` if it is no string."""
-    text = get(block, "text")
-    if not isinstance(text, str):
-        raise MessageError(f'{where}: a text block needs a string "text", got {type(text).__name__}')
-    return text
-
-
-def type_of(block: Any, where: str) -> str:
-    """Return the type of a content block. Raises `MessageError` if it has none."""
-    kind = get(block, "type")
-    if not isinstance(kind, str):
-        raise MessageError(
-            f'{where}: expected a content block with a string "type", got {type(block).__name__} '
-            f"with type {kind!r:.40}"
-        )
-    return kind
+def listed(content: Any) -> list[Any] | tuple[Any, ...]:
+    """Return the blocks of a content, none if it is no list."""
+    return content if isinstance(content, list | tuple) else ()
 
 
 def blocks_of(content: Any, where: str) -> list[Any]:
@@ -90,20 +60,54 @@ def blocks_of(content: Any, where: str) -> list[Any]:
     return list(content)
 
 
+def string_field(thing: Any, name: str, where: str, owner: str) -> str:
+    """Return a field that must be a string.
+
+    Args:
+        thing: the mapping or object.
+        name: the field.
+        where: the place of `thing`, for the error.
+        owner: the name of `thing`, for the error.
+
+    Raises:
+        MessageError: the field is missing or no string.
+    """
+    value = get(thing, name)
+    if not isinstance(value, str):
+        got = f"{type(thing).__name__} with {value!r:.40}"
+        raise MessageError(f'{where}: {owner} must have a string "{name}", got {got}')
+    return value
+
+
+def text_of(block: Any, where: str) -> str:
+    """Return the text of a text block. Raises `MessageError` if it has none."""
+    return string_field(block, "text", where, "a text block")
+
+
+def type_of(block: Any, where: str) -> str:
+    """Return the type of a content block. Raises `MessageError` if it has none."""
+    return string_field(block, "type", where, "a content block")
+
+
+def role_of(message: Any, where: str = "message") -> str:
+    """Return the field `role` of a message. Raises `MessageError` if it has none."""
+    return string_field(message, "role", where, "a message")
+
+
 def string_or_none(value: Any) -> str | None:
     """Return `value` if it is a string."""
     return value if isinstance(value, str) else None
 
 
 def is_by_code(call: Any) -> bool:
-    """Tell whether code that the model wrote made a tool call, and so reads what it returns."""
+    """Return whether code written by the model made a tool call, and so reads its result."""
     caller = get(call, "caller") or get(get(call, "extras"), "caller")
     kind = get(caller, "type")
     return isinstance(kind, str) and kind != "direct"
 
 
 def json_text(value: Any) -> str:
-    """Return `value` as the model sees it; what has no JSON, which no API takes, counts as nothing."""
+    """Return `value` as JSON, as the model sees it; "" if it has none, since no API accepts it."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):

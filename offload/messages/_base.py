@@ -1,41 +1,52 @@
-"""What an adapter does: find the items of a message, and say where each stands and in what shape."""
+"""Items and adapters: one adapter knows all of one provider's message format."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from offload.messages._access import Path, edited, get, is_by_code, json_text, role_of, string_or_none
+from offload.messages._access import (
+    Path,
+    edited,
+    get,
+    is_by_code,
+    json_text,
+    listed,
+    role_of,
+    string_or_none,
+)
 from offload.messages._media import Media, MediaFacts, media_facts
+from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.record import encodable
 
-TEXT_TYPES = {
-    "user": "user_message",
-    "assistant": "assistant_message",
-    "system": "system_prompt",
-    "developer": "system_prompt",
-}
+SYSTEM_ROLES = ("system", "developer")
+_TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}
+
+# Index of an item's block in its message.
+Block = int | tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One offloadable part of a message.
+    """One part of a message that can be offloaded.
 
     Attributes:
-        block: index of its block in the message's content, None where the content is one value. What
-            stands beside the content, as tool calls do in some formats, is counted on after its blocks. A
-            pair for a block in the content of a tool's result that is a block itself.
-        item_type: what kind of part it is.
+        block: index of its block in the message's content, None if the content is one value. Parts outside
+            the content, such as the tool calls of some formats, are numbered after its blocks. A pair for a
+            block in a tool result that is a block itself.
+        item_type: the kind of part.
         text: its whole text.
         tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call, or None.
         is_error: whether the tool reported a failure.
-        form: how the text was spread over blocks, or that it is the JSON of a value, as JSON; None where
-            it stood in one string.
+        form: how the text is split over blocks, or a mark that it is the JSON of a value, as JSON; None if
+            it is one string.
         is_pending: whether the format says that it is not finished yet.
-        media: what is known of an image or a document, whose text is its data URL; None for all else.
+        media: facts about an image or a document, whose text is its data URL; else None.
+        path: the fields and indices that lead to its value in the message.
+        shape: the shape of that value.
     """
 
     block: Block
@@ -47,124 +58,179 @@ class Item:
     form: str | None = None
     is_pending: bool = False
     media: MediaFacts | None = None
+    path: Path = field(default=(), compare=False, repr=False)
+    shape: Shape = field(default=PLAIN, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Make the names from outside fit to be stored; they are compared in that form only."""
+        """Escape outside names that UTF-8 cannot store; they are compared in that form only."""
         for name in ("tool_name", "tool_use_id"):
             value = getattr(self, name)
             if value is not None and not value.isascii():
                 object.__setattr__(self, name, encodable(value))
 
+    def replace_in(self, message: Any, text: str) -> Any:
+        """Return a copy of `message` with this item replaced by `text`."""
+        return edited(message, self.path, lambda value: self.shape.replace(value, text))
 
-Block = int | tuple[int, int] | None
-
-# A text and its form; None if there is none that could leave and come back equal.
-Found = tuple[str, str | None] | None
+    def restore_in(self, message: Any, text: str, form: str | None) -> Any:
+        """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`."""
+        return edited(message, self.path, lambda value: self.shape.restore(value, text, form))
 
 
 @dataclass(slots=True)
 class Scan:
-    """What one message holds.
+    """The parts of one message.
 
     Attributes:
-        items: its offloadable parts that are text, in order.
-        media: its images and documents, and texts that look like what stands for one. Those in the content of
-            one result are to be replaced, and put back, before its text: that changes how many blocks it has.
-        texts: its other texts, which take tokens but never leave.
-        calls: the tool calls that it makes, id → tool name.
-        code_calls: ids of the tool calls of which it says that code made them: the result of such a call, in
-            whatever message, is read by that code and not by the model.
+        tool_names: the tool calls of earlier messages, id → tool name.
+        text_type: the item type of the message's own texts.
+        items: its text items, in order.
+        media: its images and documents, and texts that look like a placeholder of one. Those in one tool
+            result are replaced, and restored, before its text: that changes how many blocks it has.
+        texts: its other texts: they are counted, never offloaded.
+        calls: its tool calls, id → tool name.
+        open_calls: ids of its tool calls that the host must run, None for one without an id.
+        code_calls: ids of its tool calls that code made: the result of such a call, in any message, is
+            read by that code and not by the model.
     """
 
+    tool_names: Mapping[str, str] = field(default_factory=dict)
+    text_type: str = "user_message"
     items: list[Item] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     calls: dict[str, str] = field(default_factory=dict)
+    open_calls: list[str | None] = field(default_factory=list)
     media: list[Item] = field(default_factory=list)
     code_calls: set[str] = field(default_factory=set)
 
+    @classmethod
+    def of_role(cls, role: str, tool_names: Mapping[str, str]) -> Scan:
+        """Return an empty scan of a message of `role`."""
+        return cls(tool_names, _TEXT_TYPES.get(role, "user_message"))
+
     @property
-    def found(self) -> list[Item]:
-        """Everything that could leave, in the order in which it is to be replaced and put back."""
+    def offloadable(self) -> list[Item]:
+        """All items, in the order in which they are replaced and restored."""
         return [*self.media, *self.items]
 
-    def add_call(self, block: int, call: Any, name: Any, found: Found, arguments: Any) -> None:
-        """Note a tool call, and its arguments: an item if they were `found` to be one, else a text."""
+    @property
+    def all_texts(self) -> list[str]:
+        """The texts of the message: of its items, then all others."""
+        return [*(item.text for item in self.items), *self.texts]
+
+    def tokens(self, count: Callable[[str], int]) -> int:
+        """Return the tokens of the message by the token counter `count`; those of media are estimated."""
+        media = [item.media.tokens if item.media else count(item.text) for item in self.media]
+        return sum(media) + sum(map(count, self.all_texts))
+
+    def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
+        """Add a text of the message itself."""
+        self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
+
+    def add_call(
+        self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
+    ) -> None:
+        """Add a tool call, and its arguments: an item if they can be restored exactly, else a text."""
         if isinstance(call, str) and isinstance(name, str):
             self.calls[call] = name
-        if found is None:
+        name, call = string_or_none(name), string_or_none(call)
+        self.open_calls.append(call)
+        item_text = shape.read(arguments, "")
+        if item_text is None:
             self.texts.append(json_text(arguments))
             return
-        text, form = found
-        self.items.append(
-            Item(block, "tool_call", text, string_or_none(name), string_or_none(call), form=form)
-        )
+        text, form = item_text
+        self.items.append(Item(block, "tool_call", text, name, call, form=form, path=path, shape=shape))
 
     def note_caller(self, call: Any, *names: str) -> None:
-        """Note a tool call or a result, under the fields `names` that may hold its id, if it is by code."""
+        """Note a tool call or a result that code made, by the fields `names` that may hold its id."""
         if is_by_code(call):
             ids = (get(call, name) for name in names)
             self.code_calls |= {encodable(i) for i in ids if isinstance(i, str)}
 
     def add_result(
-        self, block: int | None, call: Any, name: Any, found: Found, *, is_error: bool = False
+        self,
+        block: int | None,
+        path: Path,
+        content: Any,
+        where: str,
+        *,
+        call: Any,
+        name: Any = None,
+        shape: Shape = PLAIN,
+        media: Media | None = None,
+        is_error: bool = False,
     ) -> None:
-        """Note what a tool returned, if it was `found` to hold an item."""
-        if found is None:
+        """Add a tool result: its text, and its images and documents if the format has `media` in results.
+
+        Args:
+            block: index of its block.
+            path: the path to its content.
+            content: the content.
+            where: the place of the content, for errors.
+            call: the id of the tool call.
+            name: the tool's name, if the result has it.
+            shape: the shape of the content.
+            media: the shape of images and documents in it.
+            is_error: whether the tool reported a failure.
+        """
+        name = string_or_none(self.tool_names.get(call, name) if isinstance(call, str) else name)
+        call = string_or_none(call)
+        item_text = shape.read(content, where)
+        if item_text is not None:
+            text, form = item_text
+            self.items.append(
+                Item(block, "tool_result", text, name, call, is_error, form, path=path, shape=shape)
+            )
+        if media is None:
             return
-        text, form = found
-        name, call = string_or_none(name), string_or_none(call)
-        self.items.append(Item(block, "tool_result", text, name, call, is_error, form))
+        for i, part in enumerate(listed(content)):
+            place = i if block is None else (block, i)
+            self.add_media(place, (*path, i), part, media, "tool_result", call=call, name=name)
 
     def add_media(
-        self, block: Block, item_type: str, found: Found, *, call: Any = None, name: Any = None
+        self,
+        block: Block,
+        path: Path,
+        part: Any,
+        shape: Media,
+        item_type: str = "user_message",
+        *,
+        call: str | None = None,
+        name: str | None = None,
     ) -> bool:
-        """Note an image or a document, if one was `found`; tell whether it was."""
-        if found is None:
+        """Add an image, a document or the placeholder of one; return whether `part` is one."""
+        item_text = shape.read(part)
+        if item_text is None:
             return False
-        text, form = found
-        name, call = string_or_none(name), string_or_none(call)
+        text, form = item_text
         facts = None if form is None else media_facts(text)
-        self.media.append(Item(block, item_type, text, name, call, form=form, media=facts))
+        item = Item(block, item_type, text, name, call, form=form, media=facts, path=path, shape=shape)
+        self.media.append(item)
         return True
 
-    def add_result_media(
-        self, content: Any, shape: Media, call: Any, name: Any, block: int | None = None
-    ) -> None:
-        """Note the images and documents in the content of a result; `block` is the result's own place."""
-        for i, part in enumerate(content if isinstance(content, list | tuple) else ()):
-            place = i if block is None else (block, i)
-            self.add_media(place, "tool_result", shape.read(part), call=call, name=name)
-
     def mark_pending(self, first: int = 0) -> None:
-        """Note that the items from index `first` on, and all images and documents, are not finished yet."""
+        """Mark the items from index `first` on, and all images and documents, as not finished yet."""
         self.items[first:] = [replace(item, is_pending=True) for item in self.items[first:]]
         self.media = [replace(item, is_pending=True) for item in self.media]
 
 
-class Shape(Protocol):
-    """How a text stands in a value: as the value itself, in blocks, in an object."""
-
-    def replace(self, value: Any, text: str, /) -> Any:
-        """Return what stands for `value` once `text` took the place of its own."""
-        ...
-
-    def restore(self, value: Any, text: str, form: str | None, /) -> Any:
-        """Return what was there before `value`, the inverse of `replace`."""
-        ...
-
-
 class MessageAdapter(ABC):
-    """Finds, replaces and puts back the items of messages in one provider's format."""
+    """One provider's message format: a format is one subclass and one row of `FORMATS`.
+
+    Attributes:
+        name: the name of the format.
+    """
 
     name: str
 
     @abstractmethod
     def claims(self, message: Any) -> bool:
-        """Tell whether `message` is certainly of this format."""
+        """Return whether `message` is certainly in this format."""
 
     @abstractmethod
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
-        """Return what `message` holds.
+        """Return the parts of `message`.
 
         Args:
             message: the message, a mapping or an object with the same attributes.
@@ -172,26 +238,43 @@ class MessageAdapter(ABC):
             tool_names: the tool calls of earlier messages, id → tool name.
 
         Raises:
-            MessageError: the message is malformed; says where, and what was expected.
+            MessageError: the message is malformed.
         """
 
-    @abstractmethod
-    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
-        """Return where the item at `block` stands in `message`, and in what shape."""
-
     def role(self, message: Any, where: str) -> str:
-        """Return the role of `message`: "assistant" for what a model made, else the format's own word.
+        """Return the role of `message`: "assistant" if a model wrote it, else the format's own word.
 
         Raises `MessageError` if it has none.
         """
         return role_of(message, where)
 
-    def replace(self, message: Any, block: Block, text: str) -> Any:
-        """Return a copy of `message` with the item at `block` replaced by `text`."""
-        path, shape = self.place(message, block)
-        return edited(message, path, lambda value: shape.replace(value, text))
+    def results(self, message: Any) -> Sequence[Any]:
+        """Return the id of the tool call for each tool result in `message`, None for one without an id.
 
-    def restore(self, message: Any, block: Block, text: str, form: str | None) -> Any:
-        """Return a copy of `message` with the item at `block` as it was, the inverse of `replace`."""
-        path, shape = self.place(message, block)
-        return edited(message, path, lambda value: shape.restore(value, text, form))
+        Reads no text, and never raises.
+        """
+        return [item.tool_use_id for item in self._items(message) if item.item_type == "tool_result"]
+
+    def needs_next(self, message: Any) -> bool:  # noqa: ARG002 # for formats that have such messages
+        """Return whether the provider accepts `message` only directly before the message after it."""
+        return False
+
+    def user_message(self, text: str) -> Any:
+        """Return `text` as a user message."""
+        return {"role": "user", "content": text}
+
+    def as_data(self, message: Any) -> Any:
+        """Return `message` as data: dicts, lists, bytes and JSON values in place of SDK objects."""
+        return as_data(message)
+
+    def _items(self, message: Any) -> list[Item]:
+        return self.scan(message, "message", {}).offloadable
+
+
+def as_data(value: Any) -> Any:
+    """Return a value with the SDK objects in it as data."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
+    if isinstance(value, Mapping):
+        return {name: as_data(part) for name, part in value.items()}
+    return [as_data(part) for part in value] if isinstance(value, list) else value

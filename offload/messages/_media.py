@@ -1,7 +1,7 @@
-"""Images and documents whose bytes stand in a block of a message, and the one-line text that stands for one.
+"""Images and documents whose bytes are in a block of a message, and the one-line placeholder of one.
 
-The text of such an item is its data URL, what a `restore` needs of the block beside it is its form. Blocks
-that name a URL or the id of a file hold nothing that could leave, and stay.
+The text of such an item is its data URL; its form holds the rest of the block, for `restore`. Blocks with a
+URL or the id of a file hold nothing that could be offloaded, and are kept.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 from offload.layout import REF_PATTERN
 from offload.messages._access import Path, changed, edited, get
 from offload.messages._pixels import pixels_of
+from offload.messages._shapes import ItemText
 
 _DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 _STAND_IN = re.compile(
     rf"\[Offloaded: (?:image|document) of [^\n]{{1,200}}, id ({REF_PATTERN})\."
     r" It cannot be shown again[^\n]{0,120}\]"
 )
-# Callers put it on blocks of any kind, and take it off again.
+# Callers add it to blocks of any kind, and remove it again.
 _MARK = "cache_control"
 _HEAD_CHARS = 64 * 1024
 _PIXELS_PER_TOKEN = 750
@@ -30,12 +31,12 @@ _BYTES_PER_PAGE, _TOKENS_PER_PAGE = 64 * 1024, 2250
 
 
 class MediaFacts(NamedTuple):
-    """What the first bytes tell of an image or a document.
+    """Facts about an image or a document, from its first bytes.
 
     Attributes:
-        media_type: its type, as image/png.
-        bytes: how many bytes it has.
-        pixels: width and height of an image whose header tells them, else None.
+        media_type: its type, such as image/png.
+        bytes: its size in bytes.
+        pixels: width and height of an image, None if its header has none.
     """
 
     media_type: str
@@ -44,18 +45,18 @@ class MediaFacts(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The word for it: "image" or "document"."""
+        """Its kind: "image" or "document"."""
         return "image" if self.media_type.startswith("image/") else "document"
 
     @property
     def tokens(self) -> int:
-        """About how many tokens a model takes it for.
+        """An estimate of its tokens.
 
-        Of an image width x height / 750, at most 1,600, as Anthropic counts
-        (https://docs.anthropic.com/en/docs/build-with-claude/vision); the most where its size is not told.
-        Of a document 2,250 for each 64 KiB: a page takes 1,500 to 3,000
-        (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support), and how many it has only a
-        parser would tell.
+        An image has width x height / 750, at most 1,600, as Anthropic counts
+        (https://docs.anthropic.com/en/docs/build-with-claude/vision), and 1,600 if its size is unknown.
+        A document has 2,250 per 64 KiB: a page takes 1,500 to 3,000
+        (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support), and only a parser could count
+        its pages.
         """
         if self.kind == "document":
             return -(-self.bytes // _BYTES_PER_PAGE) * _TOKENS_PER_PAGE
@@ -64,7 +65,7 @@ class MediaFacts(NamedTuple):
 
 
 def media_facts(url: str) -> MediaFacts | None:
-    """Return what the data URL of an image or a document tells of it; None for any other text."""
+    """Return the facts in the data URL of an image or a document; None for any other text."""
     match = _DATA_URL.match(url)
     if match is None:
         return None
@@ -78,18 +79,18 @@ def media_facts(url: str) -> MediaFacts | None:
 
 
 def stand_in_ref(text: str) -> str | None:
-    """Return the ref in a text that looks like what stands for an image or a document, else None."""
+    """Return the ref in a text that looks like the placeholder of an image or a document, else None."""
     match = _STAND_IN.fullmatch(text)
     return match[1] if match else None
 
 
 class Place(NamedTuple):
-    """Where a block holds bytes.
+    """Place of the bytes in a block.
 
     Attributes:
         data: the path to them: bytes, base64, or a data URL.
-        media_type: the path to their type, where the data is no URL.
-        prefix: what is to be put before that type to make it whole.
+        media_type: the path to their type, if the data is no URL.
+        prefix: the first part of that type, if the block holds its second part only.
     """
 
     data: Path
@@ -98,21 +99,21 @@ class Place(NamedTuple):
 
 
 class Media:
-    """The shape of an image or a document: a block whose place a block of text takes.
+    """The shape of an image or a document: a block that a text block replaces.
 
     Args:
-        places: where blocks of the format hold bytes.
-        text_block: what a block of text has beside its text.
+        places: the places of bytes in blocks of the format.
+        text_block: the other fields of a text block.
     """
 
     def __init__(self, places: Sequence[Place], text_block: Mapping[str, str]) -> None:
         self._places = places
         self._text_block = text_block
 
-    def read(self, block: Any) -> tuple[str, str | None] | None:
-        """Return the data URL in a block and its form, or what stands for one; None if it is neither.
+    def read(self, block: Any, _where: str = "") -> ItemText:
+        """Return the data URL in a block and its form, or the placeholder of one; None for any other block.
 
-        None too if the block would not come back equal: it may hold what has no JSON.
+        None too if the block could not be restored exactly: it may hold what has no JSON.
         """
         text = get(block, "text")
         if isinstance(text, str):
@@ -125,14 +126,14 @@ class Media:
         return None
 
     def replace(self, block: Any, text: str) -> Any:
-        """Return the block of text that stands for `block`; one that has a text keeps what is beside it."""
+        """Return the text block that replaces `block`; a text block keeps its other fields."""
         if isinstance(get(block, "text"), str):
             return changed(block, "text", text)
         fields = {**self._text_block, "text": text}
         return _made(fields | _marks(block), block)
 
     def restore(self, block: Any, text: str, form: str | None) -> Any:
-        """Return what was there before `block`, the inverse of `replace`."""
+        """Return the block before `replace`."""
         if form is None:
             return changed(block, "text", text)
         kept = json.loads(form)
@@ -144,13 +145,13 @@ class Media:
             rest = edited(_fields(block), place.data, _kind_of)
             form = json.dumps({"at": place.data, "block": rest}, sort_keys=True, separators=(",", ":"))
             is_proven = self.restore(self.replace(block, ""), url, form) == block
-        except Exception:  # noqa: BLE001 # an SDK's object may refuse in its own way: then it stays
+        except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
             return None
         return (url, form) if is_proven else None
 
 
-# Where providers that name the type of a block hold bytes in one. A user's message may be of any of them: of
-# an image alone nothing tells.
+# The places of bytes for all providers that name the type of a block: a user message with an image alone may
+# be in any of their formats.
 TYPED = Media(
     [
         Place(("source", "data"), ("source", "media_type")),
@@ -173,7 +174,7 @@ def _fields(block: Any) -> dict[str, Any]:
 
 
 def _marks(block: Any) -> dict[str, Any]:
-    """Return what a caller put on a block: it stays on whatever takes its place."""
+    """Return the fields that a caller added to a block: its replacement keeps them."""
     return {_MARK: block[_MARK]} if isinstance(block, dict) and _MARK in block else {}
 
 
@@ -182,7 +183,7 @@ def _made(fields: dict[str, Any], like: Any) -> Any:
 
 
 def _kind_of(value: Any) -> str:
-    """Return how a block holds its bytes, as the word that stands for them in a form."""
+    """Return how a block holds its bytes: the word that replaces them in a form."""
     if isinstance(value, bytes):
         return "bytes"
     return "url" if value.startswith("data:") else "base64"

@@ -1,4 +1,4 @@
-"""Width and height of an image, as the header of its format tells them."""
+"""Width and height of an image, from its header."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import struct
 from collections.abc import Callable
 
-# Of a JPEG the frame header, behind segments of any length: SOF0 to SOF15 without DHT, JPG and DAC.
+# Markers of a JPEG frame header, which follows segments of any length: SOF0 to SOF15 without DHT, JPG, DAC.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def pixels_of(head: bytes) -> tuple[int, int] | None:
-    """Return width and height of a PNG, JPEG, GIF or WebP that begins with `head`, None if it tells none."""
+    """Return width and height of a PNG, JPEG, GIF or WebP that begins with `head`, None if it has none."""
     for magic, read in _READERS.items():
         if re.match(magic, head, re.DOTALL):
             try:

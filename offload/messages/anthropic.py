@@ -1,78 +1,78 @@
-"""Anthropic Messages: content is a string or blocks; a tool's result is a block of a user message.
+"""Anthropic Messages: content is a string or blocks; a tool result is a block of a user message.
 
 https://docs.anthropic.com/en/api/messages
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.errors import MessageError
-from offload.messages._access import Path, blocks_of, get, role_of, text_of, type_of
-from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
-from offload.messages._content import Content
-from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._access import blocks_of, get, listed, role_of, string_field, text_of, type_of
+from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import TYPED
+from offload.messages._results import ResultBlocks
 
 _OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-_RESULT = Content()
+_RESULT = ResultBlocks()
 
 
 class AnthropicAdapter(MessageAdapter):
-    """Messages of the Anthropic API, and plain role-and-text messages of any."""
+    """Messages of the Anthropic API, and plain messages of a role and a text of any API."""
 
     name = "anthropic"
 
     def claims(self, message: Any) -> bool:
-        """Tell whether a block is of a kind that only this format has."""
+        """Return whether a block has a type that only this format has."""
         content = get(message, "content")
         return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
-        """Return what `message` holds."""
-        scan = Scan()
-        item_type = TEXT_TYPES.get(role_of(message, where), "user_message")
+        """Return the parts of `message`."""
+        scan = Scan.of_role(role_of(message, where), tool_names)
         content = get(message, "content")
         if isinstance(content, str):
-            scan.items.append(Item(None, item_type, content))
+            scan.add_text(None, ("content",), content)
             return scan
         for i, block in enumerate(blocks_of(content, f"{where}.content")):
-            place = f"{where}.content[{i}]"
-            kind = type_of(block, place)
-            scan.note_caller(block, "id", "tool_use_id")
-            if item_type == "user_message" and scan.add_media(i, item_type, TYPED.read(block)):
-                continue
-            if kind == "text":
-                scan.items.append(Item(i, item_type, text_of(block, place)))
-            elif kind == "tool_result":
-                _scan_result(scan, block, i, place, tool_names)
-            elif kind == "tool_use":
-                arguments = get(block, "input")
-                scan.add_call(i, get(block, "id"), get(block, "name"), ARGUMENTS.read(arguments), arguments)
-            elif kind == "thinking":
-                scan.texts.append(str(get(block, "thinking") or ""))
+            _scan_block(scan, i, block, f"{where}.content[{i}]")
         return scan
 
-    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
-        """Return where the item at `block` stands in `message`, and in what shape."""
-        if block is None:
-            return ("content",), PLAIN
-        if isinstance(block, tuple):
-            return ("content", block[0], "content", block[1]), TYPED
-        kind = get(get(message, "content")[block], "type")
-        if kind == "tool_result":
-            return ("content", block, "content"), _RESULT
-        if kind == "tool_use":
-            return ("content", block, "input"), ARGUMENTS
-        return ("content", block), TYPED
+    def results(self, message: Any) -> Sequence[Any]:
+        """Return the call id of each tool result."""
+        return result_ids(get(message, "content"))
 
 
-def _scan_result(scan: Scan, block: Any, index: int, where: str, tool_names: Mapping[str, str]) -> None:
-    call = get(block, "tool_use_id")
-    if not isinstance(call, str):
-        raise MessageError(f'{where}: a tool_result block needs a string "tool_use_id", got {call!r:.40}')
-    content = get(block, "content")
-    found = _RESULT.read(content, f"{where}.content")
-    scan.add_result(index, call, tool_names.get(call), found, is_error=get(block, "is_error") is True)
-    scan.add_result_media(content, TYPED, call, tool_names.get(call), index)
+def result_ids(content: Any) -> list[Any]:
+    """Return the call ids of the tool results in a content whose calls are in earlier messages.
+
+    A tool that the API runs is called and answered in one message, unless the turn was paused.
+    """
+    blocks = listed(content)
+    own = {call for block in blocks if isinstance(call := get(block, "id"), str)}
+    results = (block for block in blocks if str(get(block, "type")).endswith("tool_result"))
+    return [call for block in results if (call := get(block, "tool_use_id")) not in own]
+
+
+def _scan_block(scan: Scan, index: int, block: Any, where: str) -> None:
+    kind, path = type_of(block, where), ("content", index)
+    scan.note_caller(block, "id", "tool_use_id")
+    if scan.text_type == "user_message" and scan.add_media(index, path, block, TYPED):
+        return
+    if kind == "text":
+        scan.add_text(index, path, text_of(block, where), TYPED)
+    elif kind == "tool_result":
+        scan.add_result(
+            index,
+            (*path, "content"),
+            get(block, "content"),
+            f"{where}.content",
+            call=string_field(block, "tool_use_id", where, "a tool_result block"),
+            shape=_RESULT,
+            media=TYPED,
+            is_error=get(block, "is_error") is True,
+        )
+    elif kind == "tool_use":
+        scan.add_call(index, (*path, "input"), get(block, "id"), get(block, "name"), get(block, "input"))
+    elif kind == "thinking":
+        scan.texts.append(str(get(block, "thinking") or ""))

@@ -1,29 +1,23 @@
-"""LangChain messages: objects of langchain-core, told by their `type`, and the dicts made of them.
+"""LangChain messages: objects of langchain-core, which name their `type`, and the dicts made of them.
 
-A dict is the object's fields (`model_dump`), or those in an envelope: `data` (`messages_to_dict`) or
-`kwargs` (`dumpd`). https://docs.langchain.com/oss/python/langchain/messages
+A dict has the object's fields (`model_dump`), or holds them under `data` (`messages_to_dict`) or `kwargs`
+(`dumpd`). https://docs.langchain.com/oss/python/langchain/messages
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from offload.messages._access import (
-    Path,
-    blocks_of,
-    count_blocks,
-    get,
-    is_by_code,
-    role_of,
-    string_or_none,
-)
-from offload.messages._base import TEXT_TYPES, Block, Item, MessageAdapter, Scan, Shape
-from offload.messages._content import Content
-from offload.messages._json import ARGUMENTS, PLAIN
+from offload.messages._access import Path, blocks_of, get, is_by_code, listed, role_of, string_or_none
+from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
+from offload.messages._results import ResultBlocks
+from offload.messages._shapes import PLAIN
+from offload.messages.anthropic import result_ids
 from offload.record import encodable
 
+_RESULT_ROLES = ("tool", "function")
 _ROLES = {
     "human": "user",
     "ai": "assistant",
@@ -35,8 +29,8 @@ _ROLES = {
 }
 
 
-class _ResultContent(Content):
-    """Content of a ToolMessage: a block may be a bare string, or of a provider that tells it otherwise."""
+class _ResultBlocks(ResultBlocks):
+    """The content of a ToolMessage: a block may be a string, or a provider's own."""
 
     def text(self, block: Any, where: str) -> str | None:  # noqa: ARG002 # no block is malformed
         if isinstance(block, str):
@@ -53,8 +47,8 @@ class _ResultContent(Content):
         return text if rest is None else super().made(rest, text, like_block)
 
 
-_CONTENT = _ResultContent()
-# Blocks of LangChain itself, old and new, and of the providers that it hands on.
+_RESULT = _ResultBlocks()
+# Blocks of LangChain itself, old and new, and of providers.
 _MEDIA = Media(
     [
         Place(("base64",), ("mime_type",)),
@@ -74,52 +68,56 @@ class LangChainAdapter(MessageAdapter):
     name = "langchain"
 
     def claims(self, message: Any) -> bool:
-        """Tell whether the type is that of a LangChain message; but for `chat` none of them has a role."""
+        """Return whether the type is that of a LangChain message; of these, only `chat` has a role."""
         _, fields = _opened(message)
         kind = _kind(fields)
         return kind in _ROLES and (kind == "chat" or get(fields, "role") is None)
 
     def role(self, message: Any, where: str) -> str:
-        """Return the role that the type of `message` stands for."""
+        """Return the role for the type of `message`."""
         _, fields = _opened(message)
         kind = _kind(fields)
         return role_of(fields, where) if kind == "chat" else _ROLES[kind]
 
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
-        """Return what `message` holds."""
-        _, fields = _opened(message)
-        role, scan = self.role(message, where), Scan()
-        content = get(fields, "content")
-        if role in ("tool", "function"):
-            _scan_result(scan, fields, where, tool_names)
+        """Return the parts of `message`."""
+        envelope, fields = _opened(message)
+        role, content, path = self.role(message, where), get(fields, "content"), (*envelope, "content")
+        scan = Scan.of_role(role, tool_names)
+        if role in _RESULT_ROLES:
+            scan.add_result(
+                None,
+                path,
+                content,
+                f"{where}.content",
+                call=get(fields, "tool_call_id"),
+                name=get(fields, "name"),
+                shape=_RESULT,
+                media=_MEDIA,
+                is_error=get(fields, "status") == "error",
+            )
         elif isinstance(content, str):
-            scan.items.append(Item(None, TEXT_TYPES.get(role, "user_message"), content))
+            scan.add_text(None, path, content)
         elif content is not None:
-            for i, block in enumerate(blocks_of(content, f"{where}.content")):
-                _scan_block(scan, block, i, TEXT_TYPES.get(role, "user_message"))
+            for i, part in enumerate(blocks_of(content, f"{where}.content")):
+                _scan_block(scan, i, (*path, i), part)
         calls = get(fields, "tool_calls")
-        first = count_blocks(content)
-        for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls"), first):
-            arguments = get(call, "args")
-            scan.add_call(i, get(call, "id"), get(call, "name"), ARGUMENTS.read(arguments), arguments)
+        for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls")):
+            arguments = (*envelope, "tool_calls", i, "args")
+            block = len(listed(content)) + i
+            scan.add_call(block, arguments, get(call, "id"), get(call, "name"), get(call, "args"))
         _note_callers(scan, fields)
         return scan
 
-    def place(self, message: Any, block: Block) -> tuple[Path, Shape]:
-        """Return where the item at `block` stands in `message`, and in what shape."""
-        envelope, fields = _opened(message)
-        if block is None:
-            return (*envelope, "content"), _CONTENT
-        content = get(fields, "content")
-        index = cast("int", block) - count_blocks(content)
-        if index >= 0:
-            return (*envelope, "tool_calls", index, "args"), ARGUMENTS
-        at = cast("int", block)  # a result is a message of its own
-        return (*envelope, "content", at), PLAIN if isinstance(content[at], str) else _MEDIA
+    def results(self, message: Any) -> Sequence[Any]:
+        """Return the call id of a ToolMessage, and of the results of a provider's own tools."""
+        _, fields = _opened(message)
+        own = [get(fields, "tool_call_id")] if _ROLES.get(_kind(fields)) in _RESULT_ROLES else []
+        return [*own, *result_ids(get(fields, "content"))]
 
 
 def _opened(message: Any) -> tuple[Path, Any]:
-    """Return where in `message` its fields are, and them."""
+    """Return the path to the fields of `message`, and the fields."""
     if isinstance(message, Mapping):
         for envelope in ("data", "kwargs"):
             if isinstance(message.get(envelope), Mapping) and isinstance(message.get("type"), str):
@@ -133,12 +131,12 @@ def _kind(fields: Any) -> str:
     return kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else ""
 
 
-def _scan_block(scan: Scan, block: Any, index: int, item_type: str) -> None:
-    if item_type == "user_message" and scan.add_media(index, item_type, _MEDIA.read(block)):
+def _scan_block(scan: Scan, index: int, path: Path, block: Any) -> None:
+    if scan.text_type == "user_message" and scan.add_media(index, path, block, _MEDIA):
         return
-    text = _CONTENT.text(block, "")
+    text = _RESULT.text(block, "")
     if text is not None:
-        scan.items.append(Item(index, item_type, text))
+        scan.add_text(index, path, text, PLAIN if isinstance(block, str) else _MEDIA)
         return
     for field in ("thinking", "reasoning"):
         if get(block, "type") == field and isinstance(get(block, field), str):
@@ -146,22 +144,11 @@ def _scan_block(scan: Scan, block: Any, index: int, item_type: str) -> None:
 
 
 def _note_callers(scan: Scan, fields: Any) -> None:
-    """Note the calls by code: a block of the provider says who calls, or what was kept of it beside."""
-    beside = get(fields, "additional_kwargs")
-    for holder, name in ((fields, "content"), (fields, "tool_calls"), (beside, "tool_calls")):
-        calls = get(holder, name)
-        for call in calls if isinstance(calls, list | tuple) else ():
+    """Note the calls by code: the caller is in a block of the provider or in the additional fields."""
+    more = get(fields, "additional_kwargs")
+    for holder, name in ((fields, "content"), (fields, "tool_calls"), (more, "tool_calls")):
+        for call in listed(get(holder, name)):
             scan.note_caller(call, "id", "call_id")
-    if is_by_code(beside) or is_by_code(fields):
+    if is_by_code(more) or is_by_code(fields):
         call = get(fields, "tool_call_id")
         scan.code_calls |= {encodable(call)} if isinstance(call, str) else scan.calls.keys()
-
-
-def _scan_result(scan: Scan, fields: Any, where: str, tool_names: Mapping[str, str]) -> None:
-    call, name = get(fields, "tool_call_id"), get(fields, "name")
-    if isinstance(call, str):
-        name = tool_names.get(call, name)
-    content = get(fields, "content")
-    found = _CONTENT.read(content, f"{where}.content")
-    scan.add_result(None, call, name, found, is_error=get(fields, "status") == "error")
-    scan.add_result_media(content, _MEDIA, call, name)

@@ -204,13 +204,13 @@ def assert_inverse(message: Any, *, in_order: bool) -> None:
     items = adapter.scan(message, "messages[0]", {}).items
     replaced = message
     for item in items:
-        replaced = adapter.replace(replaced, item.block, "PLACEHOLDER")
+        replaced = item.replace_in(replaced, "PLACEHOLDER")
     assert adapter_for(replaced) is adapter
     shown = [i.text for i in adapter.scan(replaced, "messages[0]", {}).items]
     assert shown == ["PLACEHOLDER"] * len(items)
     restored = replaced
     for item in items if in_order else reversed(items):
-        restored = adapter.restore(restored, item.block, item.text, item.form)
+        restored = item.restore_in(restored, item.text, item.form)
     assert restored == before
     assert message == before, "the input was changed"
 
@@ -275,7 +275,7 @@ def test_what_was_put_on_the_message_since_is_kept(content: list[Any], cache: di
     adapter = adapter_for(message)
     items = adapter.scan(message, "messages[0]", {}).items
     for item in items:
-        replaced = adapter.replace(message, item.block, "PLACEHOLDER")
+        replaced = item.replace_in(message, "PLACEHOLDER")
         replaced["content"][0]["cache_control"] = cache
-        restored = adapter.restore(replaced, item.block, item.text, item.form)
+        restored = item.restore_in(replaced, item.text, item.form)
         assert restored["content"][0] == {**block, "cache_control": cache}

@@ -22,12 +22,11 @@ from offload.context import (
     EventType,
     ItemType,
     MessageCounter,
-    answered_calls,
-    is_answer,
     partners,
     split_rounds,
     waiting_from,
 )
+from offload.messages import answered_calls, is_result
 
 TRANSCRIPTS = Path(
     os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
@@ -113,7 +112,7 @@ ONE_CALL = {
 def test_a_result_is_known_in_every_format_and_begins_no_round(name):
     messages = [*ONE_CALL[name], *ONE_CALL[name]]
 
-    assert [is_answer(m) for m in messages] == [False, False, True] * 2
+    assert [is_result(m) for m in messages] == [False, False, True] * 2
     assert answered_calls(messages[2]) == ["x"]
     # The id is used again: each result belongs to the call before it.
     assert partners(messages) == {1: 2, 4: 5}

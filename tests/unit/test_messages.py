@@ -80,7 +80,7 @@ def test_the_texts_of_one_result_are_one_item() -> None:
 
 def test_a_replaced_result_keeps_its_images_and_one_placeholder() -> None:
     message = result([IMAGE, text("a"), IMAGE, text("b")])
-    replaced = adapter_for(message).replace(message, 0, "P")
+    replaced = scan(message).items[0].replace_in(message, "P")
     assert replaced["content"][0]["content"] == [IMAGE, text("P"), IMAGE]
     assert message == result([IMAGE, text("a"), IMAGE, text("b")])
 
@@ -206,17 +206,17 @@ def test_a_message_is_of_the_first_format_that_knows_it_for_its_own(
         ({"role": "user", "content": {"type": "text"}}, "messages[3].content", "got dict"),
         ({"role": "user", "content": ["hi"]}, "messages[3].content[0]", '"type", got str'),
         ({"role": "user", "content": [text("a"), {}]}, "messages[3].content[1]", '"type"'),
-        ({"role": "user", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text", got NoneType'),
-        ({"role": "user", "content": [text(7)]}, "messages[3].content[0]", "got int"),  # type: ignore[arg-type] # malformed
+        ({"role": "user", "content": [{"type": "text"}]}, "messages[3].content[0]", '"text", got dict'),
+        ({"role": "user", "content": [text(7)]}, "messages[3].content[0]", "got dict with 7"),  # type: ignore[arg-type] # malformed
         (
             {"role": "user", "content": [{"type": "tool_result"}]},
             "messages[3].content[0]",
-            '"tool_use_id", got None',
+            '"tool_use_id", got dict',
         ),
         (result(7), "messages[3].content[0].content", "got int"),
         (result(["a"]), "messages[3].content[0].content[0]", '"type"'),
         (result([{"type": "text"}]), "messages[3].content[0].content[0]", '"text"'),
-        ({"role": "tool", "content": "x"}, "messages[3]", '"tool_call_id", got None'),
+        ({"role": "tool", "content": "x"}, "messages[3]", '"tool_call_id", got dict'),
         ({"role": "tool", "tool_call_id": "c", "content": 7}, "messages[3].content", "got int"),
         ({"role": "tool", "tool_call_id": "c", "content": [7]}, "messages[3].content[0]", '"type", got int'),
         ({"role": "system", "content": 7}, "messages[3].content", "got int"),

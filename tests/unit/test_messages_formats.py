@@ -24,18 +24,17 @@ def only(message: Any, tool_names: dict[str, str] | None = None) -> Item:
 
 
 def replaced(message: Any, place: int = 0) -> Any:
-    return adapter_for(message).replace(message, scan(message).items[place].block, "P")
+    return scan(message).items[place].replace_in(message, "P")
 
 
 def assert_restored(message: Any) -> None:
     before = copy.deepcopy(message)
-    adapter = adapter_for(message)
     out = message
     for item in scan(message).items:
-        out = adapter.replace(out, item.block, "P")
+        out = item.replace_in(out, "P")
     assert [i.text for i in scan(out).items] == ["P"] * len(scan(message).items)
     for item in scan(message).items:
-        out = adapter.restore(out, item.block, item.text, item.form)
+        out = item.restore_in(out, item.text, item.form)
     assert out == before
     assert message == before
 
@@ -451,7 +450,10 @@ def test_a_message_of_no_known_format_is_refused(message: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"role": "user", "content": [{"toolResult": {"content": []}}]}, ".toolResult: a toolResult needs a"),
+        (
+            {"role": "user", "content": [{"toolResult": {"content": []}}]},
+            ".toolResult: a toolResult must have a",
+        ),
         ({"role": "user", "content": [{"text": 7}]}, ".content[0]: a text block"),
         (
             {"role": "user", "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": 7}]}}]},

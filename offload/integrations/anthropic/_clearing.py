@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from offload.context import scan_of
 from offload.errors import ConfigError
-from offload.messages import Item
+from offload.messages import Item, scan_of
 from offload.offloader import Offloader
 from offload.policy import READ_BACK_TOOLS, OffloadPolicy, Rule
 
@@ -61,7 +60,7 @@ class ClearedResults:
 
         The messages are those given, with the note at the end of the last one if it is a user's.
         """
-        items = [item for message in messages for item in scan_of(message).found]
+        items = [item for message in messages for item in scan_of(message).offloadable]
         calls = {call: name for message in messages for call, name in scan_of(message).calls.items()}
         # Whether the API counts calls of excluded tools among those that it keeps, it does not say.
         old = list(calls)[: max(0, len(calls) - self._keep)]
@@ -82,7 +81,7 @@ class ClearedResults:
         """Return the note on the calls `cleared`, empty without any."""
         arguments = {item.tool_use_id: item.text for item in items if item.item_type == "tool_call"}
         texts: dict[str | None, list[str]] = {}
-        for item in (item for message in stored for item in scan_of(message).found if cleared):
+        for item in (item for message in stored for item in scan_of(message).offloadable if cleared):
             if item.item_type == "tool_result":
                 texts.setdefault(item.tool_use_id, []).append(item.text)
         named, quoted = [], []

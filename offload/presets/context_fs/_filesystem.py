@@ -260,5 +260,5 @@ def _texts(result: OffloadResult) -> dict[tuple[int, Block], str]:
     return {
         (index, item.block): item.text
         for index, message in scanned.items()
-        for item in adapter_for(message).scan(message, f"messages[{index}]", {}).found
+        for item in adapter_for(message).scan(message, f"messages[{index}]", {}).offloadable
     }

@@ -21,7 +21,7 @@ from offload.engine.sink import Sink
 from offload.errors import OffloadError, StoreError
 from offload.events import said
 from offload.layout import REF_PATTERN, encode_part
-from offload.messages import adapter_for
+from offload.messages import scan_of
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule
@@ -365,8 +365,7 @@ def _cut(messages: Sequence[Any], items: Iterable[ItemFacts]) -> list[Any]:
     """Return `messages` with the texts of `items` cut to their first characters."""
     out = list(messages)
     for facts in items:
-        adapter = adapter_for(out[facts.message])
-        scanned = adapter.scan(out[facts.message], f"messages[{facts.message}]", {}).items
-        text = next(item.text for item in scanned if item.block == facts.block)
-        out[facts.message] = adapter.replace(out[facts.message], facts.block, truncated(text))
+        message = out[facts.message]
+        item = next(item for item in scan_of(message).items if item.block == facts.block)
+        out[facts.message] = item.replace_in(message, truncated(item.text))
     return out

@@ -1,7 +1,7 @@
-"""What a tool returned as one text, whatever the shape: one string, or blocks with texts among them.
+"""Tool results as one text, whatever the shape: one string, or blocks with texts among them.
 
-The texts of several blocks become one item, joined by newlines, and so one placeholder; images and
-other blocks stay where they are. How to take the text apart again is kept as the item's form.
+The texts of several blocks are one item, joined by newlines, with one placeholder; images and other blocks
+are kept. The item's form tells how to split the text again.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from typing import Any
 
 from offload.messages._access import blocks_of, changed, like, text_of, type_of
 from offload.messages._media import stand_in_ref
+from offload.messages._shapes import ItemText
 
 
-class Content:
-    """Content of a tool's result, in blocks that name their type.
+class ResultBlocks:
+    """The content of a tool result, in blocks that name their type.
 
     Args:
-        text_type: the type of the blocks that hold text.
+        text_type: the type of text blocks.
     """
 
     def __init__(self, text_type: str = "text") -> None:
         self._text_type = text_type
 
-    def read(self, content: Any, where: str) -> tuple[str, str | None] | None:
-        """Return the text of a content and its form, or None if it holds none that can leave.
+    def read(self, content: Any, where: str) -> ItemText:
+        """Return the text of a content and its form, or None if it has no text that can be offloaded.
 
         Raises `MessageError` if the content is malformed.
         """
@@ -35,17 +36,17 @@ class Content:
             return content, None
         blocks = blocks_of(content, where)
         texts = [self._own_text(block, f"{where}[{i}]") for i, block in enumerate(blocks)]
-        found = [(b, t) for b, t in zip(blocks, texts, strict=True) if t is not None]
-        if not found:
+        text_blocks = [(b, t) for b, t in zip(blocks, texts, strict=True) if t is not None]
+        if not text_blocks:
             return None
-        text = "\n".join(t for _, t in found)
-        if len(found) == 1 and self.with_text(found[0][0], text) == found[0][0]:
+        text = "\n".join(t for _, t in text_blocks)
+        if len(text_blocks) == 1 and self.with_text(text_blocks[0][0], text) == text_blocks[0][0]:
             return text, None
         form = self._proven_form(content, texts, text)
         return None if form is None else (text, form)
 
     def replace(self, content: Any, text: str) -> Any:
-        """Return `content` with `text` in the place of its first text, and without its other texts."""
+        """Return `content` with `text` in place of its first text, and without its other texts."""
         if isinstance(content, str):
             return text
         blocks: list[Any] = []
@@ -59,7 +60,7 @@ class Content:
         return like(content, blocks)
 
     def restore(self, content: Any, text: str, form: str | None) -> Any:
-        """Return what `content` was before `replace`; blocks that were added since stay at the end."""
+        """Return the content before `replace`; blocks that were added since are kept at the end."""
         if isinstance(content, str) or form is None:
             return self.replace(content, text)
         first = next(i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
@@ -72,33 +73,33 @@ class Content:
         return text_of(block, where) if type_of(block, where) == self._text_type else None
 
     def rest(self, block: Any) -> Any:
-        """Return what a block with a text holds beside it, for JSON."""
+        """Return the other fields of a text block, for JSON."""
         fields = block if isinstance(block, dict) else block.model_dump(exclude_unset=True, warnings=False)
         return {name: value for name, value in fields.items() if name != "text"}
 
     def with_text(self, block: Any, text: str) -> Any:
-        """Return a block with `text` in the place of its own."""
+        """Return a block with `text` in place of its own."""
         return changed(block, "text", text)
 
     def made(self, rest: Any, text: str, like_block: Any) -> Any:
-        """Return the block that had `rest` beside its text, of the kind that `like_block` is."""
+        """Return a block of `text` and the fields `rest`, of the same kind as `like_block`."""
         fields = {**rest, "text": text}
         kind = type(like_block)
         return kind.model_validate(fields) if hasattr(kind, "model_validate") else fields
 
     def put_back(self, placed: Any, _rest: Any, text: str) -> Any:
-        """Return the first block, which never left: it may carry what the caller put on it since."""
+        """Return the first text block, which was kept: the caller may have added fields to it since."""
         return self.with_text(placed, text)
 
     def _own_text(self, block: Any, where: str) -> str | None:
-        """Return the text of a block, None for what stands for an image: that is an item of its own."""
+        """Return the text of a block, None for the placeholder of an image: that is an item of its own."""
         text = self.text(block, where)
         return None if text is not None and stand_in_ref(text) else text
 
     def _proven_form(self, content: Any, texts: list[str | None], text: str) -> str | None:
-        """Return, as JSON, null per block that stays and [characters, rest] per text.
+        """Return, as JSON, null per block that is kept and [characters, rest] per text.
 
-        None unless it gives back `content`: blocks may hold what has no JSON, or be of several classes.
+        None unless it restores `content`: blocks may hold what has no JSON, or be of several classes.
         """
         try:
             rows = [
@@ -106,7 +107,7 @@ class Content:
             ]
             form = json.dumps(rows, sort_keys=True, separators=(",", ":"))
             is_proven = self.restore(self.replace(content, ""), text, form) == content
-        except Exception:  # noqa: BLE001 # an SDK's object may refuse in its own way: then it stays
+        except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
             return None
         return form if is_proven else None
 

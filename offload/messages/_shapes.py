@@ -1,0 +1,121 @@
+"""Shapes of a text in a message: a plain string, a JSON object; how a placeholder takes its place.
+
+A JSON object is replaced by an object with the placeholder under one key. If the object has one string
+field and nothing else, that string is the text and its key is kept; else the text is the object's JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+# The form of an item whose text is the JSON of the value, not a string inside it.
+WHOLE = '"json"'
+
+# The text of an item and its form; None if the value holds no text that could be restored exactly.
+ItemText = tuple[str, str | None] | None
+
+
+class Shape(Protocol):
+    """How a value of a message holds a text: as the value itself, in blocks, in an object."""
+
+    def read(self, value: Any, where: str, /) -> ItemText:
+        """Return the text in `value`; `where` is its place, for errors.
+
+        Raises `MessageError` if `value` is malformed.
+        """
+        ...
+
+    def replace(self, value: Any, text: str, /) -> Any:
+        """Return `value` with `text` in place of its own text."""
+        ...
+
+    def restore(self, value: Any, text: str, form: str | None, /) -> Any:
+        """Return the value before `replace`, from its text and its form."""
+        ...
+
+
+class PlainText:
+    """A field that is one string."""
+
+    def read(self, value: Any, _where: str = "") -> ItemText:
+        """Return the string; None for any other value."""
+        return (value, None) if isinstance(value, str) else None
+
+    def replace(self, _value: Any, text: str) -> str:
+        """Return `text`."""
+        return text
+
+    def restore(self, _value: Any, text: str, _form: str | None) -> str:
+        """Return `text`."""
+        return text
+
+
+class JsonObject:
+    """An object, as such or as a string of JSON.
+
+    Args:
+        key: the key of a placeholder, unless the object had one string field only.
+    """
+
+    def __init__(self, key: str = "offloaded") -> None:
+        self._key = key
+
+    def read(self, value: Any, _where: str = "") -> ItemText:
+        """Return the text of `value` and its form, or None if it could not be restored exactly."""
+        lone = _lone_string(value)
+        if lone is not None:
+            return lone[1], None
+        if isinstance(value, str):
+            return value, WHOLE
+        text = faithful_json(value) if isinstance(value, dict) else None
+        return None if text is None else (text, WHOLE)
+
+    def replace(self, value: Any, text: str) -> Any:
+        """Return an object with `text` in it, as JSON if `value` is JSON."""
+        lone = _lone_string(value)
+        fields = {self._key if lone is None else lone[0]: text}
+        return _dump(fields) if isinstance(value, str) else fields
+
+    def restore(self, value: Any, text: str, form: str | None) -> Any:
+        """Return the object before `replace`."""
+        if form is None:
+            return self.replace(value, text)
+        return text if isinstance(value, str) else json.loads(text)
+
+
+PLAIN = PlainText()
+ARGUMENTS = JsonObject()
+
+
+def faithful_json(value: Any) -> str | None:
+    """Return the JSON of `value`, None if it would not be read back equal."""
+    try:
+        text = _dump(value)
+        return text if json.loads(text) == value else None
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _lone_string(value: Any) -> tuple[str, str] | None:
+    """Return the key and the string of an object with one string field and nothing else."""
+    fields = _parsed(value) if isinstance(value, str) else value
+    if not isinstance(fields, dict) or len(fields) != 1:
+        return None
+    [(key, text)] = fields.items()
+    return (key, text) if isinstance(key, str) and isinstance(text, str) else None
+
+
+def _parsed(text: str) -> Any:
+    """Return the object in a JSON text; None if `_dump` would write it differently."""
+    if not text.startswith('{"'):
+        return None
+    try:
+        value = json.loads(text)
+        return value if _dump(value) == text else None
+    except (ValueError, RecursionError):
+        return None

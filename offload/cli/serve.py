@@ -29,8 +29,8 @@ def serve(
 
     store = existing_store(url)
 
-    def tell(address: str) -> None:
+    def announce(address: str) -> None:
         out.print(f"Open {address}", soft_wrap=True)
         say(f"The URL works once, in one browser, and shows {place_of(store)}. Press Ctrl-C to stop.")
 
-    serve_pages(store, port=port or 0, allows_changes=allows_changes, tell=tell)
+    serve_pages(store, port=port or 0, allows_changes=allows_changes, announce=announce)

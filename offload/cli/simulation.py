@@ -41,12 +41,7 @@ _Place = tuple[int, Block]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices of an input token, in any unit.
-
-    Attributes:
-        cached: price of a token that the provider reads from its cache.
-        uncached: price of any other token, including its caching.
-    """
+    """Prices of an input token in any unit: read from the provider's cache, or not."""
 
     cached: float = 0.1
     uncached: float = 1.25
@@ -54,13 +49,7 @@ class Prices:
 
 @dataclass(slots=True)
 class Bill:
-    """Input of several requests.
-
-    Attributes:
-        tokens: input tokens of all requests.
-        cached: the part read from the cache.
-        cost: the price.
-    """
+    """Input tokens of several requests, the part of them read from the cache, and the price."""
 
     tokens: int = 0
     cached: int = 0

@@ -1,7 +1,7 @@
-"""A page in the browser that shows what a store holds: sessions, records, what the model saw of each.
+"""Web pages of a store: sessions, records, and the placeholder that the model saw of each.
 
-Server-rendered, without scripts. Everything that is shown was written by others, so it is escaped, its
-controls are made visible, and a content security policy lets nothing of it act.
+Server-rendered, without scripts. All content is untrusted: it is escaped, control characters included, and a
+content security policy keeps it from executing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from offload.errors import MissingExtraError
 try:
     from offload.web._app import serve, web_app
 except ModuleNotFoundError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[web]'") from error
+    raise MissingExtraError(f"{error}; install it with: pip install 'offload[web]'") from error
 
 __all__ = ["serve", "web_app"]

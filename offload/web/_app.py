@@ -1,4 +1,4 @@
-"""The app: which address is answered by which page, and the server that runs it."""
+"""The ASGI app with its routes, and the server that runs it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from offload.web._site import Site
 from offload.web._store_pages import StorePages
 
 _LOOPBACK = "127.0.0.1"
-# The first that fits.
+# HTTP status and title by error; the first match counts.
 _FAILURES: tuple[tuple[type[OffloadError], int, str], ...] = (
-    (ExpiredError, 410, "Collected"),
-    (NotFoundError, 404, "Not here"),
+    (ExpiredError, 410, "Deleted"),
+    (NotFoundError, 404, "Not found"),
     (CorruptError, 500, "Damaged"),
-    (ConfigError, 400, "Not understood"),
-    (StoreError, 503, "The store did not answer"),
-    (OffloadError, 500, "It failed"),
+    (ConfigError, 400, "Invalid request"),
+    (StoreError, 503, "Store unavailable"),
+    (OffloadError, 500, "Failed"),
 )
 
 
@@ -46,9 +46,9 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
     """Return the ASGI app that `serve` runs.
 
     Args:
-        store: what is shown.
-        port: the port of the loopback address that it is served at; requests that name another are refused.
-        allows_changes: whether records can be pinned and deleted; without it nothing is written.
+        store: the store.
+        port: the port of the loopback address; requests with another host or port are refused.
+        allows_changes: whether visitors may pin and delete records; if False, nothing is written.
     """
     site = Site(store, allows_changes=allows_changes)
     pages, session, record = StorePages(site), SessionPages(site), RecordPages(site)
@@ -57,7 +57,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route("/", pages.sessions),
         Route("/retention", pages.retention),
         Route(at_session, session.records),
-        Route(f"{at_session}/collected", session.collected),
+        Route(f"{at_session}/deleted", session.deleted),
         Route(f"{at_session}/check", session.check),
         Route(at_record, record.content),
         Route(f"{at_record}/model", record.model),
@@ -74,27 +74,27 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
 
 
 def serve(
-    store: OffloadStore, *, port: int = 0, allows_changes: bool = False, tell: Callable[[str], None]
+    store: OffloadStore, *, port: int = 0, allows_changes: bool = False, announce: Callable[[str], None]
 ) -> None:
-    """Serve the pages of a store on this machine alone, until the process is stopped.
+    """Serve the pages of a store to this machine only, until the process is stopped.
 
     Args:
-        store: what is shown.
-        port: the port to listen at; 0 takes a free one.
-        allows_changes: whether records can be pinned and deleted; without it nothing is written.
-        tell: is given the address to open, which works once.
+        store: the store.
+        port: the port to listen on; 0 uses a free one.
+        allows_changes: whether visitors may pin and delete records; if False, nothing is written.
+        announce: called with the URL to open, which works once.
 
     Raises:
-        ConfigError: the port cannot be listened at.
+        ConfigError: the port is not available.
     """
     try:
         listening = socket.create_server((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen at {_LOOPBACK}, port {port}: {error}") from error
+        raise ConfigError(f"cannot listen on {_LOOPBACK}, port {port}: {error}") from error
     port = listening.getsockname()[1]
     app = web_app(store, port, allows_changes=allows_changes)
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)
-    tell(f"http://{_LOOPBACK}:{port}/?ticket={app.ticket}")
+    announce(f"http://{_LOOPBACK}:{port}/?ticket={app.ticket}")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
 
@@ -105,9 +105,9 @@ def _file(request: Request) -> Response:
 
 def _failed(_request: Request, error: Exception) -> Response:
     status, title = next((s, title) for kind, s, title in _FAILURES if isinstance(error, kind))
-    return render("message.html", status, title=title, said=str(error))
+    return render("message.html", status, title=title, text=str(error))
 
 
 def _refused(_request: Request, error: Exception) -> Response:
     status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
-    return render("message.html", status, title="Not here" if status == 404 else "Refused", said=detail)  # noqa: PLR2004
+    return render("message.html", status, title="Not found" if status == 404 else "Refused", text=detail)  # noqa: PLR2004

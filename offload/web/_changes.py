@@ -1,8 +1,9 @@
-"""What a visitor may change, if anything: pins, and the deletion of a record. Forms alone, by POST."""
+"""The forms that change a store: pins, and the deletion of a record. All are sent by POST."""
 
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
@@ -13,40 +14,36 @@ from starlette.responses import RedirectResponse, Response
 from offload.retention import delete, pin, unpin
 from offload.web._site import Site, address
 
-_FORM_BYTES = 4096
+_MAX_FORM_BYTES = 4096
 
 
+@dataclass(frozen=True, slots=True)
 class Changes:
-    """Answers the forms of a site that allows changes.
+    """Request handler for the forms of a site that allows changes."""
 
-    Args:
-        site: what is changed.
-    """
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    site: Site
 
     async def change(self, request: Request) -> Response:
-        """Do what a form asks for, and lead back to a page that says so."""
+        """Apply a form and redirect to a page that confirms it."""
         await self._check(request)
         part, ref = request.path_params["part"], request.path_params.get("ref")
-        return await run_in_threadpool(self._done, request.path_params["act"], part, ref)
+        return await run_in_threadpool(self._apply, request.path_params["act"], part, ref)
 
     async def _check(self, request: Request) -> None:
-        """Raise `HTTPException` for a form that is not one of ours."""
+        """Raise `HTTPException` unless this site served the form."""
         body = b""
         async for chunk in request.stream():
             body += chunk
-            if len(body) > _FORM_BYTES:
-                raise HTTPException(413, "No form of these pages is that long.")
+            if len(body) > _MAX_FORM_BYTES:
+                raise HTTPException(413, "The form is too long.")
         [key] = parse_qs(body.decode("ascii", "replace")).get("form_key", [""])[:1]
-        if not hmac.compare_digest(key.encode(), self._site.form_key.encode()):
-            raise HTTPException(403, "The form is not of this page, or of one that was served before.")
+        if not hmac.compare_digest(key.encode(), self.site.form_key.encode()):
+            raise HTTPException(403, "The form is from another site or an earlier server; reload the page.")
 
-    def _done(self, act: str, part: str, ref: str | None) -> Response:
-        store, name = self._site.store, self._site.reader(part).name
+    def _apply(self, act: str, part: str, ref: str | None) -> Response:
+        store, name = self.site.store, self.site.reader(part).name
         if ref is not None:
-            self._site.entry(part, ref)
+            self.site.entry(part, ref)
         match act:
             case "pin":
                 pin(store, name, ref)
@@ -55,7 +52,7 @@ class Changes:
             case "delete" if ref is not None:
                 if not delete(store, name, [ref]).spared:
                     return RedirectResponse(f"{address(name)}?done=delete", 303)
-                act = "spared"
+                act = "protected"
             case _:
-                raise HTTPException(404, "There is no such change.")
+                raise HTTPException(404, "Unknown change.")
         return RedirectResponse(f"{address(name, ref)}?done={act}", 303)

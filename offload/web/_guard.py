@@ -1,7 +1,7 @@
-"""Who may see the page: a browser on this machine that was given the address with the ticket.
+"""Access control: only a browser on this machine that opened the URL with the ticket gets in.
 
-A page of another site may make a browser send requests here, and may resolve its own name to this address.
-Such a request names another host or another origin, or comes without the cookie.
+A page of another site can make a browser send requests here, and can resolve its own name to this address.
+Such a request has another host or origin, or lacks the cookie.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offload.web._render import render
 
-# What holds nothing of a store; a refusal is shown with it.
+# Static files without store content; pages that refuse access use them.
 OPEN_PATHS = frozenset(["/style.css", "/icon.svg"])
 _SAFE_METHODS = frozenset(["GET", "HEAD"])
 _SECURITY = {
@@ -25,7 +25,7 @@ _SECURITY = {
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    # With no-referrer a browser would send the origin of a form as null.
+    # With no-referrer a browser would send a form with the origin "null".
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -34,14 +34,14 @@ _SECURITY = {
 
 
 class Guard:
-    """An ASGI app that answers for `app` where a request is not to reach it.
+    """An ASGI app that passes only authorized requests on to `app`.
 
     Args:
-        app: what is guarded.
-        port: the port of the loopback address that it is served at.
+        app: the guarded app.
+        port: the port of the loopback address.
 
     Attributes:
-        ticket: what opens the page once, as `/?ticket=…`; the browser gets a cookie for it.
+        ticket: the secret of the URL `/?ticket=…`, exchanged once for a cookie.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -55,7 +55,7 @@ class Guard:
         self._origins = frozenset(f"http://{host}" for host in self._hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it; every answer carries the headers that keep content from acting."""
+        """Pass a request on or refuse it; every response has the security headers."""
 
         async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -64,15 +64,17 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer = self._answer(Request(scope)) if scope["type"] == "http" else None
-        await (answer or self._app)(scope, receive, send_secured)
+        refusal = self._check(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, send_secured)
 
-    def _answer(self, request: Request) -> Response | None:
-        """Return what is answered in place of the page; None lets the request through."""
+    def _check(self, request: Request) -> Response | None:
+        """Return the response to send instead of the page; None passes the request on."""
         if request.headers.get("host") not in self._hosts:
-            return PlainTextResponse("This server goes by 127.0.0.1 and its port.\n", 421)
-        if not self._is_from_here(request):
-            return PlainTextResponse("Another site sent this request.\n", 403)
+            return PlainTextResponse(
+                "Invalid Host header: use http://127.0.0.1 and this server's port.\n", 421
+            )
+        if not self._is_same_origin(request):
+            return PlainTextResponse("The request came from another site.\n", 403)
         if request.url.path in OPEN_PATHS:
             return None
         ticket = request.query_params.get("ticket") if request.url.path == "/" else None
@@ -80,27 +82,27 @@ class Guard:
             return None if ticket is None else RedirectResponse("/", 303)
         return self._refuse() if ticket is None else self._admit(ticket)
 
-    def _is_from_here(self, request: Request) -> bool:
+    def _is_same_origin(self, request: Request) -> bool:
         origin = request.headers.get("origin")
         return request.method in _SAFE_METHODS if origin is None else origin in self._origins
 
     def _admit(self, ticket: str) -> Response:
-        """Change the ticket into a cookie, once."""
+        """Exchange the ticket for a cookie, once."""
         if not _is_same(ticket, self.ticket) or self._is_used:
             return self._refuse()
         self._is_used = True
-        # No redirect: where another site led here, a browser would send it without a strict cookie.
+        # No redirect: after a link from another site, a browser would follow it without the strict cookie.
         welcome = render("welcome.html")
         welcome.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
         return welcome
 
     def _refuse(self) -> Response:
-        said = (
-            "Open the address that offload serve printed, in the browser that is to show the page. "
-            "It works once; start offload serve again for a new one."
+        text = (
+            "Open the URL that offload serve printed. It works once, in one browser; "
+            "restart offload serve for a new one."
         )
-        return render("message.html", 401, title="Not open to this browser", said=said)
+        return render("message.html", 401, title="Sign in required", text=text)
 
 
-def _is_same(given: str | None, secret: str) -> bool:
-    return given is not None and hmac.compare_digest(given.encode(), secret.encode())
+def _is_same(text: str | None, secret: str) -> bool:
+    return text is not None and hmac.compare_digest(text.encode(), secret.encode())

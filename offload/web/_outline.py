@@ -1,4 +1,4 @@
-"""The outline of a record: the members of a JSON value, or the lines that carry a text's structure."""
+"""The outline of a record: the members of a JSON value, or the structural lines of a text."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from offload.codec import StoredContent
 from offload.errors import ConfigError
 from offload.preview import END_CHARS, TROUBLE, Kind, View, kind_of
 from offload.tools import BUDGET, CONTAINERS, Budget, PointerReader, Spent, Value
-from offload.web._content import page_at
+from offload.web._paging import page_at
 
 _SHOWN = 200
 _LINE_CHARS = 200
 _WINDOW_CHARS = 256 * 1024
 _VALUE_CHARS = 4000
-# From here on a line says more than that it is there; a name is worth 1.
-_LEAST_WORTH = 1.0
+# Lines of at least this worth are structural; a line with a name is worth 1.
+_MIN_WORTH = 1.0
 _JSON_KINDS = ("JSON", "lines of JSON")
 
 
 class Heading(NamedTuple):
-    """A line of the structure: its number, its text, and the page that shows it."""
+    """A structural line: its number, text and page."""
 
     line: int
     text: str
@@ -30,13 +30,7 @@ class Heading(NamedTuple):
 
 
 class TextOutline(NamedTuple):
-    """The structure of a text.
-
-    Attributes:
-        kind: what kind of text it is.
-        headings: the lines that carry it.
-        next_line: the line to go on from; None at the end.
-    """
+    """The kind of a text, its structural lines, and the line to continue from, None at the end."""
 
     kind: str
     headings: list[Heading]
@@ -44,14 +38,9 @@ class TextOutline(NamedTuple):
 
 
 class JsonOutline(NamedTuple):
-    """A value in JSON.
+    """A JSON value with pointer and description of its first members, or the beginning of a scalar's text.
 
-    Attributes:
-        value: the value, and where it stands.
-        page: the page on which it begins.
-        members: pointer and description of its members, the first of them; empty for what has none.
-        size: how many members it has; None where that takes too long to find out.
-        text: the text of what has no members, or the begin of it.
+    `page` is the page on which it begins; `size` counts its members, None if that takes too long.
     """
 
     value: Value
@@ -66,11 +55,11 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
 
     Args:
         content: the content of a record.
-        pointer: of JSON, the value to look at; empty for the whole.
-        line: of any other text, the line to begin at, from 1.
+        pointer: for JSON, the value to show; empty for the root.
+        line: for any other text, the first line to show, from 1.
 
     Raises:
-        ConfigError: the pointer names nothing, the JSON is malformed, or the value ends too far away.
+        ConfigError: the pointer matches nothing, the JSON is malformed, or the value is too large.
     """
     kind = _kind_of(content)
     if kind.name not in _JSON_KINDS:
@@ -78,7 +67,7 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
     try:
         return _json_outline(content, pointer)
     except Spent:
-        raise ConfigError(f"a request looks through {BUDGET}, and the value does not end there") from None
+        raise ConfigError(f"value too large for one request ({BUDGET})") from None
 
 
 def _kind_of(content: StoredContent) -> Kind:
@@ -97,7 +86,7 @@ def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
     members: list[tuple[str, str]] = []
     try:
         for member in islice(reader.outline(value), _SHOWN):
-            members.append(member)  # noqa: PERF402 # what was found until the budget is spent
+            members.append(member)  # noqa: PERF402 # keeps the members read before the budget is spent
         return JsonOutline(value, page, members, reader.count(value), "")
     except Spent:
         return JsonOutline(value, page, members, None, "")
@@ -120,13 +109,13 @@ def _text_outline(content: StoredContent, kind: Kind, line: int) -> TextOutline:
 
 
 def _is_heading(kind: Kind, text: str) -> bool:
-    if kind.worth(text) >= _LEAST_WORTH:
+    if kind.worth(text) >= _MIN_WORTH:
         return True
     return bool(kind.trouble) and any(word in text for word in TROUBLE)
 
 
 def _lines(content: StoredContent, number: int) -> Iterator[tuple[int, int, str]]:
-    """Yield number, offset and begin of each line from `number` on, with a window of the text in memory."""
+    """Yield number, offset and beginning of each line from `number`, with one window of text in memory."""
     start = content.line_start(number)
     while start < content.chars:
         text = content.text(start, start + _WINDOW_CHARS)
@@ -136,5 +125,5 @@ def _lines(content: StoredContent, number: int) -> Iterator[tuple[int, int, str]
             yield number, start, line[:_LINE_CHARS]
             start += len(line) + 1
             number += 1
-        if not whole:  # Its end lies behind the window.
+        if not whole:  # the line ends after the window
             start = content.line_start(number)

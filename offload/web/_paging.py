@@ -1,25 +1,23 @@
-"""A part of a long list, and the numbers in a query."""
+"""Pages of long lists and texts, and the numbers in a query."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from offload.codec import StoredContent
+
 T = TypeVar("T")
 
-_ROWS = 50
-_MOST_DIGITS = 15
+PAGE_CHARS = 16 * 1024
+_PAGE_ROWS = 50
+_MAX_DIGITS = 15
+# A text page is extended to the next line end within this many characters.
+_REACH = 2000
 
 
-class Slice(NamedTuple, Generic[T]):
-    """A part of a list.
-
-    Attributes:
-        items: what is shown.
-        number: which part it is, from 1.
-        last: the number of the last part.
-        total: how many items there are in all.
-    """
+class ListPage(NamedTuple, Generic[T]):
+    """A page of a list: its items, its number from 1, the last page's number, the length of the list."""
 
     items: Sequence[T]
     number: int
@@ -27,15 +25,57 @@ class Slice(NamedTuple, Generic[T]):
     total: int
 
 
-def sliced(items: Sequence[T], query: Mapping[str, str]) -> Slice[T]:
-    """Return the part of `items` that the parameter `page` names; the nearest, if there is none."""
-    last = max(1, -(-len(items) // _ROWS))
+class TextPage(NamedTuple):
+    """A page of text; `is_continued` if its first line begins on the previous page."""
+
+    number: int
+    last: int
+    first_line: int
+    is_continued: bool
+    lines: list[str]
+
+    @property
+    def last_line(self) -> int:
+        """The number of its last line."""
+        return self.first_line + max(0, len(self.lines) - 1)
+
+
+def list_page(items: Sequence[T], query: Mapping[str, str]) -> ListPage[T]:
+    """Return the page of `items` in the query parameter `page`, or the nearest existing one."""
+    last = max(1, -(-len(items) // _PAGE_ROWS))
     number = min(number_in(query, "page", 1), last)
-    return Slice(items[(number - 1) * _ROWS : number * _ROWS], number, last, len(items))
+    return ListPage(items[(number - 1) * _PAGE_ROWS : number * _PAGE_ROWS], number, last, len(items))
 
 
 def number_in(query: Mapping[str, str], name: str, least: int) -> int:
-    """Return a parameter as a number, `least` where it is none or smaller."""
+    """Return a query parameter as a number of at least `least`; malformed text counts as `least`."""
     text = query.get(name, "")
-    is_number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
     return max(least, int(text)) if is_number else least
+
+
+def text_page(content: StoredContent, number: int) -> TextPage:
+    """Return a page by its number, or the nearest existing one."""
+    last = page_at(content, content.chars)
+    number = min(max(number, 1), last)
+    start, end = _border(content, number - 1), _border(content, number)
+    text = content.text(start, end)
+    before = content.text(start - 1, start) if start else "\n"
+    lines = text.removesuffix("\n").split("\n") if text else []
+    return TextPage(number, last, content.line_at(start), before != "\n", lines)
+
+
+def page_at(content: StoredContent, char: int) -> int:
+    """Return the number of the page that shows a character; the last page if it is past the end."""
+    char = min(char, max(0, content.chars - 1))
+    whole = char // PAGE_CHARS
+    return whole + (char >= _border(content, whole))
+
+
+def _border(content: StoredContent, page: int) -> int:
+    """Return the offset at which a page ends: after a line end if one is near, which needs no index."""
+    at = page * PAGE_CHARS
+    if at <= 0 or at >= content.chars:
+        return max(0, min(at, content.chars))
+    line_end = content.text(at - 1, at + _REACH).find("\n")
+    return at if line_end < 0 else at + line_end

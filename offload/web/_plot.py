@@ -1,4 +1,4 @@
-"""Tokens over time, as the path of a plot that a template draws."""
+"""Tokens over time as SVG paths."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ _ROWS = 12
 
 
 class Plot(NamedTuple):
-    """A sum that grows over time.
+    """A cumulative sum over time: SVG paths of the curve and its area in a box of `WIDTH` by `HEIGHT`.
 
-    Attributes:
-        line: the path of its curve, in a box of `WIDTH` by `HEIGHT` whose y points down.
-        area: the path of what lies under the curve.
-        start: when it begins, in seconds since the epoch.
-        end: when it ends.
-        total: what it comes to.
-        rows: times and what the sum was then, for who cannot see the curve.
+    `rows` has the same data as times and sums, for screen readers.
     """
 
     line: str
@@ -30,7 +24,7 @@ class Plot(NamedTuple):
 
 
 def plot(points: Iterable[tuple[float, int]]) -> Plot | None:
-    """Return the plot of the sum of what was added at each time; None where there is no curve to see."""
+    """Return the cumulative plot of time and value pairs; None if all have one time or the sum is 0."""
     ordered = sorted(points)
     total = sum(value for _, value in ordered)
     if not total or ordered[0][0] == ordered[-1][0]:
@@ -46,7 +40,7 @@ def plot(points: Iterable[tuple[float, int]]) -> Plot | None:
 
 
 def _sums(ordered: list[tuple[float, int]], start: float, end: float) -> list[int]:
-    """Return the sum at each place from left to right."""
+    """Return the sum at each x position."""
     added = [0] * (WIDTH + 1)
     for at, value in ordered:
         added[int((at - start) / (end - start) * WIDTH)] += value

@@ -1,4 +1,4 @@
-"""Templates, and how values look in them."""
+"""Templates and their filters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TENS = 10
 
 
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """Return the page that `template` makes of `values`."""
+    """Return the page rendered from `template` with `values`."""
     return HTMLResponse(_templates.get_template(template).render(values), status)
 
 
 def compact(number: float, base: int = _STEP) -> str:
-    """Return a number in three places, as 1.2M; with `base` 1024 it counts bytes."""
+    """Return a number with up to three digits and a unit, as 1.2M; use `base` 1024 for bytes."""
     for unit in _UNITS:
         if number < _STEP or unit == _UNITS[-1]:
             break
@@ -43,15 +43,15 @@ def _size(size: int) -> str:
 
 
 def _time(seconds: float) -> Markup:
-    """Return a time as it is here, for people and for machines."""
+    """Return a time element in local time."""
     at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(
         at.isoformat(timespec="seconds"), f"{at.astimezone():%Y-%m-%d %H:%M}"
     )
 
 
-def _harmless(value: Any) -> Any:
-    """Return what a template puts out with its controls visible; it is escaped after that."""
+def _without_controls(value: Any) -> Any:
+    """Return a template value with control characters escaped; HTML is escaped afterwards."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -61,6 +61,6 @@ _templates = Environment(
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
-    finalize=_harmless,
+    finalize=_without_controls,
 )
 _templates.filters |= {"number": _number, "size": _size, "time": _time, "compact": compact}

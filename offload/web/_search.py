@@ -1,4 +1,4 @@
-"""The matches of a pattern in one record, each with what stands around it."""
+"""Matches of a pattern in one record, with their context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from offload.codec import StoredContent
 from offload.tools import Budget, Spent
 from offload.tools.search import Pattern, Search, Span
-from offload.web._content import page_at
+from offload.web._paging import page_at
 
 _SHOWN = 50
 _BEFORE_CHARS = 100
@@ -16,15 +16,7 @@ _AFTER_CHARS = 160
 
 
 class Match(NamedTuple):
-    """A match, and where it stands.
-
-    Attributes:
-        line: the number of its line, from 1.
-        page: the number of the page that shows it.
-        before: what stands before it on its line; the end of that, where it is long.
-        text: the match; the begin of it, where it is long.
-        after: what follows on its line.
-    """
+    """A match, the rest of its line on both sides (each part shortened), and the page that shows it."""
 
     line: int
     page: int
@@ -33,22 +25,16 @@ class Match(NamedTuple):
     after: str
 
 
-class Found(NamedTuple):
-    """What a search found.
-
-    Attributes:
-        matches: the matches, in order.
-        next_byte: where to go on; None at the end of the content.
-        is_stopped: whether it ended because one request looks through no more.
-    """
+class SearchResult(NamedTuple):
+    """Matches in order, the byte to continue from if any, and whether the budget of a request ended it."""
 
     matches: list[Match]
     next_byte: int | None
     is_stopped: bool
 
 
-def find(content: StoredContent, pattern: Pattern, start: int) -> Found:
-    """Search `content` from the byte `start` on: until enough is found, or the budget of a call is spent."""
+def find(content: StoredContent, pattern: Pattern, start: int) -> SearchResult:
+    """Search `content` from byte `start` until enough matches are found or the budget of a call is spent."""
     budget = Budget()
     matches: list[Match] = []
     offset, chunks = content.chunks_from(start)
@@ -56,11 +42,11 @@ def find(content: StoredContent, pattern: Pattern, start: int) -> Found:
     try:
         for span in search.find(budget.metered(chunks), offset=offset):
             if len(matches) == _SHOWN:
-                return Found(matches, span.start, is_stopped=False)
+                return SearchResult(matches, span.start, is_stopped=False)
             matches.append(_match(content, span))
     except Spent:
-        return Found(matches, search.searched_to, is_stopped=True)
-    return Found(matches, None, is_stopped=False)
+        return SearchResult(matches, search.searched_to, is_stopped=True)
+    return SearchResult(matches, None, is_stopped=False)
 
 
 def _match(content: StoredContent, span: Span) -> Match:

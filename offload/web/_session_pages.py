@@ -1,9 +1,10 @@
-"""The pages of one session: its records, what was collected of it, what of it is damaged."""
+"""The pages of one session: records, deleted records, a check for damage."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,7 +14,7 @@ from offload.layout import is_link
 from offload.record import RecordInfo
 from offload.retention import read_marks
 from offload.session import Damage, SessionReader
-from offload.web._paging import sliced
+from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._render import render
 from offload.web._site import Site
@@ -21,72 +22,68 @@ from offload.web._site import Site
 _CHECK_SECONDS = 10.0
 
 
+@dataclass(frozen=True, slots=True)
 class SessionPages:
-    """Answers requests for the pages of a session.
+    """Request handlers for the pages of a session."""
 
-    Args:
-        site: what is shown.
-    """
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    site: Site
 
     def records(self, request: Request) -> Response:
-        """Show the records of a session, newest first, those of one kind or tool if the query says so."""
+        """Show the records of a session, newest first, filtered by the kind and tool in the query."""
         part = request.path_params["part"]
-        reader = self._site.reader(part)
+        reader = self.site.reader(part)
         infos = reader.catalog.recent()
-        if not infos and not self._site.tombstones(part):
-            raise NotFoundError(f"no record is left of session {reader.name!r} in {self._site.store.url}")
+        if not infos and not self.site.tombstones(part):
+            raise NotFoundError(f"session {reader.name!r} has no records in {self.site.store.url}")
         kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
-        found = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
+        matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
         return render(
             "session.html",
-            site=self._site,
+            site=self.site,
             part=part,
             name=reader.name,
-            rows=sliced(found, request.query_params),
+            rows=list_page(matches, request.query_params),
             kind=kind,
             tool=tool,
             kinds=Counter(i.item_type for i in infos),
             tools=Counter(i.tool_name for i in infos if i.tool_name),
-            tokens=sum(i.tokens for i in found),
-            stored_bytes=sum(i.stored_bytes for i in found),
-            marks=read_marks(self._site.store, part),
+            tokens=sum(i.tokens for i in matches),
+            stored_bytes=sum(i.stored_bytes for i in matches),
+            marks=read_marks(self.site.store, part),
             plot=plot((i.created_at, i.tokens) for i in infos),
             is_link=is_link,
             done=request.query_params.get("done"),
         )
 
-    def collected(self, request: Request) -> Response:
-        """Show what was collected of a session, when and why."""
+    def deleted(self, request: Request) -> Response:
+        """Show the deleted records of a session, when and why each was deleted."""
         part = request.path_params["part"]
-        rows = sliced(self._site.tombstones(part), request.query_params)
-        name = self._site.reader(part).name
-        return render("collected.html", site=self._site, part=part, name=name, rows=rows)
+        rows = list_page(self.site.tombstones(part), request.query_params)
+        name = self.site.reader(part).name
+        return render("deleted.html", site=self.site, part=part, name=name, rows=rows)
 
     def check(self, request: Request) -> Response:
-        """Read records whole and show the damaged ones; a large session takes several requests."""
+        """Read every record and show damaged ones; a large session takes several requests."""
         part = request.path_params["part"]
-        reader = self._site.reader(part)
+        reader = self.site.reader(part)
         reader.catalog.load()
         after = request.query_params.get("after", "")
-        left = [info for info in reader.catalog.objects() if info.key > after]
-        damaged, checked = _checked(reader, left)
+        remaining = [info for info in reader.catalog.objects() if info.key > after]
+        damaged, checked = _checked(reader, remaining)
         return render(
             "check.html",
-            site=self._site,
+            site=self.site,
             part=part,
             name=reader.name,
             damaged=damaged,
             checked=checked,
-            left=len(left) - checked,
-            last_key=left[checked - 1].key if checked else "",
+            remaining=len(remaining) - checked,
+            last_key=remaining[checked - 1].key if checked else "",
         )
 
 
 def _checked(reader: SessionReader, infos: list[RecordInfo]) -> tuple[list[Damage], int]:
-    """Check records until the time of a request is over; return what is damaged and how many were read."""
+    """Check records until a request's time is up; return damaged ones and the number checked."""
     deadline = time.monotonic() + _CHECK_SECONDS
     damaged: list[Damage] = []
     for checked, info in enumerate(infos, 1):

@@ -1,34 +1,34 @@
-"""What all pages share: the store, the sessions that were opened, what a visitor may do."""
+"""The state that all pages share: the store, open sessions, and whether changes are allowed."""
 
 from __future__ import annotations
 
 import secrets
 from functools import lru_cache
 
-from offload.index import Tombstone
-from offload.layout import encode_part
+from offload.errors import InvalidKeyError, NotFoundError
+from offload.index import Tombstone, parse_key, sessions
+from offload.layout import RECORD, decode_part, encode_part, is_hashed
 from offload.record import RecordInfo
 from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore
-from offload.web._overview import name_of, tombstones
 from offload.wrappers import ReadOnlyStore
 
-# Each holds the entries of its session.
+# Each holds the catalog of its session.
 _OPEN_SESSIONS = 16
 
 
 class Site:
-    """One store as the pages see it.
+    """A store with its open sessions, as served to visitors.
 
     Args:
-        store: what is shown.
-        allows_changes: whether records can be pinned and deleted. Without it nothing is written, not even
-            what a reader would leave for others to save them work.
+        store: the store.
+        allows_changes: whether visitors may pin and delete records. If False, nothing is written, not even
+            the snapshots that readers usually store.
 
     Attributes:
-        store: the store; one that refuses every write where no changes are allowed.
+        store: the store, read-only if no changes are allowed.
         allows_changes: as given.
-        form_key: what every form sends back, and no other site knows.
+        form_key: the secret of every form, unknown to other sites.
     """
 
     def __init__(self, store: OffloadStore, *, allows_changes: bool) -> None:
@@ -38,13 +38,13 @@ class Site:
         self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
 
     def reader(self, part: str) -> SessionReader:
-        """Return what reads the session with this key part. Raises `NotFoundError` if there is none."""
+        """Return a reader of the session with this key part. Raises `NotFoundError` if it does not exist."""
         return self._reader(part)
 
     def entry(self, part: str, ref: str) -> RecordInfo:
-        """Return the entry of a record as the store has it now.
+        """Return the current catalog entry of a record.
 
-        Raises `NotFoundError` for one that never was, `ExpiredError` for one that was collected.
+        Raises `NotFoundError` for an unknown record, `ExpiredError` for a deleted one.
         """
         reader = self.reader(part)
         if is_ref(ref):
@@ -52,14 +52,32 @@ class Site:
         return reader.find(ref)
 
     def tombstones(self, part: str) -> list[Tombstone]:
-        """Return what is left of the collected records of a session, the latest first."""
-        return tombstones(self.store, part)
+        """Return the tombstones of a session, newest first."""
+        entries = map(parse_key, self.store.keys(RECORD.prefix(part)))
+        return sorted((e for e in entries if isinstance(e, Tombstone)), key=lambda t: (-t.at, t.key))
 
     def _open(self, part: str) -> SessionReader:
-        return SessionReader(self.store, check_known(self.store, name_of(self.store, part)))
+        return SessionReader(self.store, check_known(self.store, self._name_of(part)))
+
+    def _name_of(self, part: str) -> str:
+        if is_hashed(part):
+            names = (name for name in sessions(self.store) if encode_part(name) == part)
+        else:
+            names = (name for name in [_decoded(part)] if name and encode_part(name) == part)
+        name = next(names, None)
+        if name is None:
+            raise NotFoundError(f"no session has the address {part[:80]!r} in {self.store.url}")
+        return name
 
 
 def address(session: str, ref: str | None = None) -> str:
-    """Return the path of a session's page, or of that of one of its records."""
+    """Return the path of a session's page, or of a record's page."""
     path = f"/s/{encode_part(session)}"
     return path if ref is None else f"{path}/r/{ref}"
+
+
+def _decoded(part: str) -> str | None:
+    try:
+        return decode_part(part)
+    except InvalidKeyError:
+        return None

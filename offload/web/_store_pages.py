@@ -1,98 +1,145 @@
-"""The pages of the store as a whole: its sessions, and what a collection would take."""
+"""The pages of the whole store: its sessions, and a preview of gc."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, InvalidKeyError
+from offload.index import Tombstone, parse_key
+from offload.layout import RECORD, decode_part, session_part
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import Collection, collect
-from offload.web._overview import summaries
-from offload.web._paging import sliced
+from offload.store import OffloadStore, StoredObject
+from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._render import render
 from offload.web._site import Site
 
 _SHOWN = 100
 _LIMITS = {
-    "session_records": "Records of a session",
-    "session_bytes": "Bytes of a session",
-    "store_records": "Records of the store",
-    "store_bytes": "Bytes of the store",
+    "session_records": "Records per session",
+    "session_bytes": "Bytes per session",
+    "store_records": "Records in the store",
+    "store_bytes": "Bytes in the store",
 }
-_TIMES = {"grace": "Grace", "live_for": "A session is live for"}
+_TIMES = {"grace": "Grace period", "live_for": "Exempt sessions used within"}
+_GROUPS = {
+    "expired": "Would be deleted: expired",
+    "quota": "Would be deleted: over a quota",
+    "deleted": "Would be deleted: by request",
+    "pinned": "Kept: pinned",
+    "live": "Kept although over a quota: the session is in use",
+    "shared": "Kept although over a quota: shared with another session",
+}
 
 
+@dataclass(frozen=True, slots=True)
+class _Summary:
+    """One session in numbers; `part` is its key part, `points` are times and tokens of records."""
+
+    part: str
+    name: str
+    records: int
+    tokens: int
+    stored_bytes: int
+    deleted: int
+    newest: float
+    points: list[tuple[float, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class StorePages:
-    """Answers requests for the pages of the store.
+    """Request handlers for the pages of the store."""
 
-    Args:
-        site: what is shown.
-    """
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    site: Site
 
     def sessions(self, request: Request) -> Response:
-        """Show every session, the one that was used last first, and the tokens taken out over time."""
-        found = sorted(summaries(self._site.store), key=lambda s: (-s.newest, s.part))
+        """Show every session, last used first, and the offloaded tokens over time."""
+        rows = sorted(_summaries(self.site.store), key=lambda s: (-s.newest, s.part))
         return render(
             "sessions.html",
-            site=self._site,
-            rows=sliced(found, request.query_params),
-            records=sum(s.records for s in found),
-            tokens=sum(s.tokens for s in found),
-            stored_bytes=sum(s.stored_bytes for s in found),
-            plot=plot(point for s in found for point in s.points),
+            site=self.site,
+            rows=list_page(rows, request.query_params),
+            records=sum(s.records for s in rows),
+            tokens=sum(s.tokens for s in rows),
+            stored_bytes=sum(s.stored_bytes for s in rows),
+            plot=plot(point for s in rows for point in s.points),
         )
 
     def retention(self, request: Request) -> Response:
-        """Show what a collection would do under the limits in the query; it does nothing."""
-        asked = {name: request.query_params.get(name, "").strip() for name in (*_TIMES, *_LIMITS)}
-        rules, fault = Retention(), None
+        """Show what gc would delete under the limits in the query, without deleting it."""
+        query = {name: request.query_params.get(name, "").strip() for name in (*_TIMES, *_LIMITS)}
+        fault, groups = None, None
         try:
-            rules = _rules(asked)
+            groups = _groups(collect(self.site.store, _rules(query), dry_run=True))
         except ConfigError as error:
             fault = str(error)
-        found = None if fault else _groups(collect(self._site.store, rules, dry_run=True))
         return render(
             "retention.html",
             200 if fault is None else 400,
-            site=self._site,
-            asked=asked,
+            site=self.site,
+            query=query,
             times=_TIMES,
             limits=_LIMITS,
-            defaults=Retention(),
             fault=fault,
-            groups=found,
+            groups=groups,
             shown=_SHOWN,
         )
 
 
-def _rules(asked: dict[str, str]) -> Retention:
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value}
-    for name in _LIMITS.keys() & given.keys():
-        given[name] = int(given[name]) if given[name].isdecimal() else given[name]
-    return Retention.model_validate(given)
+def _summaries(store: OffloadStore) -> Iterator[_Summary]:
+    """Yield a summary per session from one listing, in key order."""
+    listed = (stored for stored in store.keys(RECORD.prefix()) if stored.key.count("/") > 1)
+    for part, objects in groupby(listed, key=lambda stored: session_part(stored.key)):
+        try:
+            name = decode_part(part)
+        except InvalidKeyError:
+            continue
+        yield _summary(part, name, objects)
+
+
+def _summary(part: str, name: str, objects: Iterable[StoredObject]) -> _Summary:
+    infos: dict[str, RecordInfo] = {}
+    deleted: set[str] = set()
+    for entry in map(parse_key, objects):
+        if isinstance(entry, Tombstone):
+            deleted.add(entry.key)
+        elif entry is not None:
+            infos[entry.key] = entry
+    # Of several records with one ref the first counts.
+    first = {info.ref: info for key, info in reversed(infos.items()) if key not in deleted}
+    points = [(info.created_at, info.tokens) for info in first.values()]
+    return _Summary(
+        part=part,
+        name=name,
+        records=len(first),
+        tokens=sum(info.tokens for info in first.values()),
+        stored_bytes=sum(info.stored_bytes for info in first.values()),
+        deleted=len(deleted),
+        newest=max((at for at, _ in points), default=0.0),
+        points=points,
+    )
+
+
+def _rules(query: dict[str, str]) -> Retention:
+    fields: dict[str, Any] = {name: value for name, value in query.items() if value}
+    for name in _LIMITS.keys() & fields.keys():
+        fields[name] = int(fields[name]) if fields[name].isdecimal() else fields[name]
+    return Retention.model_validate(fields)
 
 
 def _groups(report: Collection) -> list[tuple[str, list[RecordInfo]]]:
-    """Return what would become of which records, without what concerns none."""
-    why = {
-        "expired": "Would go: their time to live is over",
-        "quota": "Would go: over a limit",
-        "deleted": "Would go: deleted",
-        "pinned": "Would go, but are pinned",
-        "live": "Over a limit, but their session is live",
-        "shared": "Over a limit, but another session reads them",
-    }
-    groups = [(why[reason], infos) for reason, infos in (*report.marked.items(), *report.spared.items())]
+    """Return the affected records by the effect of gc on them."""
+    groups = [(_GROUPS[reason], infos) for reason, infos in (*report.marked.items(), *report.spared.items())]
     groups += [
-        ("Would be emptied: collected before, and their grace is over", report.emptied),
-        ("Would come back: collected, and pinned since", report.revived),
+        ("Space would be freed: deleted before, and the grace period has passed", report.emptied),
+        ("Would be undeleted: deleted before, and pinned since", report.revived),
     ]
     return [(title, infos) for title, infos in groups if infos]

@@ -141,11 +141,11 @@ def test_an_address_that_names_no_session_is_not_found(store, part):
     put_text(store, text_of(1))
 
     client = visitor(store)
-    for page in ("", "/collected", "/check", "/r/aaaaaaaaaa"):
+    for page in ("", "/deleted", "/check", "/r/aaaaaaaaaa"):
         answer = client.get(f"/s/{part}{page}")
 
         assert answer.status_code == 404
-        assert "Not here" in Html(answer.text).text
+        assert "Not found" in Html(answer.text).text
 
 
 def test_a_session_that_is_not_there_is_named_and_so_is_the_store(store):
@@ -225,7 +225,7 @@ def test_what_was_collected_is_shown_with_when_and_why():
     store.now += 3600
     collect(store)
 
-    assert "expired" in Html(client.get(f"{path_of('s')}/collected").text).text
+    assert "expired" in Html(client.get(f"{path_of('s')}/deleted").text).text
     answer = client.get(path_of("s", ref))
     assert answer.status_code == 410
     assert "time to live was over" in answer.text

@@ -99,7 +99,7 @@ def paths(store) -> list[str]:
         "/",
         "/retention?session_records=1&live_for=0s",
         session,
-        f"{session}/collected",
+        f"{session}/deleted",
         f"{session}/check",
     ] + [record + tab for record in records for tab in tabs]
 

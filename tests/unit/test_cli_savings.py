@@ -270,7 +270,7 @@ def test_simulate_prints_the_bill_of_each_conversation_and_of_all_at_the_prices_
     assert report["total"]["requests"] == 5
     table = savings(chats, "--simulate").stdout
     assert "total of 2" in table
-    assert "0.1 where the provider has it cached, else 1.25" in table
+    assert "0.1 if the provider has it cached, else 1.25" in table
 
 
 def test_the_policy_is_a_preset_or_a_file(chats: Path, tmp_path: Path) -> None:

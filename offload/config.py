@@ -32,7 +32,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field, PlainValidator
 
 from offload.controls import visible
-from offload.engine.turn import OnError
+from offload.engine.conversation import OnError
 from offload.errors import ConfigError, PolicyError
 from offload.options import OptionArguments, Options
 from offload.policy import OffloadPolicy

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Literal, Self, Unpack, cast, get_args
 
 from offload.codec import SpooledContent, get_codec
-from offload.engine.hooks import Redact, ShouldOffload, Summarizer
+from offload.engine.conversation import Conversation, OnError
+from offload.engine.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
-from offload.engine.results import OffloadResult, Restored, Stats
-from offload.engine.sink import Sink, Taken
-from offload.engine.turn import Conversation, OnError
+from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
+from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, MessageError
 from offload.events import EventBus, Observer, observed, one_at_a_time
@@ -93,7 +93,7 @@ class Offloader:
         token_counter: TokenCounter | None = None,
         should_offload: ShouldOffload | None = None,
         redact: Redact | None = None,
-        summarizer: Summarizer | None = None,
+        summarizer: ItemSummarizer | None = None,
         tools: Sequence[str] = TOOL_NAMES,
         max_answer_chars: int = MAX_ANSWER_CHARS,
         on_error: OnError = "keep",
@@ -119,7 +119,9 @@ class Offloader:
         self._observer = Observer(self.session, self.events)
         self._session = Session(self.store, self.session, get_codec(codec), refs)
         counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
-        recognition = Recognition(self._session, options.placeholder, self.policy.never_replaced)
+        recognition = Recognition(
+            self._session, options.placeholder, self.policy.never_replaced, options.hooks
+        )
         self._restorer = Restorer(self._session, recognition)
         writer = ItemWriter(
             self._session,
@@ -260,10 +262,10 @@ class Offloader:
         item = _item("", item_type, tool_name, tool_use_id)
         _check_readers(readers)
 
-        def take_text(text: str) -> Taken:
+        def take_text(text: str) -> OffloadOutcome:
             return self._take(replace(item, text=text), readers)
 
-        def take_long(content: SpooledContent) -> Taken:
+        def take_long(content: SpooledContent) -> OffloadOutcome:
             with self._gate.entered():
                 taken = self._conversation.offload_long(item, content)
                 self._conversation.latest.note_text(taken.text, taken.decision)
@@ -295,7 +297,7 @@ class Offloader:
         """
         return self._conversation.latest.explain(text)
 
-    def _take(self, item: Item, readers: Readers) -> Taken:
+    def _take(self, item: Item, readers: Readers) -> OffloadOutcome:
         """Offload one text; tell why it stays, which nobody might see otherwise."""
         with self._gate.entered():
             taken = self._conversation.offload_item(item, readers)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, get_args
 
-from offload.engine.hooks import Hooks, Redact, ShouldOffload, Summarizer
-from offload.engine.turn import OnError
+from offload.engine.conversation import OnError
+from offload.engine.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.errors import ConfigError
 from offload.events import EventBus
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
@@ -32,7 +32,7 @@ class Options:
     token_counter: TokenCounter | None = None
     should_offload: ShouldOffload | None = None
     redact: Redact | None = None
-    summarizer: Summarizer | None = None
+    summarizer: ItemSummarizer | None = None
     tools: Sequence[str] = TOOL_NAMES
     max_answer_chars: int = MAX_ANSWER_CHARS
     on_error: OnError = "keep"
@@ -64,7 +64,7 @@ class PresetOptions(TypedDict, total=False):
     token_counter: TokenCounter | None
     should_offload: ShouldOffload | None
     redact: Redact | None
-    summarizer: Summarizer | None
+    summarizer: ItemSummarizer | None
     tools: Sequence[str]
     max_answer_chars: int
     on_error: OnError

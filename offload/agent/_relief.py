@@ -9,7 +9,7 @@ from offload.agent._config import AgentConfig
 from offload.agent._held import HeldMessages
 from offload.compaction import SelectiveCompaction, Summarizer
 from offload.context import EventBus
-from offload.engine.turn import OnError
+from offload.engine.conversation import OnError
 from offload.errors import OffloadError
 from offload.offloader import Offloader
 from offload.policy import OffloadPolicy, Rule, Sweep

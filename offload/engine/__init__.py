@@ -1,6 +1,7 @@
-"""One turn of a conversation: scan the messages, decide, store, replace; and restore.
+"""The engine: one turn of a conversation, and the way back.
 
-`turn` is the way of a message, `history` what earlier turns found, `recognition` which texts are
-placeholders, `writer` the way of an item to its record, `restorer` the way back, `sink` a text that comes
-in parts, `hooks` the caller's functions, `results` what a call returns.
+`conversation` runs the turns of a session. `turn` scans the messages, decides, stores and replaces. `history`
+holds what earlier turns found, `judge` decides about one item, `recognition` finds placeholders and stored
+items, `writer` turns an item into a record, `restorer` turns placeholders back into items. `sink` is a text
+in parts, `hooks` are the caller's functions, `results` are what calls return.
 """

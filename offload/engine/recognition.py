@@ -1,24 +1,30 @@
-"""Which texts are placeholders of a session: a text claims it, the header of a record proves it (rule R6)."""
+"""Which texts are placeholders, and which items are stored: the records decide (rule R6).
+
+A text that looks like a placeholder claims a ref. The header of a record with that ref proves or refutes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
 from typing import Literal, NamedTuple
 
+from offload.engine.hooks import Hooks
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
 from offload.placeholder import PlaceholderRenderer, WithMedia
-from offload.record import Header, RecordInfo
-from offload.session import SessionReader
+from offload.record import Header, ItemIdentity, RecordInfo, encode_text
+from offload.session import Session, SessionReader
 
-# "ours": a record says that it stands for the text. "foreign": every record that might was read, none does.
-# An error: it could not be tried.
+# "ours": a record says that the text is its placeholder. "foreign": no record does, and all were read.
+# An error: the records could not be read.
 Proof = Literal["ours", "foreign"] | OffloadError
 
 
 class _Claim(NamedTuple):
-    """What a proof holds for: the same text elsewhere is another claim."""
+    """The key of a proof: the same text in another place is another claim."""
 
     text: str
     item_type: str
@@ -30,93 +36,109 @@ class _Claim(NamedTuple):
 
 
 class Recognition:
-    """Tells placeholders from texts that look like one; remembers what it found out.
+    """Tells placeholders from look-alikes, and items that the session holds from new ones.
 
     Args:
         session: the records.
         renderer: finds refs in texts.
-        never_replaced: item types in which the library leaves no placeholder.
+        never_replaced: item types that never get a placeholder.
+        hooks: the caller's functions; an item is identified by its redacted text.
     """
 
     def __init__(
-        self, session: SessionReader, renderer: PlaceholderRenderer, never_replaced: Iterable[str] = ()
+        self, session: Session, renderer: PlaceholderRenderer, never_replaced: Iterable[str], hooks: Hooks
     ) -> None:
         self._session = session
         self._never_replaced = frozenset(never_replaced)
         self._renderer = WithMedia(renderer)
+        self._hooks = hooks
         self._proofs: dict[_Claim, Literal["ours", "foreign"]] = {}
 
+    # Placeholders
+
     def is_plain(self, item: Item) -> bool:
-        """Tell whether the library leaves no placeholder where an item stands: its text is just text."""
+        """Return whether an item never gets a placeholder, so that its text is just text."""
         return item.is_pending or item.item_type in self._never_replaced
 
-    def claim(self, item: Item) -> str | None:
-        """Return the ref that the text of `item` names if it looks like a placeholder. Asks no store.
+    def claim(self, text: str) -> str | None:
+        """Return the ref that `text` names if it looks like a placeholder, without asking the store.
 
-        Raises `OffloadError` if the caller's renderer fails.
+        Raises:
+            OffloadError: the renderer failed.
         """
         try:
-            return self._renderer.find_ref(item.text)
+            return self._renderer.find_ref(text)
         except Exception as error:
             raise failure("placeholder: find_ref raised", error) from error
 
     def note(self, item: Item, placeholder: str) -> None:
-        """Remember that `placeholder` stands for `item`."""
+        """Remember that `placeholder` replaces `item`."""
         self._proofs[_Claim(placeholder, item.item_type, item.tool_use_id)] = "ours"
 
-    def known(self, item: Item) -> Proof | None:
-        """Return what is known of an item that claims to be a placeholder, without asking the store."""
+    def prove(self, items: Sequence[Item]) -> list[Proof]:
+        """Return the proof for each of `items`, which all look like placeholders.
+
+        It costs one listing and the headers of the named records, once per claim. A claim whose records could
+        not be read is checked again by the next call.
+        """
+        unknown = [item for item in items if self._known(item) is None]
+        checked = dict(zip(map(_Claim.of, unknown), self._checked(unknown), strict=True))
+        self._proofs.update((c, p) for c, p in checked.items() if not isinstance(p, OffloadError))
+        return [self._known(item) or checked[_Claim.of(item)] for item in items]
+
+    def _known(self, item: Item) -> Proof | None:
         claim = _Claim.of(item)
         anywhere = claim._replace(tool_use_id=None)
         if item.item_type == "tool_result" and self._proofs.get(anywhere) == "ours":
             return "ours"
         return self._proofs.get(claim)
 
-    def prove(self, items: Sequence[Item]) -> list[Proof]:
-        """Return what each of `items` is, all of which claim to be placeholders.
-
-        Costs a listing and the headers of the records that they name, once for each claim. What could not be
-        tried is tried again by the next call.
-        """
-        unknown = [item for item in items if self.known(item) is None]
-        tried = dict(zip(map(_Claim.of, unknown), self._tried(unknown), strict=True))
-        self._proofs.update((c, p) for c, p in tried.items() if not isinstance(p, OffloadError))
-        return [self.known(item) or tried[_Claim.of(item)] for item in items]
-
-    def _tried(self, items: Sequence[Item]) -> list[Proof]:
-        """Return the proof of each item from the records that its ref names now."""
-        refs = [self.claim(item) or "" for item in items]
+    def _checked(self, items: Sequence[Item]) -> list[Proof]:
+        refs = [self.claim(item.text) or "" for item in items]
         catalog = self._session.catalog
         try:
             catalog.refresh(refs)
         except OffloadError as error:
             return [error] * len(items)
-        found = opened_by_ref(self._session, zip(refs, items, strict=True))
+        headers = _headers_by_ref(self._session, zip(refs, items, strict=True))
         return [
-            _proof([*found.get(ref, ()), *self._buried(ref, item)], item)
+            _proof([*headers.get(ref, ()), *self._deleted(ref, item)], item)
             for ref, item in zip(refs, items, strict=True)
         ]
 
-    def _buried(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
-        """Yield the header of a record that was collected, which is to be read until it is emptied."""
+    def _deleted(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
+        """Yield the header of a deleted record, which is readable during the grace period."""
         tombstone = self._session.catalog.tombstone(ref)
         if tombstone is not None and tombstone.item_type == item.item_type:
             yield self._session.buried_header(tombstone)
 
+    # Stored items
 
-def opened_by_ref(
-    session: SessionReader, claims: Iterable[tuple[str, Item]]
-) -> dict[str, list[Header | OffloadError]]:
-    """Return by ref the header of each record that might stand for an item, or why it cannot be read."""
-    headers: dict[str, list[Header | OffloadError]] = {}
-    for info, record in session.open_many(candidates(session, claims)):
-        found = record if isinstance(record, OffloadError) else record.header
-        headers.setdefault(info.ref, []).append(found)
-    return headers
+    def load_session(self) -> None:
+        """Load the catalog of the session with one listing; if the store fails it remains unknown."""
+        with suppress(OffloadError):
+            self._session.catalog.load()
+
+    def stored_ref(self, item: Item) -> str | None:
+        """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
+        catalog = self._session.catalog
+        if catalog.is_empty:
+            return None
+        try:
+            text = self._hooks.to_store(item)
+        except Exception:  # noqa: BLE001 # the hook's failure is reported when the item is stored
+            return None
+        digest = sha256(encode_text(text)).digest()
+        ref = self._session.ref_of(ItemIdentity(item.item_type, item.tool_use_id, digest, item.form))
+        return ref if catalog.known(ref) else None
+
+    def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
+        """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""
+        return self._session.was_collected_here() and bool(self._session.gone(infos()))
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[str, Item]]) -> list[RecordInfo]:
-    """Return the known records that might stand for items by what their keys tell, in order of their refs."""
+    """Return the known records whose keys match claims by ref and item type, in order of their refs."""
     types: dict[str, set[str]] = {}
     for ref, item in claims:
         types.setdefault(ref, set()).add(item.item_type)
@@ -124,10 +146,9 @@ def candidates(session: SessionReader, claims: Iterable[tuple[str, Item]]) -> li
 
 
 def stands_for(header: Header, item: Item) -> bool:
-    """Tell whether the text of `item` is the placeholder of the record that `header` describes.
+    """Return whether the text of `item` is the placeholder of the record that `header` describes.
 
-    A result that was stored before its call had an id, as `offload_text` may, stands in a message that has
-    one.
+    A result may be stored before its call has an id, as `offload_text` does; its message has one later.
     """
     return (
         header.placeholder == item.text
@@ -139,9 +160,18 @@ def stands_for(header: Header, item: Item) -> bool:
     )
 
 
-def _proof(found: Sequence[Header | OffloadError], item: Item) -> Proof:
-    headers = [header for header in found if isinstance(header, Header)]
-    if any(stands_for(header, item) for header in headers):
+def _headers_by_ref(
+    session: SessionReader, claims: Iterable[tuple[str, Item]]
+) -> dict[str, list[Header | OffloadError]]:
+    headers: dict[str, list[Header | OffloadError]] = {}
+    for info, record in session.open_many(candidates(session, claims)):
+        header = record if isinstance(record, OffloadError) else record.header
+        headers.setdefault(info.ref, []).append(header)
+    return headers
+
+
+def _proof(headers: Sequence[Header | OffloadError], item: Item) -> Proof:
+    if any(isinstance(header, Header) and stands_for(header, item) for header in headers):
         return "ours"
-    errors = [error for error in found if isinstance(error, OffloadError)]
+    errors = [header for header in headers if isinstance(header, OffloadError)]
     return errors[0] if errors else "foreign"

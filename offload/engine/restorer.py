@@ -1,8 +1,8 @@
-"""Putting back what placeholders stand for, each only where its record says so (rule R6)."""
+"""Restoring messages: each placeholder is replaced only if a record says that it is one (rule R6)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from offload.codec import StoredRecord
@@ -13,20 +13,20 @@ from offload.messages import Item, scan_of
 from offload.record import RecordInfo, decode_text
 from offload.session import Session
 
-# So many placeholders an error names; `missing` has all of them.
+# Number of placeholders that an error names; `missing` lists all of them.
 _NAMED = 5
 
 
 class _Claim(NamedTuple):
-    """A text that looks like a placeholder: the index of its message, its item, and the ref that it names."""
+    """A text that looks like a placeholder, in message `message`, and the ref that it names."""
 
     message: int
     item: Item
     ref: str
 
 
-class _Content(NamedTuple):
-    """What an item was: its text and the form in which it stood."""
+class _Original(NamedTuple):
+    """The text of an offloaded item, and the form that it had in its message."""
 
     text: str
     form: str | None
@@ -37,7 +37,7 @@ class Restorer:
 
     Args:
         session: the records.
-        recognition: finds what looks like a placeholder.
+        recognition: finds texts that look like placeholders.
     """
 
     def __init__(self, session: Session, recognition: Recognition) -> None:
@@ -45,92 +45,90 @@ class Restorer:
         self._recognition = recognition
 
     def restore(self, messages: Sequence[Any], *, keeps_missing: bool) -> Restored:
-        """Return `messages` with each placeholder replaced by its item; all others are the same objects.
+        """Return `messages` with each placeholder replaced by its item; the others are the same objects.
 
-        Raises an error with `messages` and `missing` if one cannot be resolved and is not to be kept.
+        Raises:
+            OffloadError: a placeholder cannot be restored and `keeps_missing` is false; the error has
+                `messages` and `missing`.
         """
-        restored, missing = Restored(messages), list[Missing]()
-        claims = list[_Claim]()
-        code_calls = set[str]()
-        for index, message in enumerate(messages):
-            scan = scan_of(message)
-            code_calls |= scan.code_calls
-            for item in scan.offloadable:
-                if item.tool_use_id not in code_calls:
-                    self._claim(index, item, claims, missing)
-        for claim, found in zip(claims, self._resolve(claims), strict=True):
-            if isinstance(found, OffloadError):
-                missing.append(Missing(claim.message, claim.item.block, claim.ref, found))
-            elif found is not None:
-                message = restored[claim.message]
-                restored[claim.message] = claim.item.restore_in(message, found.text, found.form)
+        restored = Restored(messages)
+        claims, missing = self._claims(messages)
+        for claim, original in zip(claims, self._resolve(claims), strict=True):
+            if isinstance(original, OffloadError):
+                missing.append(Missing(claim.message, claim.item.block, claim.ref, original))
+            elif original is not None:
+                restored[claim.message] = claim.item.restore_in(restored[claim.message], *original)
         restored.missing = sorted(missing, key=lambda m: m.message)
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
         return restored
 
-    def _claim(self, index: int, item: Item, claims: list[_Claim], missing: list[Missing]) -> None:
-        try:
-            ref = self._recognition.claim(item)
-        except OffloadError as error:
-            missing.append(Missing(index, item.block, "", error))
-            return
-        if ref is not None:
-            claims.append(_Claim(index, item, ref))
+    def _claims(self, messages: Sequence[Any]) -> tuple[list[_Claim], list[Missing]]:
+        claims, missing = list[_Claim](), list[Missing]()
+        for index, item in _items(messages):
+            try:
+                ref = self._recognition.claim(item.text)
+            except OffloadError as error:
+                missing.append(Missing(index, item.block, "", error))
+            else:
+                if ref is not None:
+                    claims.append(_Claim(index, item, ref))
+        return claims, missing
 
-    def _resolve(self, claims: Sequence[_Claim]) -> list[_Content | OffloadError | None]:
-        """Return for each claim what it stands for, why that cannot be told, or None if it is just text."""
+    def _resolve(self, claims: Sequence[_Claim]) -> list[_Original | OffloadError | None]:
+        """Return the original of each claim, why it cannot be read, or None if the claim is just text."""
         if not claims:
             return []
         try:
-            # Another writer may have stored an item that is known here under another key as well.
+            # Another writer may have stored a known item under another key as well.
             self._session.catalog.load()
         except StoreError as error:
             return [None if self._recognition.is_plain(claim.item) else error for claim in claims]
-        found: dict[int, _Content | OffloadError] = {}
-        self._load(claims, found)
-        for number, claim in enumerate(claims):
-            if number not in found:
-                found[number] = self._session.missing(claim.ref)
-        return [self._settled(claim, found[number]) for number, claim in enumerate(claims)]
+        originals = self._load(claims)
+        for index, claim in enumerate(claims):
+            if index not in originals:
+                originals[index] = self._session.missing(claim.ref)
+        return [self._or_text(claim, originals[index]) for index, claim in enumerate(claims)]
 
-    def _load(self, claims: Sequence[_Claim], found: dict[int, _Content | OffloadError]) -> None:
-        """Read the headers of what claims name; load what stands for one of them and nothing else."""
+    def _load(self, claims: Sequence[_Claim]) -> dict[int, _Original | OffloadError]:
+        """Read the headers of the claimed records; load the contents of those that prove a claim."""
+        originals: dict[int, _Original | OffloadError] = {}
         by_ref: dict[str, list[int]] = {}
-        for number, claim in enumerate(claims):
-            by_ref.setdefault(claim.ref, []).append(number)
+        for index, claim in enumerate(claims):
+            by_ref.setdefault(claim.ref, []).append(index)
         infos = candidates(self._session, ((claim.ref, claim.item) for claim in claims))
         for info, record in self._session.open_many(infos):
-            content: _Content | OffloadError | None = None
-            for number in by_ref[info.ref]:
-                item = claims[number].item
-                if isinstance(found.get(number), _Content) or item.item_type != info.item_type:
+            original: _Original | OffloadError | None = None
+            for index in by_ref[info.ref]:
+                item = claims[index].item
+                if isinstance(originals.get(index), _Original) or item.item_type != info.item_type:
                     continue
                 if isinstance(record, OffloadError):
-                    found.setdefault(number, record)
+                    originals.setdefault(index, record)
                 elif stands_for(record.header, item):
-                    if content is None:
-                        content = self._content(info, record)
-                    found[number] = content
+                    original = original or self._original(info, record)
+                    originals[index] = original
                 else:
-                    found.setdefault(number, NotFoundError(f"record {info.ref!r} stands for another text"))
+                    other = NotFoundError(f"record {info.ref!r} has another placeholder")
+                    originals.setdefault(index, other)
+        return originals
 
-    def _content(self, info: RecordInfo, record: StoredRecord) -> _Content | OffloadError:
+    def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
         try:
             header, content = self._session.load_opened(info, record)
         except OffloadError as error:
             return error
-        return _Content(decode_text(content), header.form)
+        return _Original(decode_text(content), header.form)
 
-    def _settled(self, claim: _Claim, found: _Content | OffloadError) -> _Content | OffloadError | None:
-        if isinstance(found, OffloadError) and (
-            self._recognition.is_plain(claim.item) or self._is_vouched_for(claim.item)
-        ):
+    def _or_text(self, claim: _Claim, original: _Original | OffloadError) -> _Original | OffloadError | None:
+        """Return None for a failed claim if the text needs no record or a record proves that it is text."""
+        is_failed = isinstance(original, OffloadError)
+        if is_failed and (self._recognition.is_plain(claim.item) or self._is_proven_text(claim.item)):
             return None
-        return found
+        return original
 
-    def _is_vouched_for(self, item: Item) -> bool:
-        """Tell whether a record says of a text that looks like a placeholder that it is none."""
+    def _is_proven_text(self, item: Item) -> bool:
+        """Return whether a record proves that a look-alike of a placeholder is just text."""
         chars = len(item.text)
         alike = [
             i for i in self._session.catalog.entries() if (i.item_type, i.chars) == (item.item_type, chars)
@@ -139,33 +137,44 @@ class Restorer:
         return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
 
     def _unresolved(self, restored: Restored) -> OffloadError:
-        """Return the error that says which placeholders stand in a list still, and where they were sought."""
+        """Return the error that names the placeholders that remain, the session and the store."""
         missing = restored.missing
         named = "; ".join(f"messages[{m.message}] {m.ref}: {m.error}" for m in missing[:_NAMED])
         more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        number = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
+        count = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
         place = f"session {self._session.name!r} of {self._session.store.url}"
-        said = f"{number} cannot be restored from {place}: {named}{more}"
+        text = f"{count} cannot be restored from {place}: {named}{more}"
         if self._session.catalog.is_empty:
-            said += (
-                ". The session holds no record: is it another session or store? "
-                "What another session handed over resolves after share() or fork() there"
+            text += (
+                ". The session has no records: is it another session or store? "
+                "Use share() or fork() to restore placeholders of another session"
             )
-        error = _like([m.error for m in missing], said)
+        error = _combined([m.error for m in missing], text)
         error.messages, error.missing = list(restored), missing
         return error
 
 
-def _like(causes: Sequence[OffloadError], said: str) -> OffloadError:
-    """Return an error of the kind that tells what to do: wait, restore a backup, look elsewhere."""
+def _items(messages: Sequence[Any]) -> Iterator[tuple[int, Item]]:
+    """Yield every item with the index of its message, except results that code reads."""
+    code_calls = set[str]()
+    for index, message in enumerate(messages):
+        scan = scan_of(message)
+        code_calls |= scan.code_calls
+        for item in scan.offloadable:
+            if item.tool_use_id not in code_calls:
+                yield index, item
+
+
+def _combined(causes: Sequence[OffloadError], text: str) -> OffloadError:
+    """Return an error of the type that tells what to do: retry, restore a backup, look elsewhere."""
     for kind in (StoreError, CorruptError):
         for cause in causes:
             if isinstance(cause, kind):
-                return _caused(type(cause)(said), cause)
+                return _caused(type(cause)(text), cause)
     first = causes[0]
-    if isinstance(first, ExpiredError) and all(isinstance(c, ExpiredError) for c in causes):
-        return _caused(ExpiredError(said, first.reason, first.at), first)
-    return _caused(NotFoundError(said), first)
+    if isinstance(first, ExpiredError) and all(isinstance(cause, ExpiredError) for cause in causes):
+        return _caused(ExpiredError(text, first.reason, first.at), first)
+    return _caused(NotFoundError(text), first)
 
 
 def _caused(error: OffloadError, cause: OffloadError) -> OffloadError:

@@ -1,4 +1,4 @@
-"""What an offloader answers with."""
+"""Results of an offloader's calls."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from offload.record import RecordInfo
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """What it costs and brings that items left which the provider may have cached.
+    """Cost and benefit of replacing items that the provider may have cached.
 
     Attributes:
         tokens_freed: tokens that every later request saves.
-        tokens_rewritten: tokens from the first changed message on that were sent before: they are to be
-            read and cached anew, once.
+        tokens_rewritten: tokens from the first changed message on that were sent before. The provider reads
+            and caches them again, once.
     """
 
     tokens_freed: int
     tokens_rewritten: int
 
     def turns_to_pay(self, cached: float = 0.1, uncached: float = 1.25) -> int | None:
-        """Return after how many requests the saving has paid for the change, None if it never does.
-
-        It never does where nothing is saved: no tokens are freed, or those from the cache are free.
+        """Return after how many requests the saving has paid for the change.
 
         Args:
             cached: price of a token that is read from the cache.
-            uncached: price of a token that is read and cached anew, in the same unit.
+            uncached: price of a token that is read and cached again, in the same unit.
+
+        Returns:
+            The number of requests; None if it never pays, because no tokens are freed or cached tokens cost
+            nothing.
         """
         saved = self.tokens_freed * cached
         return ceil(self.tokens_rewritten * (uncached - cached) / saved) if saved > 0 else None
@@ -44,22 +46,21 @@ class CacheReport:
 
 @dataclass(frozen=True)
 class OffloadResult:
-    """What `Offloader.offload` did.
+    """Result of `Offloader.offload`.
 
     Attributes:
-        messages: the list to send: placeholders where items were offloaded, all else the same objects.
+        messages: the list to send: placeholders replace the offloaded items, all other messages are the same
+            objects.
         records: the record behind each placeholder that replaced an item, in order of the messages.
-        decided: the decisions in parts, which later turns share; `decisions` is the list of all.
-        tokens_before: tokens of the messages as they came: of texts by the session's counter, of images and
-            documents whose bytes stand in them by an estimate, see `MediaFacts.tokens`.
-        tokens_after: tokens of `messages`, counted alike.
-        chars_freed: characters that left.
-        errors: what failed in this call; the items concerned are unchanged and are tried again on the
-            next call. And what stays in view above `OffloadPolicy.max_view_tokens`, in the turn that brought
-            it. After an error that no part of the library raised the messages are as they came,
-            and the figures are 0.
-        cache: what it means for the provider's cache, where items left that had been sent before; else
-            None.
+        decided: the decisions in parts, which later turns share; `decisions` lists them all.
+        tokens_before: tokens of the messages as passed: of texts by the session's counter, of images and
+            documents by an estimate, see `MediaFacts.tokens`.
+        tokens_after: tokens of `messages`, counted the same way.
+        chars_freed: characters that were replaced.
+        errors: failures of this call. The items concerned are unchanged and are tried again on the next call.
+            Also items that remain above `OffloadPolicy.max_view_tokens`, in the turn that brought them. After
+            an unexpected error the messages are unchanged and the figures are 0.
+        cache: effect on the provider's cache if items were replaced that had been sent before, else None.
     """
 
     messages: list[Any]
@@ -73,11 +74,11 @@ class OffloadResult:
 
     @cached_property
     def decisions(self) -> list[Decision]:
-        """What became of every item and why, in order of the messages; of one, its images first."""
+        """The decision on every item with its reason, in order of the messages; images of a message first."""
         return list(chain.from_iterable(self.decided))
 
     def figures(self) -> dict[str, int]:
-        """Return how much of everything there is, without what it says."""
+        """Return the counts, without content."""
         return {
             "messages": len(self.messages),
             "records": len(self.records),
@@ -88,15 +89,31 @@ class OffloadResult:
         }
 
 
+class OffloadOutcome(NamedTuple):
+    """Outcome of offloading one text.
+
+    Attributes:
+        text: the text for the message: its placeholder or, if it is kept, the text itself.
+        info: its record; None if it is kept.
+        error: why it could not be stored; None if nothing failed.
+        decision: the decision on it; None for a text too long for a message, which is always offloaded.
+    """
+
+    text: str
+    info: RecordInfo | None = None
+    error: OffloadError | None = None
+    decision: Decision | None = None
+
+
 class Missing(NamedTuple):
-    """A placeholder that could not be resolved.
+    """A placeholder that could not be restored.
 
     Attributes:
         message: index of its message in the list.
-        block: where it stands in that message, as in `ItemFacts`.
-        ref: the ref that it names; empty where the renderer failed to look for one.
-        error: why: `NotFoundError` if no record of the session stands for it, `ExpiredError` if that was
-            collected, `CorruptError` if it is damaged, a `StoreError` if the store could not tell.
+        block: its block in that message, as in `ItemFacts`.
+        ref: the ref that it names; empty if the renderer failed to find one.
+        error: `NotFoundError` if no record of the session has this placeholder, `ExpiredError` if the record
+            was deleted, `CorruptError` if it is damaged, `StoreError` if the store failed.
     """
 
     message: int
@@ -109,7 +126,7 @@ class Restored(list[Any]):
     """The messages that `Offloader.restore` returns, a list like any other.
 
     Attributes:
-        missing: the placeholders that stand in it still, in order; empty unless `on_missing="keep"`.
+        missing: the placeholders that remain in it, in order; empty unless `on_missing="keep"`.
     """
 
     def __init__(self, messages: Sequence[Any] = (), missing: Sequence[Missing] = ()) -> None:
@@ -118,7 +135,7 @@ class Restored(list[Any]):
 
 
 class Latest:
-    """What became of the items of the last call, and of the latest texts that were given one by one."""
+    """The decisions of the last call, and on the latest single texts."""
 
     _TEXTS = 256
 
@@ -128,13 +145,13 @@ class Latest:
         self._text: Decision | None = None
         self._texts: dict[int, Decision] = {}
 
-    def note(self, out: OffloadResult) -> OffloadResult:
-        """Note what became of messages, and return it."""
-        self._last = out
-        return out
+    def note(self, result: OffloadResult) -> OffloadResult:
+        """Note the result of `offload`, and return it."""
+        self._last = result
+        return result
 
     def note_text(self, text: str, decision: Decision | None) -> None:
-        """Note what became of one text; None if it failed before anything was decided."""
+        """Note the decision on one text; None if the call failed before a decision."""
         with self._lock:
             self._last, self._text = None, decision
             self._texts.pop(hash(text), None)
@@ -144,31 +161,30 @@ class Latest:
                 del self._texts[next(iter(self._texts))]
 
     def explain(self, text: str | None) -> str:
-        """Return it as a table: of the last call, or of one text."""
+        """Return the decisions of the last call, or on one text, as a table."""
         if text is not None:
-            found = self._texts.get(hash(text))
-            if found is None:
-                return f"not among the last {self._TEXTS} texts that offload_text and sinks were given"
-            return explain([found])
+            decision = self._texts.get(hash(text))
+            if decision is None:
+                return f"not among the last {self._TEXTS} texts passed to offload_text and sinks"
+            return explain([decision])
         return explain(self._last.decisions if self._last else [self._text] if self._text else [])
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a session holds.
+    """Contents of a session and reads of this offloader.
 
     Attributes:
-        session: its name.
+        session: the session's name.
         records: number of records.
         chars: characters of all contents.
         tokens: their tokens by the writers' counters.
         stored_bytes: bytes in the store.
         by_type: number of records per item type.
         by_tool: number of records per tool.
-        reads: by ref, how many answers of this offloader's tools showed a part of a record. Nothing of it is
-            stored: a new process begins with none.
-        chars_read: characters of those answers. What is read back is paid for again, so compare it with
-            `chars`.
+        reads: by ref, how many answers of this offloader's tools showed a part of a record. It is not stored:
+            a new process starts with none.
+        chars_read: characters of those answers. The model pays for them again, so compare it with `chars`.
     """
 
     session: str

@@ -1,4 +1,4 @@
-"""How a message looked, so that an edit in place shows: containers are remembered, texts are shared."""
+"""Snapshots of messages that reveal edits in place; containers are copied, texts are shared."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import chain
 from types import ModuleType
 from typing import Any, NamedTuple
 
-# What is nested deeper is walked through without recursion, which costs more.
+# Deeper nesting is walked without recursion, which is slower.
 _MAX_DEPTH = 40
 _MAX_PARTS = 100_000
-# What code and not the model reads may be of any size: of it counts only that it is the same object.
+# An artifact is read by code, not by the model, and may have any size: only its identity is compared.
 _NOT_LOOKED_INTO = "artifact"
 _PLAIN = (str, int, float, bytes, type(None))
 _PLAIN_KINDS = frozenset({*_PLAIN, bool})
 
 
 class _Opaque(Exception):  # noqa: N818 # caught where it is raised
-    """A message is more than containers of plain values."""
+    """The message holds more than containers of plain values."""
 
 
 class _Container(NamedTuple):
-    """A container that was met, and how many parts of it follow."""
+    """A container, and how many parts of it follow."""
 
     kind: type
     length: int
@@ -33,9 +33,9 @@ class _Parts(list[Any]):
 
 
 def look(message: Any) -> Any:
-    """Return how `message` looks, for `is_same`; texts and other leaves are shared, not copied.
+    """Return a snapshot of `message` for `is_same`; texts and other leaves are shared, not copied.
 
-    Objects are looked into like containers: those of SDKs, dataclasses, any that keeps its fields.
+    Fields of objects, such as SDK objects and dataclasses, are copied like containers.
     """
     try:
         return _copied(message, 0)
@@ -44,13 +44,13 @@ def look(message: Any) -> Any:
 
 
 def is_same(seen: Any, message: Any) -> bool:
-    """Tell whether `message` still looks as it did when `look` returned `seen`."""
+    """Return whether `message` is unchanged since `look` returned `seen`."""
     if type(seen) is _Parts:
         parts = _parts_of(message)
         return len(parts) == len(seen) and all(map(_is_alike, seen, parts))
     try:
         return bool(seen == message)
-    except Exception:  # noqa: BLE001 # another object stands there, whose comparison is its own affair
+    except Exception:  # noqa: BLE001 # a value inside a message may not support comparison
         return False
 
 
@@ -94,7 +94,7 @@ def _inner(value: Any) -> Sequence[tuple[Any, bool]] | None:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """Return what an object keeps under names; None if it keeps nothing that could be edited."""
+    """Return the fields of an object by name; None if it has none that could be edited."""
     kind: Any = type(value)
     kept, slots = getattr(value, "__dict__", None), _slots_of(kind)
     if kept is None and not slots:

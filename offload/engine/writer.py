@@ -1,12 +1,10 @@
-"""From an item to its record and placeholder: measure, render, check that it pays, store."""
+"""From an item to its record and placeholder: measure, look for a stored record, render, store."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import NamedTuple
 
 from offload.codec import Content, SpooledContent
@@ -23,63 +21,83 @@ from offload.errors import (
 from offload.events import Observer, failure
 from offload.messages import Item
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
+from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.record import REF_LETTERS, ItemIdentity, RecordInfo, decode_text, encode_text
+from offload.record import REF_LETTERS, ItemIdentity, decode_text
 from offload.session import Draft, Placed, Session
 from offload.tokens import TokenCounter
 
-# Contents that are encoded and in flight at once.
+# Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
 _SOME_REF = "x" * REF_LETTERS
+_NO_PREVIEW = Preview("", 0)
 
 
-class Wanted(NamedTuple):
-    """An item that is to be stored.
+class WriteRequest(NamedTuple):
+    """An item to store.
 
     Attributes:
         item: the item.
-        tokens: its tokens.
-        preview_chars: how much of it the placeholder may show.
-        ttl: for how many seconds its record is kept at least; None for good.
-        asked: what it answers, for the preview; see `History.asked`.
-        must_leave: whether it leaves whatever that saves: it looks like a placeholder and is none.
-        is_vouched: whether its text stays where it is, and its record only says that it is no placeholder.
+        decision: the decision on it, with its tokens, preview size and ttl.
+        query: the text that its preview is ranked against; see `History.query`.
+        is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
+        keeps_text: whether its text stays in the message; the record only proves that it is no placeholder.
     """
 
     item: Item
-    tokens: int
-    preview_chars: int
-    ttl: int | None
-    asked: str = ""
-    must_leave: bool = False
-    is_vouched: bool = False
+    decision: Decision
+    query: str = ""
+    is_forced: bool = False
+    keeps_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Spared:
-    """An item that stays because its placeholder would not be enough shorter; `reason` in words."""
+class Skipped:
+    """An item that is kept because a placeholder would not pay or is impossible; `reason` in words."""
 
     reason: str
 
 
-Outcome = Placed | Spared | OffloadError
+Outcome = Placed | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
-    """An item whose content is known, before anything is rendered or stored."""
+    """An item whose content is known, before it is rendered or stored.
 
-    want: Wanted
-    text: str
-    content: Content
-    identity: ItemIdentity
+    Attributes:
+        request: the request.
+        content: the content to store.
+        ends: its text; of a text too long to be held, both ends.
+    """
+
+    request: WriteRequest
+    content: Content | SpooledContent
+    ends: str
+
+    @property
+    def identity(self) -> ItemIdentity:
+        item = self.request.item
+        return ItemIdentity(item.item_type, item.tool_use_id, self.content.counts.sha256, item.form)
+
+    @property
+    def is_redacted(self) -> bool:
+        return isinstance(self.content, Content) and self.ends != self.request.item.text
 
 
 class ItemWriter:
-    """Stores the items of one session.
+    """Stores items of one session and renders their placeholders.
 
-    Remembers what it placed: an item that comes again gets the same placeholder, if a listing shows that no
-    collector has marked its record.
+    An item that comes again gets the same placeholder, if its record has not been deleted since.
+
+    Args:
+        session: where records are stored.
+        renderer: renders placeholders.
+        counter: counts tokens.
+        min_saving: tokens that a placeholder must save.
+        recognition: notes which texts are placeholders.
+        hooks: redact and summarize.
+        observer: reports stored items.
     """
 
     def __init__(
@@ -100,247 +118,199 @@ class ItemWriter:
         self._recognition = recognition
         self._hooks = hooks
         self._observer = observer
-        self._placed: dict[ItemIdentity, Placed] = {}
+        self._stored: dict[ItemIdentity, Placed] = {}
 
-    def look_up_session(self) -> None:
-        """Learn what the session holds, from one listing; a store that fails leaves it unknown."""
-        with suppress(OffloadError):
-            self._session.catalog.load()
+    def write(self, requests: Sequence[WriteRequest]) -> Iterator[Outcome]:
+        """Yield the outcome of each request, in order.
 
-    def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
-        """Tell whether any of `infos()` is marked; asks only if this process marked some since."""
-        return self._session.was_collected_here() and bool(self._session.gone(infos()))
-
-    def was_stored(self, item: Item) -> str | None:
-        """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
-        catalog = self._session.catalog
-        if catalog.is_empty:
-            return None
-        try:
-            text = self._to_store(item)
-        except Exception:  # noqa: BLE001 # it is reported where the item is to be stored
-            return None
-        ref = self._session.ref_of(_identify(item, sha256(encode_text(text)).digest()))
-        return ref if catalog.known(ref) else None
-
-    def write(self, wanted: Sequence[Wanted]) -> Iterator[Outcome]:
-        """Yield the outcome for each wanted item, in order.
-
-        Once the store as a whole is found to fail the rest is not tried: one deadline is waited for.
+        If the store fails as a whole, the remaining requests are not tried, so only one deadline passes.
         """
         failed: StoreError | None = None
-        for batch in _batches(wanted):
+        for batch in _batches(requests):
             for outcome in [failed] * len(batch) if failed else self._write_batch(batch):
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failed = outcome
                 yield outcome
 
-    def write_long(self, want: Wanted, content: SpooledContent) -> Placed | OffloadError:
+    def write_long(self, request: WriteRequest, content: SpooledContent) -> Placed | OffloadError:
         """Store `content`, the text of an item that is too long to hold it, whatever that saves."""
         if self._hooks.redact is not None:
-            # What is to be cut out may stand anywhere: it takes the whole text.
-            item = replace(want.item, text=decode_text(content.data))
-            [outcome] = self._write_batch([want._replace(item=item)])
-            return OffloadError(outcome.reason) if isinstance(outcome, Spared) else outcome
-        identity = _identify(want.item, content.counts.sha256)
-        found = self._standing({0: identity}).get(0)
-        if found is not None:
-            return self._remember(want, identity, found)
+            # The hook needs the whole text: what it removes may be anywhere.
+            item = replace(request.item, text=decode_text(content.data))
+            [outcome] = self._write_batch([request._replace(item=item)])
+            return OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
         text = content.text
         ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
-        preview = preview_of(ends, want.preview_chars, asked=want.asked, left_out=text.chars - len(ends))
-        [outcome] = self._session.write([self._draft(want, content, ends, preview)])
-        return self._remember(want, identity, outcome)
+        measured = _Measured(request, content, ends)
+        stored = self._already_stored([measured.identity]).get(measured.identity)
+        if stored is None:
+            chars = request.decision.preview_chars
+            preview = preview_of(ends, chars, asked=request.query, left_out=text.chars - len(ends))
+            [stored] = self._session.write([self._draft(measured, preview)])
+        return self._remember(measured, stored) if isinstance(stored, Placed) else stored
 
-    def _write_batch(self, batch: Sequence[Wanted]) -> list[Outcome]:
-        outcomes: dict[int, Outcome] = {}
-        measured: dict[int, _Measured] = {}
-        for number, want in enumerate(batch):
-            found = self._measured(want)
-            if isinstance(found, _Measured):
-                measured[number] = found
-            else:
-                outcomes[number] = found
-        outcomes |= self._adopted(measured)
-        drafts: dict[int, Draft] = {}
-        for number in [number for number in measured if number not in outcomes]:
-            ready = self._drafted(measured[number])
-            if isinstance(ready, Draft):
-                drafts[number] = ready
-            else:
-                outcomes[number] = ready
-        # An item that comes twice is stored once.
-        first = {measured[number].identity: number for number in reversed(drafts)}
-        written = self._session.write([drafts[number] for number in sorted(first.values())])
-        by_identity = dict(zip((measured[n].identity for n in sorted(first.values())), written, strict=True))
-        for number in drafts:
-            want, identity = measured[number].want, measured[number].identity
-            outcomes[number] = self._remember(want, identity, by_identity[identity])
-        return [outcomes[number] for number in range(len(batch))]
+    def _write_batch(self, batch: Sequence[WriteRequest]) -> list[Outcome]:
+        results = [self._measured(request) for request in batch]
+        measured = [result for result in results if isinstance(result, _Measured)]
+        outcomes: dict[ItemIdentity, Outcome] = {**self._already_stored(m.identity for m in measured)}
+        drafts: dict[ItemIdentity, Draft] = {}
+        for item in measured:
+            # An item that comes twice is drafted and stored once.
+            if item.identity not in outcomes and item.identity not in drafts:
+                draft = self._drafted(item)
+                if isinstance(draft, Draft):
+                    drafts[item.identity] = draft
+                else:
+                    outcomes[item.identity] = draft
+        outcomes |= zip(drafts, self._session.write(list(drafts.values())), strict=True)
+        return [
+            self._outcome(result, outcomes) if isinstance(result, _Measured) else result for result in results
+        ]
 
-    def _adopted(self, measured: Mapping[int, _Measured]) -> dict[int, Outcome]:
-        """Return what stands already for items that left before, under whatever settings that was."""
-        standing = self._standing({n: m.identity for n, m in measured.items()})
-        return {n: self._remember(measured[n].want, measured[n].identity, o) for n, o in standing.items()}
+    def _outcome(self, measured: _Measured, outcomes: Mapping[ItemIdentity, Outcome]) -> Outcome:
+        outcome = outcomes[measured.identity]
+        return self._remember(measured, outcome) if isinstance(outcome, Placed) else outcome
 
-    def _standing(self, identities: Mapping[int, ItemIdentity]) -> dict[int, Placed | OffloadError]:
-        """Return the records of items that have a live one, or why that could not be asked."""
-        again = self._still_placed(identities)
-        new = {n: identity for n, identity in identities.items() if n not in again}
+    def _already_stored(
+        self, identities: Iterable[ItemIdentity]
+    ) -> dict[ItemIdentity, Placed | OffloadError]:
+        """Return the live records of items, stored under whatever settings, or why they could not be read."""
+        wanted = dict.fromkeys(identities)
+        outcomes = self._still_stored(wanted)
+        new = [identity for identity in wanted if identity not in outcomes]
         try:
-            found = self._session.adopt(list(new.values()))
+            adopted = zip(new, self._session.adopt(new), strict=True)
         except OffloadError as error:
-            return again | dict.fromkeys(new, error)
-        return again | {n: placed for n, placed in zip(new, found, strict=True) if placed is not None}
+            return outcomes | dict.fromkeys(new, error)
+        return outcomes | {identity: item for identity, item in adopted if item is not None}
 
-    def _still_placed(self, identities: Mapping[int, ItemIdentity]) -> dict[int, Placed | OffloadError]:
-        """Return what was placed before and, as a listing shows, no collector has taken since."""
-        placed = {n: self._placed[identity] for n, identity in identities.items() if identity in self._placed}
+    def _still_stored(self, identities: Iterable[ItemIdentity]) -> dict[ItemIdentity, Placed | OffloadError]:
+        """Return what this writer stored before, if a fresh listing shows that it was not deleted since."""
+        stored = {identity: self._stored[identity] for identity in identities if identity in self._stored}
         try:
-            gone = self._session.gone(found.info for found in placed.values())
+            gone = self._session.gone(item.info for item in stored.values())
         except OffloadError as error:
-            return dict.fromkeys(placed, error)
-        for number in [n for n, found in placed.items() if found.info.key in gone]:
-            del placed[number]
-            self._placed.pop(identities[number], None)
-        return dict(placed)
+            return dict.fromkeys(stored, error)
+        for identity in [identity for identity, item in stored.items() if item.info.key in gone]:
+            del stored[identity]
+            self._stored.pop(identity, None)
+        return dict(stored)
 
-    def _remember(
-        self, want: Wanted, identity: ItemIdentity, outcome: Placed | OffloadError
-    ) -> Placed | OffloadError:
-        """Note what was placed; what could not be restored, since no ref is found in it, replaces nothing."""
-        if isinstance(outcome, OffloadError):
-            return outcome
-        if identity not in self._placed:
+    def _remember(self, measured: _Measured, stored: Placed) -> Placed | OffloadError:
+        """Note a stored item; a placeholder in which no ref is found could not be restored: an error."""
+        request, identity = measured.request, measured.identity
+        if identity not in self._stored:
             try:
-                self._check_found(outcome.placeholder, outcome.info.ref, want)
+                self._check_ref(request, stored.placeholder, stored.info.ref)
             except OffloadError as error:
                 return error
-            self._placed[identity] = outcome
-            self._observer.stored(outcome.info, outcome.placeholder)
-        if not want.is_vouched:
-            self._recognition.note(want.item, outcome.placeholder)
-        return outcome
+            self._stored[identity] = stored
+            self._observer.stored(stored.info, stored.placeholder)
+        if not request.keeps_text:
+            self._recognition.note(request.item, stored.placeholder)
+        return stored
 
-    def _measured(self, want: Wanted) -> _Measured | Outcome:
-        """Return the content of an item, or its outcome if it must not be stored."""
-        item = want.item
+    def _measured(self, request: WriteRequest) -> _Measured | Outcome:
+        """Return the content of an item, or the outcome if it must not be stored."""
+        item = request.item
         try:
-            text = self._to_store(item)
+            text = self._hooks.to_store(item)
             has_secrets = item.form is not None and self._has_secrets(item.form)
-        except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
             return failure("redact:", error)
         if item.form is not None and (text != item.text or has_secrets):
-            return Spared("it would have to be redacted, and stands in several parts")
-        content = Content.of(text, want.tokens)
-        return _Measured(want, text, content, _identify(item, content.counts.sha256))
+            return Skipped("it consists of several parts and would have to be redacted")
+        return _Measured(request, Content.of(text, request.decision.item.tokens), text)
 
-    def _drafted(self, measured: _Measured) -> Draft | Outcome:
-        """Return the draft of an item that was not stored before, or its outcome if none is worth it."""
-        want, text, content, _ = measured
-        is_redacted = text != want.item.text
-        if want.is_vouched:
-            return self._draft(want, content, text, Preview("", 0), is_redacted=is_redacted)
-        has_preview = want.item.media is None
-        preview = preview_of(text, want.preview_chars, asked=want.asked) if has_preview else Preview("", 0)
-        draft = self._draft(want, content, text, preview, is_redacted=is_redacted)
-        spared = self._why_spared(draft, want)
-        if spared is not None or self._hooks.summarizer is None or not has_preview:
-            return spared or draft
-        summary = self._hooks.summary(text)
-        summed_up = self._draft(want, content, text, preview, summary, is_redacted=is_redacted)
-        # A summary that takes what the placeholder would save is left out.
-        return draft if self._why_spared(summed_up, want) else summed_up
+    def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
+        """Return the draft of a new item, or the outcome if a placeholder does not pay."""
+        request, text = measured.request, measured.ends
+        if request.keeps_text:
+            return self._draft(measured, _NO_PREVIEW)
+        has_preview = request.item.media is None
+        chars = request.decision.preview_chars
+        preview = preview_of(text, chars, asked=request.query) if has_preview else _NO_PREVIEW
+        draft = self._draft(measured, preview)
+        problem = self._why_not(request, draft)
+        if problem is not None or self._hooks.summarizer is None or not has_preview:
+            return problem or draft
+        summarized = self._draft(measured, preview, self._hooks.summary(text))
+        # A summary that takes up what the placeholder would save is dropped.
+        return draft if self._why_not(request, summarized) else summarized
 
-    def _why_spared(self, draft: Draft, want: Wanted) -> Spared | OffloadError | None:
-        """Return why a draft's placeholder is not worth it, or cannot be made; None if it is."""
+    def _why_not(self, request: WriteRequest, draft: Draft) -> Skipped | OffloadError | None:
+        """Return why the placeholder of a draft does not pay or cannot be made; None if it is fine."""
         try:
             placeholder = draft.render(_SOME_REF)
-            self._check_found(placeholder, _SOME_REF, want)
-            saving = want.tokens - self._counter(placeholder)
+            self._check_ref(request, placeholder, _SOME_REF)
+            saving = request.decision.item.tokens - self._counter(placeholder)
         except OffloadError as error:
             return error
-        except Exception as error:  # noqa: BLE001 # the same
+        except Exception as error:  # noqa: BLE001 # a token counter may raise anything; only its item fails
             return failure("token_counter:", error)
-        if want.must_leave or (saving >= self._min_saving and len(placeholder) < draft.content.counts.chars):
+        is_shorter = saving >= self._min_saving and len(placeholder) < draft.content.counts.chars
+        if request.is_forced or is_shorter:
             return None
-        return Spared(f"a placeholder would save {saving} tokens, under {self._min_saving}")
+        return Skipped(f"a placeholder would save {saving} tokens, under {self._min_saving}")
 
-    def _to_store(self, item: Item) -> str:
-        """Return what of an item may be stored. A caller cuts things out of texts, not out of images."""
-        return self._hooks.redacted(item.text) if item.media is None else item.text
-
-    def _check_found(self, placeholder: str, ref: str, want: Wanted) -> None:
+    def _check_ref(self, request: WriteRequest, placeholder: str, ref: str) -> None:
         """Raise `ConfigError` if the renderer does not find the ref in a placeholder."""
-        if placeholder == want.item.text:
-            return  # It is vouched for: it names no ref of its own.
-        if self._recognition.claim(replace(want.item, text=placeholder)) != ref:
+        if placeholder != request.item.text and self._recognition.claim(placeholder) != ref:
             raise ConfigError(
                 f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
             )
 
     def _has_secrets(self, form: str) -> bool:
-        """Tell whether the caller cuts something out of what a form holds beside the text."""
+        """Return whether `redact` changes anything in a form."""
         if self._hooks.redact is None:
             return False
-        shown = json.dumps(json.loads(form), ensure_ascii=False)
-        return self._hooks.redacted(shown) != shown
+        text = json.dumps(json.loads(form), ensure_ascii=False)
+        return self._hooks.redacted(text) != text
 
-    def _draft(
-        self,
-        want: Wanted,
-        content: Content | SpooledContent,
-        ends: str,
-        preview: Preview,
-        summary: str | None = None,
-        *,
-        is_redacted: bool = False,
-    ) -> Draft:
-        item, counts = want.item, content.counts
+    def _draft(self, measured: _Measured, preview: Preview, summary: str | None = None) -> Draft:
+        request = measured.request
 
         def render(ref: str) -> str:
-            if want.is_vouched:
-                return item.text
-            facts = PlaceholderFacts(
-                ref,
-                item.item_type,
-                item.tool_name,
-                counts.chars,
-                counts.lines,
-                preview,
-                summary,
-                is_redacted,
-                counts.bytes,
-                ends,
-                item.media,
-            )
-            try:
-                return self._renderer.render(facts)
-            except Exception as error:
-                raise failure("placeholder:", error) from error
+            return request.item.text if request.keeps_text else self._render(measured, ref, preview, summary)
 
         return Draft(
-            item=item,
-            content=content,
+            item=request.item,
+            content=measured.content,
             render=render,
-            ttl=want.ttl,
+            ttl=request.decision.ttl,
             summary=summary,
-            is_redacted=is_redacted,
+            is_redacted=measured.is_redacted,
         )
 
+    def _render(self, measured: _Measured, ref: str, preview: Preview, summary: str | None) -> str:
+        item, counts = measured.request.item, measured.content.counts
+        facts = PlaceholderFacts(
+            ref=ref,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            chars=counts.chars,
+            lines=counts.lines,
+            preview=preview,
+            summary=summary,
+            is_redacted=measured.is_redacted,
+            bytes=counts.bytes,
+            ends=measured.ends,
+            media=item.media,
+        )
+        try:
+            return self._renderer.render(facts)
+        except Exception as error:
+            raise failure("placeholder:", error) from error
 
-def _identify(item: Item, digest: bytes) -> ItemIdentity:
-    return ItemIdentity(item.item_type, item.tool_use_id, digest, item.form)
 
-
-def _batches(wanted: Sequence[Wanted]) -> Iterator[list[Wanted]]:
-    batch: list[Wanted] = []
+def _batches(requests: Sequence[WriteRequest]) -> Iterator[list[WriteRequest]]:
+    batch: list[WriteRequest] = []
     chars = 0
-    for want in wanted:
-        if batch and (len(batch) == _BATCH_ITEMS or chars + len(want.item.text) > _BATCH_CHARS):
+    for request in requests:
+        if batch and (len(batch) == _BATCH_ITEMS or chars + len(request.item.text) > _BATCH_CHARS):
             yield batch
             batch, chars = [], 0
-        batch.append(want)
-        chars += len(want.item.text)
+        batch.append(request)
+        chars += len(request.item.text)
     if batch:
         yield batch

@@ -165,7 +165,7 @@ def test_what_the_caller_keeps_stays_above_the_ceiling_in_every_call_of_the_turn
     for more in ([], [result("read2", "fine")]):
         out = off.offload([*messages, *more])
         assert out.records == []
-        assert ["the caller keeps it" in str(e) for e in out.errors] == [True]
+        assert ["kept by should_offload" in str(e) for e in out.errors] == [True]
     assert len(asked) == 1
 
 

@@ -59,7 +59,7 @@ def test_what_the_caller_keeps_stays_and_is_not_asked_about_again(tmp_path: Path
     assert shown(out.messages)[1].startswith("[Offloaded:")
     assert asked == [("Tool0", "c0", True), ("Tool1", "c1", True)]
     assert again.messages == out.messages
-    assert "the caller keeps it" in {d.reason for d in out.decisions}
+    assert "kept by should_offload" in {d.reason for d in out.decisions}
 
 
 def test_a_text_that_a_tool_hands_in_is_asked_about_too(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_an_async_function_in_the_thread_of_a_loop_is_refused_with_the_way_out(t
 
 @pytest.mark.parametrize("name", ["should_offload", "redact", "summarizer"])
 def test_what_is_no_function_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is a function"):
+    with pytest.raises(ConfigError, match=f"{name} must be a function"):
         Offloader("memory://", **{name: "yes"})  # type: ignore[arg-type] # on purpose
 
 

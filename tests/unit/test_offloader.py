@@ -211,7 +211,7 @@ def test_a_copy_of_a_placeholder_in_another_result_is_not_restored(tmp_path):
     out = off.offload(conversation())
     forged = [*out.messages, call("WebFetch", "call_9"), result(shown(out), "call_9")]
 
-    with pytest.raises(NotFoundError, match="stands for another text") as raised:
+    with pytest.raises(NotFoundError, match="has another placeholder") as raised:
         off.restore(forged)
 
     assert raised.value.messages[2] == result(LOG)
@@ -572,7 +572,7 @@ def test_a_text_that_stays_says_why(tmp_path, caplog):
             off.offload_text(LOG, tool_name="read", readers="keep"),
             "goes after the model has answered",
         ),
-        "mine": (off.offload_text(LOG + "x", tool_name="mine"), "the caller keeps it"),
+        "mine": (off.offload_text(LOG + "x", tool_name="mine"), "kept by should_offload"),
     }
     placeholder = off.offload_text(OTHER, tool_name="b", tool_use_id="call_1")
 

@@ -121,7 +121,7 @@ def test_a_placeholder_whose_text_was_cut_is_missing(tmp_path: Path) -> None:
     _, out, _ = stored(tmp_path)
     cut = [called(), result(shown(out[1])[:-10])]
 
-    with pytest.raises(NotFoundError, match="stands for another text"):
+    with pytest.raises(NotFoundError, match="has another placeholder"):
         Offloader(tmp_path, session="s").restore(cut)
 
 

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreError, open_store
 from offload.codec import SpooledContent
-from offload.engine.sink import Sink, Taken
+from offload.engine.results import OffloadOutcome
+from offload.engine.sink import Sink
 from offload.errors import StoreUnavailableError
 from offload.events import EventType
 from offload.store import OffloadStore, StoredObject, SupportsStreams
@@ -87,10 +88,10 @@ class PlainStore:
 def text_of(*chunks: str | bytes) -> str:
     """Return the text that a sink makes of chunks."""
 
-    def no_long(_: SpooledContent) -> Taken:
+    def no_long(_: SpooledContent) -> OffloadOutcome:
         raise AssertionError("a short text is not long")
 
-    sink = Sink(Taken, no_long, len)
+    sink = Sink(OffloadOutcome, no_long, len)
     for chunk in chunks:
         assert sink.write(chunk) == len(chunk)
     sink.close()
@@ -125,7 +126,7 @@ def test_texts_and_bytes_come_in_turn(chunks: tuple[str | bytes, ...], text: str
 
 def test_what_is_neither_text_nor_bytes_is_refused(tmp_path: Path) -> None:
     with Offloader(tmp_path).open_sink() as sink:
-        with pytest.raises(ConfigError, match="not int"):
+        with pytest.raises(ConfigError, match="got int"):
             sink.write(5)  # type: ignore[arg-type] # the fault under test
         sink.write("text")
     assert sink.placeholder == "text"
@@ -370,7 +371,7 @@ def test_a_sink_whose_disk_was_full_once_stays_failed_and_stores_nothing(
     assert done.returncode == 0, done.stderr[-2000:]
     said, error, records = json.loads(done.stdout)
     assert said == [[said[0][0], error]] * 6
-    assert "a part of what this sink took is lost" in error
+    assert "a part of the sink's text is lost" in error
     assert "free space or set TMPDIR" in error
     assert records == 0
 
@@ -385,7 +386,7 @@ def test_whatever_ends_a_write_in_the_middle_fails_the_sink(tmp_path: Path, long
     with pytest.raises(KeyboardInterrupt):
         sink.write(long)
     for act in (sink.close, lambda: sink.write("more"), lambda: sink.placeholder):
-        with pytest.raises(StoreError, match="a part of what this sink took is lost"):
+        with pytest.raises(StoreError, match="a part of the sink's text is lost"):
             act()
     assert not stored(tmp_path)
 

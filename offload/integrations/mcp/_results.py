@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offload.engine.sink import Taken
+from offload.engine.results import OffloadOutcome
 from offload.integrations.mcp._context import Json, data_url, link
 from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
@@ -191,11 +191,11 @@ class _Part:
         return self.replacement == [self.block] and not is_media
 
 
-def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> Taken:
+def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> OffloadOutcome:
     """Offload one text if it is large; a kept text has no record."""
     with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id) as sink:
         sink.write(text)
-    return Taken(sink.placeholder, sink.info, sink.error)
+    return OffloadOutcome(sink.placeholder, sink.info, sink.error)
 
 
 def _replaced(block: Json, offloader: Offloader, text: str, call: ToolCall, **more: Any) -> list[Json]:
@@ -207,7 +207,7 @@ def _replaced(block: Json, offloader: Offloader, text: str, call: ToolCall, **mo
     return [{**other_fields, "text": outcome.text}, *_link(outcome, call, **more)]
 
 
-def _link(outcome: Taken, call: ToolCall, **more: Any) -> Iterator[Json]:
+def _link(outcome: OffloadOutcome, call: ToolCall, **more: Any) -> Iterator[Json]:
     if call.has_links and outcome.info is not None:
         yield link(outcome.info.ref, **{"mimeType": "text/plain", **more})
 

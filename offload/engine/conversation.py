@@ -1,0 +1,189 @@
+"""The conversation of one session: turns over the growing message list, and single texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from offload.codec import SpooledContent
+from offload.engine.failures import Failures, unexpected
+from offload.engine.history import History
+from offload.engine.hooks import Hooks
+from offload.engine.judge import Judge
+from offload.engine.recognition import Recognition
+from offload.engine.results import Latest, OffloadOutcome, OffloadResult
+from offload.engine.turn import NOT_STORED, VETO, Turn, fallback_text, replaced
+from offload.engine.writer import ItemWriter, Outcome, Skipped, WriteRequest
+from offload.errors import OffloadError
+from offload.events import Observer, observed
+from offload.messages import Item
+from offload.policy import Decision, ItemFacts, OffloadPolicy, Readers
+from offload.record import decode_text
+from offload.session import Placed
+from offload.tokens import TokenCounter
+
+OnError = Literal["keep", "raise", "truncate"]
+
+
+class Conversation:
+    """The messages of one session as they grow, and the outcome of offloading them.
+
+    Args:
+        observer: reports events and failures.
+        policy: which items are offloaded.
+        writer: stores items.
+        recognition: finds placeholders and stored items.
+        count_tokens: counts the tokens of a text.
+        on_error: see `Offloader`.
+        hooks: the caller's functions.
+
+    Attributes:
+        latest: the outcome of the latest calls.
+    """
+
+    def __init__(
+        self,
+        observer: Observer,
+        policy: OffloadPolicy,
+        writer: ItemWriter,
+        recognition: Recognition,
+        count_tokens: TokenCounter,
+        *,
+        on_error: OnError,
+        hooks: Hooks,
+    ) -> None:
+        self._observer = observer
+        self._judge = Judge(policy, count_tokens)
+        self._writer = writer
+        self._recognition = recognition
+        self._raises, self._truncates = on_error == "raise", on_error == "truncate"
+        self._hooks = hooks
+        self.latest = Latest()
+        self._history = History()
+
+    @observed("offload", OffloadResult.figures)
+    def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
+        """Return the messages with their large items replaced; see `Offloader.offload`."""
+        failures = Failures(self._observer, raises=self._raises)
+        self._judge.pinned = frozenset(pinned)
+        try:
+            return self._turn(failures).run(messages)
+        except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
+            self.start_over()
+            self._fail(error, failures)
+            return OffloadResult(list(messages), [], (), 0, 0, 0, failures.errors)
+        except BaseException:
+            self.start_over()
+            raise
+
+    def start_over(self) -> None:
+        """Drop the history, which is incomplete after an interrupted turn."""
+        self._history = History()
+
+    @observed("offload_text")
+    def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
+        """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
+        try:
+            return self._offload_item(item, readers)
+        except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
+            return OffloadOutcome(item.text, error=self._fail(error))
+
+    @observed("offload_text")
+    def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
+        """Offload an item with the text `content`, too long for a message, whatever the policy says."""
+        decision = self._judge.policy.decide(_long_facts(item, content))
+        try:
+            outcome = self._writer.write_long(WriteRequest(item, decision), content)
+        except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
+            outcome = unexpected(error)
+        if isinstance(outcome, Placed):
+            return OffloadOutcome(outcome.placeholder, outcome.info)
+        whole = replace(item, text=decode_text(content.data))
+        return self._not_stored(whole, decision, outcome)._replace(decision=None)
+
+    def count(self, text: str) -> int:
+        """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
+        tokens, problem = self._judge.count(text)
+        if problem is not None:
+            Failures(self._observer, raises=self._raises).report(problem)
+        return tokens
+
+    def forget(self, message: Any) -> bool:
+        """Scan `message` and all later ones again in the next turn; return whether it was known."""
+        return self._history.forget(message)
+
+    def _turn(self, failures: Failures) -> Turn:
+        if self._recognition.has_lost(self._history.infos):
+            self.start_over()
+        return Turn(
+            self._history,
+            self._judge,
+            self._recognition,
+            self._writer,
+            hooks=self._hooks,
+            failures=failures,
+            truncates=self._truncates,
+        )
+
+    def _offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
+        decision, is_foreign = self._decide(item, readers)
+        if decision.action == "offload" and not (is_foreign or self._hooks.approves(decision.item)):
+            decision = replace(decision, action="keep", reason=VETO)
+        if decision.action != "offload":
+            return OffloadOutcome(item.text, decision=decision)
+        [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=is_foreign)])
+        return self._outcome(item, decision, outcome)
+
+    def _outcome(self, item: Item, decision: Decision, outcome: Outcome) -> OffloadOutcome:
+        if isinstance(outcome, Skipped):
+            return OffloadOutcome(item.text, decision=replace(decision, action="keep", reason=outcome.reason))
+        if isinstance(outcome, OffloadError):
+            return self._not_stored(item, decision, outcome)
+        decision = replaced(decision, outcome, self._judge)
+        return OffloadOutcome(outcome.placeholder, outcome.info, decision=decision)
+
+    def _decide(self, item: Item, readers: Readers) -> tuple[Decision, bool]:
+        """Return the decision on a single text, and whether it is a look-alike of a placeholder."""
+        facts, problem = self._judge.facts(item)
+        if problem is not None:
+            raise problem
+        decision = self._judge.policy.decide(facts, readers=readers)
+        if self._recognition.claim(item.text) is None or self._recognition.is_plain(item):
+            return decision, False
+        [proof] = self._recognition.prove([item])
+        if isinstance(proof, OffloadError):
+            raise proof
+        return self._judge.decide_claim(decision, proof), proof == "foreign"
+
+    def _not_stored(self, item: Item, decision: Decision, error: OffloadError) -> OffloadOutcome:
+        """Report that an item could not be stored; return its text, cut if the caller asked for that."""
+        Failures(self._observer, raises=self._raises).report(error)
+        text = fallback_text(item, decision, truncates=self._truncates)
+        kept = replace(decision, action="keep", reason=f"{NOT_STORED}{error}")
+        return OffloadOutcome(text, error=error, decision=kept)
+
+    def _fail(self, error: Exception, failures: Failures | None = None) -> OffloadError:
+        """Report an error that ended a call, or raise it with `on_error="raise"`."""
+        wrapped = unexpected(error)
+        if self._raises:
+            raise wrapped from wrapped.__cause__
+        (failures or Failures(self._observer, raises=False)).report(wrapped)
+        return wrapped
+
+
+def _long_facts(item: Item, content: SpooledContent) -> ItemFacts:
+    counts = content.counts
+    return ItemFacts(
+        message=0,
+        block=None,
+        item_type=item.item_type,
+        tool_name=item.tool_name,
+        tool_use_id=item.tool_use_id,
+        chars=counts.chars,
+        bytes=counts.bytes,
+        tokens=counts.tokens,
+        is_error=False,
+        is_stored=False,
+        answers=0,
+    )

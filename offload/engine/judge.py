@@ -1,0 +1,85 @@
+"""The decision on one item: its facts, the policy, and whether its text is a placeholder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from offload.engine.recognition import Proof
+from offload.errors import OffloadError
+from offload.events import failure
+from offload.messages import Item
+from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.record import encode_text
+from offload.tokens import TokenCounter, estimate_tokens
+
+LOOK_ALIKE = "looks like a placeholder but is not one"
+
+
+class Judge:
+    """Decides about single items.
+
+    Args:
+        policy: the policy.
+        count_tokens: counts the tokens of a text.
+
+    Attributes:
+        policy: the policy.
+        pinned: ids of the tool calls whose results the caller wants to keep.
+        code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
+            message of the call is cut off.
+    """
+
+    def __init__(self, policy: OffloadPolicy, count_tokens: TokenCounter) -> None:
+        self.policy = policy
+        self.pinned: frozenset[str] = frozenset()
+        self.code_calls: set[str] = set()
+        self._count_tokens = count_tokens
+
+    def count(self, text: str) -> tuple[int, OffloadError | None]:
+        """Return the tokens of a text; if the counter fails, an estimate and the error."""
+        try:
+            return self._count_tokens(text), None
+        except Exception as error:  # noqa: BLE001 # a token counter may raise anything
+            return estimate_tokens(text), failure("token_counter:", error)
+
+    def facts(self, item: Item, message: int = 0) -> tuple[ItemFacts, OffloadError | None]:
+        """Return the facts of an item in message `message`, and the token counter's error if it failed."""
+        media = item.media
+        tokens, problem = (media.tokens, None) if media else self.count(item.text)
+        facts = ItemFacts(
+            message=message,
+            block=item.block,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
+            chars=len(item.text),
+            bytes=media.bytes if media else self._bytes(item.text),
+            tokens=tokens,
+            is_error=item.is_error,
+            is_stored=False,
+            answers=0,
+            is_pinned=item.tool_use_id in self.pinned,
+            is_pending=item.is_pending,
+            media_type=media.media_type if media else None,
+            is_programmatic=item.tool_use_id in self.code_calls,
+        )
+        return facts, problem
+
+    def decide_claim(self, decision: Decision, proof: Proof) -> Decision:
+        """Return the decision on an item whose text looks like a placeholder.
+
+        Args:
+            decision: the policy's decision on it.
+            proof: whether it is a placeholder.
+        """
+        if isinstance(proof, OffloadError):
+            reason = f"could not check whether it is a placeholder: {proof}"
+            return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)
+        if proof == "ours":
+            return self.policy.decide(decision.item._replace(is_stored=True))
+        if decision.item.is_pinned or decision.item.is_programmatic:
+            return replace(decision, action="keep", is_below=False)
+        return replace(decision, action="offload", reason=LOOK_ALIKE, is_below=False)
+
+    def _bytes(self, text: str) -> int | None:
+        return len(encode_text(text)) if self.policy.counts_bytes else None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
     from offload.record import RecordInfo
     from offload.registry import open_store
-    from offload.retention import Collection
+    from offload.retention import GcReport
     from offload.session import Damage
     from offload.store import OffloadStore, StoredObject
     from offload.tokens import TokenCounter, estimate_tokens
@@ -47,7 +47,6 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheReport",
-    "Collection",
     "CollisionError",
     "ConfigError",
     "ContextFullError",
@@ -56,6 +55,7 @@ __all__ = [
     "Decision",
     "ExistsError",
     "ExpiredError",
+    "GcReport",
     "InvalidKeyError",
     "ItemFacts",
     "MessageError",
@@ -94,7 +94,7 @@ __all__ = [
 # only passes a store on, pays for no policy and no codec. What is not listed here is an error.
 _MODULES = {
     "CacheReport": "engine.results",
-    "Collection": "retention",
+    "GcReport": "retention",
     "Damage": "session",
     "Decision": "policy",
     "ItemFacts": "policy",

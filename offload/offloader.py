@@ -24,7 +24,7 @@ from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
 from offload.record import ITEM_TYPES, ItemType, RecordInfo, RefStyle
 from offload.registry import open_store
-from offload.retention import Collection, collect, pin, touch, unpin
+from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
 from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
@@ -381,7 +381,7 @@ class Offloader:
         return list(self._session.verify())
 
     @observed("gc")
-    def gc(self, *, dry_run: bool = False) -> Collection:
+    def gc(self, *, dry_run: bool = False) -> GcReport:
         """Collect what is over its time to live or a quota of the session, by `policy.retention`.
 
         `offload.retention.collect` does it for a whole store, with the quotas of the store.

@@ -175,7 +175,7 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
     @property
-    def is_over(self) -> bool:
+    def is_expired(self) -> bool:
         """Whether the next collection may take it."""
         return self.expires_at is not None and self.expires_at <= time.time()
 

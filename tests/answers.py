@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from offload.codec import Content, get_codec
 from offload.messages import Item
-from offload.session import Draft, Placed, Session
+from offload.session import Draft, OffloadedItem, Session
 from offload.store import OffloadStore
 from offload.tools import Tools
 from offload_backends.memory import MemoryStore
@@ -22,7 +22,7 @@ def put(
     """Store `text` and return its ref."""
     draft = Draft(Item(None, item_type, text, tool, call), Content.of(text, 1), lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
-    assert isinstance(placed, Placed)
+    assert isinstance(placed, OffloadedItem)
     return placed.info.ref
 
 

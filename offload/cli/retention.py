@@ -29,7 +29,7 @@ from offload.cli.terminal import (
 )
 from offload.layout import tombstone_key
 from offload.policy import Retention
-from offload.retention import Collection, Usage, collect, delete, usage
+from offload.retention import GcReport, Usage, collect, delete, usage
 from offload.retention import pin as pin_record
 from offload.retention import unpin as unpin_record
 from offload.session import SessionReader
@@ -80,10 +80,10 @@ def gc(
     with working("deleting"):
         done = collect(opened, retention, session=session, dry_run=dry_run)
     would = "would be " if dry_run else ""
-    marked, spared = (sum(map(len, infos)) for infos in (done.marked.values(), done.spared.values()))
+    marked, protected = (sum(map(len, infos)) for infos in (done.marked.values(), done.protected.values()))
     summary = (
-        f"{would}freed: {done.bytes_freed:,} bytes of {count(len(done.emptied), 'record')}; "
-        f"{would}marked: {marked:,}; spared: {spared:,}; in {place_of(opened, session)}"
+        f"{would}freed: {done.bytes_freed:,} bytes of {count(len(done.deleted), 'record')}; "
+        f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
     document = {"store": opened.url, "session": session, **_document(done)}
     print_report(list(_rows(done)), summary, as_json=as_json, document=document, whole="ref")
@@ -120,7 +120,7 @@ def rm(
     with open_session(store, session) as off:
         done = delete(off.store, session, refs, dry_run=True)
     place = place_of(off.store, session)
-    if not done.marked and not done.spared:
+    if not done.marked and not done.protected:
         raise NotFoundError(f"{place} has no record to delete")
     if not dry_run:
         _confirm(done, place, is_sure=is_sure)
@@ -137,7 +137,7 @@ def rm(
         _print_undo(off.store, undo)
 
 
-def _confirm(plan: Collection, place: str, *, is_sure: bool) -> None:
+def _confirm(plan: GcReport, place: str, *, is_sure: bool) -> None:
     """Ask the user to confirm a deletion. Raises `ConfigError` if stdin is not a terminal."""
     action = one_line(f"delete {_extent(plan)} in {place}")
     if is_sure or not plan.marked:
@@ -149,16 +149,16 @@ def _confirm(plan: Collection, place: str, *, is_sure: bool) -> None:
         raise typer.Exit(1)
 
 
-def _extent(report: Collection) -> str:
+def _extent(report: GcReport) -> str:
     """Return how much a deletion deletes and keeps."""
     deleted = report.marked.get("deleted", [])
-    kept = sum(map(len, report.spared.values()))
+    kept = sum(map(len, report.protected.values()))
     stored = sum(info.stored_bytes for info in deleted)
     pinned = f" ({count(kept, 'pinned record')} kept)" if kept else ""
     return f"{count(len(deleted), 'record')}, {stored:,} bytes{pinned}"
 
 
-def _tombstones(report: Collection) -> list[str]:
+def _tombstones(report: GcReport) -> list[str]:
     """Return the keys of the objects whose removal undoes a deletion."""
     return [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
 
@@ -206,17 +206,17 @@ def _used(used: Usage) -> dict[str, Any]:
     return {**asdict(used), "last_use": last_use}
 
 
-def _document(done: Collection) -> dict[str, Any]:
+def _document(done: GcReport) -> dict[str, Any]:
     return {"is_dry_run": done.is_dry_run, "bytes_freed": done.bytes_freed, "records": list(_rows(done))}
 
 
-def _rows(done: Collection) -> Iterator[dict[str, Any]]:
+def _rows(done: GcReport) -> Iterator[dict[str, Any]]:
     for reason, infos in done.marked.items():
         yield from _each(infos, "marked", reason)
-    yield from _each(done.emptied, "emptied")
-    yield from _each(done.revived, "revived")
-    for why, infos in done.spared.items():
-        yield from _each(infos, "spared", why)
+    yield from _each(done.deleted, "deleted")
+    yield from _each(done.undeleted, "undeleted")
+    for why, infos in done.protected.items():
+        yield from _each(infos, "protected", why)
 
 
 def _each(infos: Iterable[RecordInfo], what: str, why: str | None = None) -> Iterator[dict[str, Any]]:

@@ -104,22 +104,22 @@ def revoke(
     print_done(action, as_json=as_json, ref=ref, session=session, to=to, store=off.store.url)
 
 
-def _print_copy(report: transfer.Copied, source: str, target: str, *, as_json: bool) -> None:
-    """Print a report and exit with 3 if a record was refused."""
-    refused = [
-        {"ref": r.ref, "key": r.key, "fault": r.error.kind, "message": str(r.error)} for r in report.refused
+def _print_copy(report: transfer.CopyReport, source: str, target: str, *, as_json: bool) -> None:
+    """Print a report and exit with 3 if a record was not copied."""
+    failures = [
+        {"ref": r.ref, "key": r.key, "fault": r.error.kind, "message": str(r.error)} for r in report.failures
     ]
     print_report(
-        refused,
+        failures,
         f"{len(report.copied):,} copied, {len(report.already_there):,} already there: {source} to {target}",
         as_json=as_json,
         document={
             "session": report.session,
             "copied": report.copied,
             "already_there": report.already_there,
-            "refused": refused,
+            "failures": failures,
         },
         whole="ref",
     )
-    if refused:
+    if failures:
         raise typer.Exit(PROBLEMS)

@@ -20,7 +20,7 @@ from offload.events import Observer, observed
 from offload.messages import Item
 from offload.policy import Decision, ItemFacts, OffloadPolicy, Readers
 from offload.record import decode_text
-from offload.session import Placed
+from offload.session import OffloadedItem
 from offload.tokens import TokenCounter
 
 OnError = Literal["keep", "raise", "truncate"]
@@ -97,7 +97,7 @@ class Conversation:
             outcome = self._writer.write_long(WriteRequest(item, decision), content)
         except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
             outcome = unexpected(error)
-        if isinstance(outcome, Placed):
+        if isinstance(outcome, OffloadedItem):
             return OffloadOutcome(outcome.placeholder, outcome.info)
         whole = replace(item, text=decode_text(content.data))
         return self._not_stored(whole, decision, outcome)._replace(decision=None)

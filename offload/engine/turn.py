@@ -18,7 +18,7 @@ from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
 from offload.policy import Decision, Sweep, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
-from offload.session import Placed
+from offload.session import OffloadedItem
 
 VETO = "kept by should_offload"
 NOT_STORED = "not stored: "
@@ -325,7 +325,7 @@ class Turn:
         )
 
 
-def replaced(decision: Decision, stored: Placed, judge: Judge) -> Decision:
+def replaced(decision: Decision, stored: OffloadedItem, judge: Judge) -> Decision:
     """Return the decision on an item whose placeholder is known."""
     tokens, _ = judge.count(stored.placeholder)
     return replace(decision, action="offload", ref=stored.info.ref, tokens_after=tokens)

@@ -24,7 +24,7 @@ from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
 from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import REF_LETTERS, ItemIdentity, decode_text
-from offload.session import Draft, Placed, Session
+from offload.session import Draft, OffloadedItem, Session
 from offload.tokens import TokenCounter
 
 # Contents that are encoded and in flight together.
@@ -59,7 +59,7 @@ class Skipped:
     reason: str
 
 
-Outcome = Placed | Skipped | OffloadError
+Outcome = OffloadedItem | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
@@ -118,7 +118,7 @@ class ItemWriter:
         self._recognition = recognition
         self._hooks = hooks
         self._observer = observer
-        self._stored: dict[ItemIdentity, Placed] = {}
+        self._stored: dict[ItemIdentity, OffloadedItem] = {}
 
     def write(self, requests: Sequence[WriteRequest]) -> Iterator[Outcome]:
         """Yield the outcome of each request, in order.
@@ -132,7 +132,7 @@ class ItemWriter:
                     failed = outcome
                 yield outcome
 
-    def write_long(self, request: WriteRequest, content: SpooledContent) -> Placed | OffloadError:
+    def write_long(self, request: WriteRequest, content: SpooledContent) -> OffloadedItem | OffloadError:
         """Store `content`, the text of an item that is too long to hold it, whatever that saves."""
         if self._hooks.redact is not None:
             # The hook needs the whole text: what it removes may be anywhere.
@@ -147,7 +147,7 @@ class ItemWriter:
             chars = request.decision.preview_chars
             preview = preview_of(ends, chars, asked=request.query, left_out=text.chars - len(ends))
             [stored] = self._session.write([self._draft(measured, preview)])
-        return self._remember(measured, stored) if isinstance(stored, Placed) else stored
+        return self._remember(measured, stored) if isinstance(stored, OffloadedItem) else stored
 
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[Outcome]:
         results = [self._measured(request) for request in batch]
@@ -169,11 +169,11 @@ class ItemWriter:
 
     def _outcome(self, measured: _Measured, outcomes: Mapping[ItemIdentity, Outcome]) -> Outcome:
         outcome = outcomes[measured.identity]
-        return self._remember(measured, outcome) if isinstance(outcome, Placed) else outcome
+        return self._remember(measured, outcome) if isinstance(outcome, OffloadedItem) else outcome
 
     def _already_stored(
         self, identities: Iterable[ItemIdentity]
-    ) -> dict[ItemIdentity, Placed | OffloadError]:
+    ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
         """Return the live records of items, stored under whatever settings, or why they could not be read."""
         wanted = dict.fromkeys(identities)
         outcomes = self._still_stored(wanted)
@@ -184,7 +184,9 @@ class ItemWriter:
             return outcomes | dict.fromkeys(new, error)
         return outcomes | {identity: item for identity, item in adopted if item is not None}
 
-    def _still_stored(self, identities: Iterable[ItemIdentity]) -> dict[ItemIdentity, Placed | OffloadError]:
+    def _still_stored(
+        self, identities: Iterable[ItemIdentity]
+    ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
         """Return what this writer stored before, if a fresh listing shows that it was not deleted since."""
         stored = {identity: self._stored[identity] for identity in identities if identity in self._stored}
         try:
@@ -196,7 +198,7 @@ class ItemWriter:
             self._stored.pop(identity, None)
         return dict(stored)
 
-    def _remember(self, measured: _Measured, stored: Placed) -> Placed | OffloadError:
+    def _remember(self, measured: _Measured, stored: OffloadedItem) -> OffloadedItem | OffloadError:
         """Note a stored item; a placeholder in which no ref is found could not be restored: an error."""
         request, identity = measured.request, measured.identity
         if identity not in self._stored:

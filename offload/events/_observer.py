@@ -11,7 +11,7 @@ failure at WARNING, whether anybody listens or not. The data by type, each with 
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
                        seconds; kind, if it raised; reads, of a tool: the characters it showed by ref;
                        of offload also what `OffloadResult.figures` says
-    records_collected  what `Collection.figures` says; of a whole store `session` is None
+    records_collected  what `GcReport.figures` says; of a whole store `session` is None
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Observer:
     def collected(self, figures: Mapping[str, int]) -> None:
         """Tell what a collection did."""
         if self.is_heard:
-            detail = f"{figures['marked']} records marked, {figures['emptied']} emptied"
+            detail = f"{figures['marked']} records marked, {figures['deleted']} deleted"
             self._tell(EventType.RECORDS_COLLECTED, detail, figures)
 
     def read_back(self, ref: str, shown: str) -> str:

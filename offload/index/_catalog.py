@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from offload.index._entries import Tombstone, parse_key
-from offload.index._listing import LARGE, MAX_AGE, Held, Listing, Page
+from offload.index._listing import LARGE, MAX_AGE, CachedListing, Page, SessionListing
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link
 from offload.locks import Lock
@@ -44,8 +44,8 @@ class Catalog:
         # What was written here: a listing may be older.
         self._own: dict[str, RecordInfo] = {}
         # Of a large session, the newest listing, and the one that all entries are from.
-        self._held: Held | None = None
-        self._taken: Held | None = None
+        self._held: CachedListing | None = None
+        self._taken: CachedListing | None = None
 
     def add(self, info: RecordInfo) -> None:
         """Remember a record that this process stored, or found to be stored already."""
@@ -121,7 +121,7 @@ class Catalog:
     def next_generation(self, ref: str) -> int:
         """Return the generation under which the item of `ref` is to be stored; 1 if none was collected."""
         with self._lock:
-            over = [info.key for info in self.known(ref) if info.is_over]
+            over = [info.key for info in self.known(ref) if info.is_expired]
             return max((generation_of(key) + 1 for key in (*self._tombstones.get(ref, ()), *over)), default=1)
 
     def entries(self) -> list[RecordInfo]:
@@ -179,12 +179,12 @@ class Catalog:
         delete_snapshots(self._store, self._session)
         self.load()
 
-    def _recently_listed(self) -> Held:
+    def _recently_listed(self) -> CachedListing:
         """Return a listing that may still be used: of a small session always a new one."""
         held = self._held
         return held if held is not None and held.is_fresh(time.time()) else self._list(may_be_old=True)
 
-    def _list(self, *, may_be_old: bool) -> Held:
+    def _list(self, *, may_be_old: bool) -> CachedListing:
         """List the session into memory; or, if that may be, stop at a recent snapshot and hold that."""
         with self._lock:
             known = set(self._entries)
@@ -201,16 +201,16 @@ class Catalog:
             self._tombstones.clear()
             for key in known - self._take_in(objects):
                 self._forget(key)
-            listing = Listing.of(self.entries(), began, took)
-            held = self._taken = Held(listing, self._prefix)
+            listing = SessionListing.of(self.entries(), began, took)
+            held = self._taken = CachedListing(listing, self._prefix)
             self._held = held if len(objects) > LARGE else None
         if self._held is not None:
             write_snapshot(self._store, self._session, listing, time.time())
         return held
 
-    def _hold_old(self, listing: Listing) -> Held:
+    def _hold_old(self, listing: SessionListing) -> CachedListing:
         """Hold a listing that may miss what was written here since."""
-        held = Held(listing, self._prefix)
+        held = CachedListing(listing, self._prefix)
         with self._lock:
             for info in self._own.values():
                 # The listing's clock may be another machine's.

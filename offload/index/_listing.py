@@ -21,7 +21,7 @@ _SERVES = 100
 MAX_AGE = 600.0
 
 
-class Listing(NamedTuple):
+class SessionListing(NamedTuple):
     """The records that a complete listing of a session showed, oldest first; of a ref one, none collected.
 
     Attributes:
@@ -39,7 +39,7 @@ class Listing(NamedTuple):
     times: Sequence[float]
 
     @classmethod
-    def of(cls, infos: Sequence[RecordInfo], began: float, took: float) -> Listing:
+    def of(cls, infos: Sequence[RecordInfo], began: float, took: float) -> SessionListing:
         """Return the listing that showed `infos`."""
         names = [name_of(info.key) for info in infos]
         return cls(began, took, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
@@ -59,7 +59,7 @@ class Page(NamedTuple):
     total: int
 
 
-class Held:
+class CachedListing:
     """A listing in memory; of its names a page parses no more than it shows.
 
     Args:
@@ -67,7 +67,7 @@ class Held:
         prefix: what the keys of the session begin with.
     """
 
-    def __init__(self, listing: Listing, prefix: str) -> None:
+    def __init__(self, listing: SessionListing, prefix: str) -> None:
         self.began = listing.began
         self._took = listing.took
         self._prefix = prefix

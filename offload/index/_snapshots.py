@@ -19,7 +19,7 @@ import msgspec
 import zstandard
 
 from offload.errors import OffloadError
-from offload.index._listing import Listing, is_fresh
+from offload.index._listing import SessionListing, is_fresh
 from offload.layout import SNAPSHOT, encode_part
 from offload.store import OffloadStore
 
@@ -62,7 +62,7 @@ class _Standing(NamedTuple):
         return is_fresh(now - min(self.began, self.stored_at), self.took)
 
 
-def read_snapshot(store: OffloadStore, session: str, now: float) -> Listing | None:
+def read_snapshot(store: OffloadStore, session: str, now: float) -> SessionListing | None:
     """Return the newest listing that is still fresh and readable, if there is one.
 
     `now` is in seconds since the epoch. Costs one listing and one read; a failing store has none.
@@ -70,11 +70,11 @@ def read_snapshot(store: OffloadStore, session: str, now: float) -> Listing | No
     with suppress(OffloadError):
         for found in sorted(_standing(store, session), reverse=True)[:_KEPT]:
             if found.is_fresh(now) and (body := _read(store, found.key)) is not None:
-                return Listing(found.began, found.took, body.names, body.sizes, body.times)
+                return SessionListing(found.began, found.took, body.names, body.sizes, body.times)
     return None
 
 
-def write_snapshot(store: OffloadStore, session: str, listing: Listing, now: float) -> None:
+def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, now: float) -> None:
     """Publish a listing if it is worth it and no fresh one stands there; delete all but the newest two.
 
     A store that fails or refuses is left as it is.

@@ -14,10 +14,10 @@ collection goes on from what a listing shows.
 from offload.retention._clock import store_time
 from offload.retention._collect import collect, delete
 from offload.retention._marks import Marks, pin, read_marks, touch, unpin
-from offload.retention._report import Collection, Usage, usage
+from offload.retention._report import GcReport, Usage, usage
 
 __all__ = [
-    "Collection",
+    "GcReport",
     "Marks",
     "Usage",
     "collect",

@@ -14,7 +14,7 @@ from offload.retention._clock import store_time
 from offload.retention._holding import Grave, Holding, hold, hold_each
 from offload.retention._marks import Marks, read_marks
 from offload.retention._quota import Excess, Total
-from offload.retention._report import Collection, Why
+from offload.retention._report import GcReport, Why
 from offload.session import SessionReader, check_name
 from offload.store import OffloadStore
 
@@ -26,7 +26,7 @@ def collect(
     session: str | None = None,
     dry_run: bool = False,
     events: EventBus | None = None,
-) -> Collection:
+) -> GcReport:
     """Collect what is over its time to live or a quota, and finish what was begun before.
 
     Any number of collectors may run at once, beside readers and writers, and be killed: the next one
@@ -45,7 +45,7 @@ def collect(
     """
     part = None if session is None else encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
-    run = _Run(store, Retention() if retention is None else retention, now, Collection(is_dry_run=dry_run))
+    run = _Run(store, Retention() if retention is None else retention, now, GcReport(is_dry_run=dry_run))
     if part is not None:
         run.collect_session(hold(store, part))
     else:
@@ -56,7 +56,7 @@ def collect(
 
 def delete(
     store: OffloadStore, session: str, refs: Sequence[str] | None = None, *, dry_run: bool = False
-) -> Collection:
+) -> GcReport:
     """Mark records of a session, all of them without `refs`; a collection empties them after the grace.
 
     Those that are pinned are spared, which the report tells. Until a record is emptied it comes back if the
@@ -78,10 +78,10 @@ def delete(
     for ref in refs or ():
         reader.find(ref)
     held, marks = hold(store, part), read_marks(store, part)
-    run = _Run(store, Retention(), 0.0, Collection(is_dry_run=dry_run))
+    run = _Run(store, Retention(), 0.0, GcReport(is_dry_run=dry_run))
     wanted = [info for info in held.records if refs is None or info.ref in refs]
     run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
-    if refs is None and not (dry_run or run.report.spared or marks.session_pin is not None):
+    if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
         acts.remove(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
     return run.report
 
@@ -89,7 +89,7 @@ def delete(
 class _Run:
     """One collection: its time, its rules, and the report that it fills."""
 
-    def __init__(self, store: OffloadStore, retention: Retention, now: float, report: Collection) -> None:
+    def __init__(self, store: OffloadStore, retention: Retention, now: float, report: GcReport) -> None:
         self.report = report
         self._store = store
         self._retention = retention
@@ -148,7 +148,7 @@ class _Run:
             if why is None:
                 going.append(info)
             else:
-                self.report.spared.setdefault(why, []).append(info)
+                self.report.protected.setdefault(why, []).append(info)
         return going
 
     def _mark_excess(self, held: Holding) -> None:
@@ -178,7 +178,7 @@ class _Run:
             if read_marks(self._store, held.part).last_use > marks.last_use:
                 dug = [Grave(info, frozenset(["quota"]), self._now) for info in infos]
                 back = acts.revive(self._store, held.part, dug)
-                self.report.spared.setdefault("live", []).extend(back)
+                self.report.protected.setdefault("active", []).extend(back)
                 infos = [info for info in infos if info not in back]
         self._note_marked(held, infos, "quota")
         return infos
@@ -199,8 +199,8 @@ class _Run:
             revived = acts.revive(self._store, held.part, back)
             acts.empty(self._store, gone)
             acts.remove_sidecars(self._store, emptied)
-        self.report.revived.extend(revived)
-        self.report.emptied.extend(grave.info for grave in gone)
+        self.report.undeleted.extend(revived)
+        self.report.deleted.extend(grave.info for grave in gone)
 
     def _is_over(self, grave: Grave) -> bool:
         grace = self._retention.grace
@@ -237,7 +237,7 @@ class _Run:
         def kept(info: RecordInfo) -> Why | None:
             why = pinned(info)
             if why is None and is_live:
-                return "live"
+                return "active"
             return "shared" if why is None and info.ref in marks.shares else why
 
         return kept

@@ -12,39 +12,39 @@ from offload.retention._holding import hold_each, size_of
 from offload.retention._marks import read_marks
 from offload.store import OffloadStore
 
-Why = Literal["pinned", "live", "shared"]
+Why = Literal["pinned", "active", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class GcReport:
     """What a collection did, or with `is_dry_run` would do.
 
     Attributes:
         is_dry_run: whether nothing was done.
-        marked: records that are no longer listed or opened from now on, by reason.
-        emptied: marked records whose grace was over: their bytes are gone.
-        revived: marked records that came back, because a pin was there before their grace was over.
-        spared: records that would have been marked, by what kept them.
+        marked: records that are marked for deletion, by reason.
+        deleted: marked records whose grace period was over: their bytes are gone.
+        undeleted: marked records that were pinned in time.
+        protected: records that would have been marked, by what protects them.
     """
 
     is_dry_run: bool = False
     marked: dict[Reason, list[RecordInfo]] = field(default_factory=dict)
-    emptied: list[RecordInfo] = field(default_factory=list)
-    revived: list[RecordInfo] = field(default_factory=list)
-    spared: dict[Why, list[RecordInfo]] = field(default_factory=dict)
+    deleted: list[RecordInfo] = field(default_factory=list)
+    undeleted: list[RecordInfo] = field(default_factory=list)
+    protected: dict[Why, list[RecordInfo]] = field(default_factory=dict)
 
     @property
     def bytes_freed(self) -> int:
-        """Stored bytes of the records that were emptied."""
-        return size_of(self.emptied)
+        """Stored bytes of the deleted records."""
+        return size_of(self.deleted)
 
     def figures(self) -> dict[str, int]:
         """Return how many records there are of each kind, and the bytes freed."""
         return {
             "is_dry_run": self.is_dry_run,
             "marked": sum(map(len, self.marked.values())),
-            "emptied": len(self.emptied),
-            "revived": len(self.revived),
+            "deleted": len(self.deleted),
+            "undeleted": len(self.undeleted),
             "bytes_freed": self.bytes_freed,
         }
 

@@ -3,13 +3,13 @@
 from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
-from offload.session._session import Draft, Placed, Session
+from offload.session._session import Draft, OffloadedItem, Session
 
 __all__ = [
     "Damage",
     "Draft",
     "Link",
-    "Placed",
+    "OffloadedItem",
     "Session",
     "SessionReader",
     "check_known",

@@ -52,7 +52,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class OffloadedItem:
     """A record that is durable in the store, and the text that stands for it from now on."""
 
     info: RecordInfo
@@ -86,7 +86,7 @@ class Session(SessionReader):
         self._touched_at = -float(_TOUCH_SECONDS)
         self._marked = latest_marks(store, encode_part(name))
 
-    def write(self, drafts: Sequence[Draft]) -> list[Placed | OffloadError]:
+    def write(self, drafts: Sequence[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft and return, in the same order, what became of each.
 
         A new record costs one create-only put, concurrent where the store can. A record that exists
@@ -102,7 +102,7 @@ class Session(SessionReader):
         done = iter(self._proven(ready, settled, adopted) if adopted else settled)
         return [a if isinstance(a, OffloadError) else next(done) for a in attempts]
 
-    def adopt(self, items: Sequence[ItemIdentity]) -> list[Placed | None]:
+    def adopt(self, items: Sequence[ItemIdentity]) -> list[OffloadedItem | None]:
         """Return for each item the live record that is known to hold it, by whatever key, or None.
 
         Costs nothing where the catalog knows no ref of the items; else listings and a read of each header.
@@ -115,14 +115,16 @@ class Session(SessionReader):
         self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
         records: dict[str, list[tuple[RecordInfo, StoredRecord]]] = {}
-        for info, record in self.open_many([info for info in infos if not info.is_over]):
+        for info, record in self.open_many([info for info in infos if not info.is_expired]):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
         found = [self._adopted(item, records.get(ref, ())) for item, ref in zip(items, refs, strict=True)]
         gone = self.gone(placed.info for placed in found if placed is not None)
         return [None if placed is None or placed.info.key in gone else placed for placed in found]
 
-    def _adopted(self, item: ItemIdentity, found: Iterable[tuple[RecordInfo, StoredRecord]]) -> Placed | None:
+    def _adopted(
+        self, item: ItemIdentity, found: Iterable[tuple[RecordInfo, StoredRecord]]
+    ) -> OffloadedItem | None:
         for info, record in found:
             header = record.header
             if item == header.identity:
@@ -147,7 +149,7 @@ class Session(SessionReader):
             self._touch()
             self.catalog.refresh(refs.values())
         known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
-        return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_over}
+        return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_expired}
 
     def was_collected_here(self) -> bool:
         """Tell whether this process marked records of the session since this was asked last."""
@@ -189,7 +191,7 @@ class Session(SessionReader):
         # Only what was placed here is known to be durable. Another's record, found in a listing, may not be:
         # a local store makes it so when the create meets it.
         known = [
-            any(i.key in self._placed and not i.is_over for i in self.catalog.known(a.header.ref))
+            any(i.key in self._placed and not i.is_expired for i in self.catalog.known(a.header.ref))
             for a in attempts
         ]
         fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
@@ -239,7 +241,7 @@ class Session(SessionReader):
             return [error if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
         return outcomes
 
-    def _settle(self, attempt: _Attempt, outcome: _Attempt | OffloadError) -> Placed | OffloadError:
+    def _settle(self, attempt: _Attempt, outcome: _Attempt | OffloadError) -> OffloadedItem | OffloadError:
         """Turn the outcome of a create into a placed record.
 
         Our own is adopted, another's makes for another draw, after a collected one comes the next generation.
@@ -273,10 +275,14 @@ class Session(SessionReader):
         return made, outcome
 
     def _proven(
-        self, attempts: Sequence[_Attempt], settled: list[Placed | OffloadError], adopted: set[int]
-    ) -> list[Placed | OffloadError]:
+        self, attempts: Sequence[_Attempt], settled: list[OffloadedItem | OffloadError], adopted: set[int]
+    ) -> list[OffloadedItem | OffloadError]:
         """Ask for the marks of what was adopted once more, after all else; what went is stored anew."""
-        found = {i: placed for i, placed in enumerate(settled) if i in adopted and isinstance(placed, Placed)}
+        found = {
+            i: placed
+            for i, placed in enumerate(settled)
+            if i in adopted and isinstance(placed, OffloadedItem)
+        }
         try:
             gone = self.gone(placed.info for placed in found.values())
         except OffloadError as error:
@@ -286,12 +292,12 @@ class Session(SessionReader):
                 settled[i] = self._settle(attempts[i], ExistsError(f"{placed.info.key} was collected"))
         return settled
 
-    def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> Placed:
+    def _adopt(self, attempt: _Attempt, outcome: ExistsError) -> OffloadedItem:
         """Take a record that stands under this ref already, if it is of the same item."""
         if isinstance(outcome, CollisionError):
             raise outcome
         # What is over its time goes with the next collection: the item is stored anew beside it.
-        found = [info for info in self.catalog.known(attempt.header.ref) if not info.is_over]
+        found = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
         if not found:
             raise self.missing(attempt.header.ref)
         for info in found:
@@ -310,7 +316,7 @@ class Session(SessionReader):
         with suppress(OffloadError):
             self.store.put(LAST_USE.key(session=encode_part(self.name)), b"", overwrite=True)
 
-    def _place(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> Placed:
+    def _place(self, header: Header, counts: Counts, key: str, stored_bytes: int) -> OffloadedItem:
         info = RecordInfo(
             ref=header.ref,
             session=self.name,
@@ -328,4 +334,4 @@ class Session(SessionReader):
         )
         self.catalog.add(info)
         self._placed.add(key)
-        return Placed(info, header.placeholder)
+        return OffloadedItem(info, header.placeholder)

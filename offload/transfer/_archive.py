@@ -37,11 +37,11 @@ from offload.layout import (
     session_part,
 )
 from offload.store import Durability, OffloadStore, StoredObject, check_range
-from offload.transfer._copy import Copied, copy
+from offload.transfer._copy import CopyReport, copy
 from offload.transfer._tar import END, Member, read_members, write_member
 
 
-def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> Copied:
+def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> CopyReport:
     """Write a session into one new tar file, readable by its owner alone.
 
     The file appears when it is complete. The same session makes the same bytes, wherever it is kept.
@@ -57,13 +57,13 @@ def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> C
         StoreError: the store could not be read, or the file not be written.
     """
     with _errors_of(path), _new_file(Path(path)) as file:
-        archive = Archive(file, str(path))
+        archive = TarStore(file, str(path))
         report = copy(store, archive, session)
         archive.finish()
     return report
 
 
-def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> Copied:
+def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> CopyReport:
     """Copy the session of an archive into `store`, as `copy` does.
 
     The archive may come from anybody: each name and size is checked before anything is stored, each record
@@ -80,17 +80,17 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
         StoreError: the file could not be read, or the store failed; importing again goes on.
     """
     with _errors_of(path), Path(path).open("rb") as file:
-        archive = Archive.read(file, str(path))
+        archive = TarStore.read(file, str(path))
         return copy(archive, store, archive.session(), name=name)
 
 
-class Archive:
+class TarStore:
     """A store in a tar file. Objects are added and read, neither replaced nor removed. For one thread.
 
     Until it is finished nothing of it survives, and to one that was read nothing is added.
 
     Args:
-        file: the file, empty; `Archive.read` takes one that is written.
+        file: the file, empty; `TarStore.read` takes one that is written.
         url: what errors call it.
     """
 
@@ -104,7 +104,7 @@ class Archive:
         self._members: dict[str, Member] = {}
 
     @classmethod
-    def read(cls, file: BinaryIO, url: str) -> Archive:
+    def read(cls, file: BinaryIO, url: str) -> TarStore:
         """Open a written archive. Raises `CorruptError` if it is anything else than plain files of a tar."""
         archive = cls(file, url)
         try:
@@ -235,4 +235,4 @@ def _taken(path: Path) -> ExistsError:
 
 
 if TYPE_CHECKING:
-    _conforms: type[OffloadStore] = Archive
+    _conforms: type[OffloadStore] = TarStore

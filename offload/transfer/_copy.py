@@ -33,7 +33,7 @@ from offload.layout import (
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader, check_known, check_name
 from offload.store import OffloadStore, SupportsBulk
-from offload.transfer._parcel import WHOLE_BYTES, Parcel, moved, pack_anew, pack_as_it_is
+from offload.transfer._parcel import WHOLE_BYTES, VerifiedRecord, moved, pack_anew, pack_as_it_is
 from offload.transfer._sharing import owner_of
 
 # What is held at once, unless a single record is larger: that one goes over piece by piece.
@@ -43,7 +43,7 @@ _PIN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CopyFailure:
     """A record that was not copied.
 
     Attributes:
@@ -59,20 +59,20 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyReport:
     """What became of each record of a session that was copied.
 
     Attributes:
         session: the session's name in the target.
         copied: the refs that are new there.
         already_there: the refs that the target held before.
-        refused: the records that were not copied, each with its error.
+        failures: the records that were not copied, each with its error.
     """
 
     session: str
     copied: list[str] = field(default_factory=list)
     already_there: list[str] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    failures: list[CopyFailure] = field(default_factory=list)
 
 
 def copy(
@@ -82,7 +82,7 @@ def copy(
     *,
     name: str | None = None,
     must_exist: bool = True,
-) -> Copied:
+) -> CopyReport:
     """Copy a session to another store, or under another name.
 
     Each record is verified whole before it is stored, and created only: what the target holds stays.
@@ -127,10 +127,10 @@ def fork(store: OffloadStore, session: str, name: str, *, must_exist: bool = Tru
         ConfigError: both are the same name, or one that cannot name a session.
         StoreError: the store failed; forking again goes on.
     """
-    for refused in copy(store, store, session, name=name, must_exist=must_exist).refused:
+    for failure in copy(store, store, session, name=name, must_exist=must_exist).failures:
         # What the session itself cannot find any more is nothing that a fork could lose.
-        if not isinstance(refused.error, NotFoundError):
-            raise refused.error
+        if not isinstance(failure.error, NotFoundError):
+            raise failure.error
 
 
 class _Copy:
@@ -140,10 +140,10 @@ class _Copy:
         self._source = source
         self._target = target
         self._target_records = RECORD.prefix(encode_part(target.name))
-        self._report = Copied(target.name)
+        self._report = CopyReport(target.name)
         self._collected: dict[str, Reason] = {}
 
-    def run(self) -> Copied:
+    def run(self) -> CopyReport:
         self._source.catalog.load()
         self._target.catalog.load()
         if self._source.name == self._target.name:
@@ -166,7 +166,7 @@ class _Copy:
         except ExpiredError as error:
             self._collected[info.key] = cast("Reason", error.reason)
         except OffloadError as error:
-            self._report.refused.append(Refused(info.ref, info.key, error))
+            self._report.failures.append(CopyFailure(info.ref, info.key, error))
 
     def _is_wanted(self, info: RecordInfo) -> bool:
         """Tell whether the target lacks a record; only one that a listing does not settle is opened."""
@@ -192,15 +192,15 @@ class _Copy:
     def _renamed(self, key: str) -> str:
         return self._target_records + name_of(key)
 
-    def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[Parcel]:
+    def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[VerifiedRecord]:
         bodies = self._fetch(group)
-        parcels = []
+        records = []
         for info in group:
             with self._refusing(info):
-                parcels.append(self._pack_one(info, bodies.get(info.key), spools))
-        return parcels
+                records.append(self._pack_one(info, bodies.get(info.key), spools))
+        return records
 
-    def _pack_one(self, info: RecordInfo, body: bytes | None, spools: ExitStack) -> Parcel:
+    def _pack_one(self, info: RecordInfo, body: bytes | None, spools: ExitStack) -> VerifiedRecord:
         reader, found = owner_of(self._source, info)
         record = reader.open(found, body)
         if reader.name == self._target.name:
@@ -210,7 +210,7 @@ class _Copy:
         header = moved(record.header, self._target.name)
         suffix = "." + found.key.rpartition(".")[2]
         generation = max(generation_of(found.key), self._target.catalog.next_generation(info.ref))
-        return Parcel(info, record_key(header, record.counts, suffix, generation), header, encoded)
+        return VerifiedRecord(info, record_key(header, record.counts, suffix, generation), header, encoded)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the objects of `group` that are held whole; what is not there will tell why when opened."""
@@ -222,45 +222,45 @@ class _Copy:
                 raise body
         return {k: body for k, body in zip(keys, bodies, strict=True) if isinstance(body, bytes)}
 
-    def _deliver(self, parcels: Sequence[Parcel]) -> None:
+    def _deliver(self, records: Sequence[VerifiedRecord]) -> None:
         """Create the objects of verified records, each sidecar before its body."""
         ready = []
-        for parcel in parcels:
-            with self._refusing(parcel.info):
-                self._put_sidecar(parcel)
-                ready.append(parcel)
-        for parcel, error in zip(ready, self._put_bodies(ready), strict=True):
-            with self._refusing(parcel.info):
-                self._settle(parcel, error)
+        for record in records:
+            with self._refusing(record.info):
+                self._put_sidecar(record)
+                ready.append(record)
+        for record, error in zip(ready, self._put_bodies(ready), strict=True):
+            with self._refusing(record.info):
+                self._settle(record, error)
 
-    def _put_sidecar(self, parcel: Parcel) -> None:
-        if parcel.encoded.sidecar is None:
+    def _put_sidecar(self, record: VerifiedRecord) -> None:
+        if record.encoded.sidecar is None:
             return
-        key = sidecar_key(parcel.key)
+        key = sidecar_key(record.key)
         try:
-            self._target.store.put(key, parcel.encoded.sidecar)
+            self._target.store.put(key, record.encoded.sidecar)
         except ExistsError:
             # A copy or a writer that got no further left it.
-            if not _is_same(parse_sidecar(self._target.store.get(key)), parcel.header):
+            if not _is_same(parse_sidecar(self._target.store.get(key)), record.header):
                 raise CollisionError(f"{key} holds the header of another item") from None
 
-    def _put_bodies(self, parcels: Sequence[Parcel]) -> Sequence[OffloadError | None]:
+    def _put_bodies(self, records: Sequence[VerifiedRecord]) -> Sequence[OffloadError | None]:
         store = self._target.store
-        if isinstance(store, SupportsBulk) and len(parcels) > 1:
-            return store.put_many([(p.key, p.encoded.body) for p in parcels])
-        return [_create(store, parcel) for parcel in parcels]
+        if isinstance(store, SupportsBulk) and len(records) > 1:
+            return store.put_many([(p.key, p.encoded.body) for p in records])
+        return [_create(store, record) for record in records]
 
-    def _settle(self, parcel: Parcel, error: OffloadError | None) -> None:
+    def _settle(self, record: VerifiedRecord, error: OffloadError | None) -> None:
         """Report what became of a create; a key that was taken since the listing may hold the same item."""
-        ref = parcel.info.ref
+        ref = record.info.ref
         if error is None:
             self._report.copied.append(ref)
         elif not isinstance(error, ExistsError):
             raise error
-        elif self._is_among(self._target.catalog.find(ref, is_fresh=True), parcel.header):
+        elif self._is_among(self._target.catalog.find(ref, is_fresh=True), record.header):
             self._report.already_there.append(ref)
         else:
-            raise CollisionError(f"{parcel.key} is taken in {self._target.store.url}")
+            raise CollisionError(f"{record.key} is taken in {self._target.store.url}")
 
     def _bury(self) -> None:
         """Mark as collected what is so in the source, but nothing that the target has."""
@@ -316,9 +316,9 @@ def _get(store: OffloadStore, key: str) -> bytes | NotFoundError:
         return error
 
 
-def _create(store: OffloadStore, parcel: Parcel) -> ExistsError | None:
+def _create(store: OffloadStore, record: VerifiedRecord) -> ExistsError | None:
     try:
-        parcel.encoded.create(store, parcel.key)
+        record.encoded.create(store, record.key)
     except ExistsError as error:
         return error
     return None

@@ -21,7 +21,7 @@ _PIECE_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class VerifiedRecord:
     """A verified record, ready to be created.
 
     Attributes:

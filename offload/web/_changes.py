@@ -50,7 +50,7 @@ class Changes:
             case "unpin":
                 unpin(store, name, ref)
             case "delete" if ref is not None:
-                if not delete(store, name, [ref]).spared:
+                if not delete(store, name, [ref]).protected:
                     return RedirectResponse(f"{address(name)}?done=delete", 303)
                 act = "protected"
             case _:

@@ -15,7 +15,7 @@ from offload.index import Tombstone, parse_key
 from offload.layout import RECORD, decode_part, session_part
 from offload.policy import Retention
 from offload.record import RecordInfo
-from offload.retention import Collection, collect
+from offload.retention import GcReport, collect
 from offload.store import OffloadStore, StoredObject
 from offload.web._paging import list_page
 from offload.web._plot import plot
@@ -35,7 +35,7 @@ _GROUPS = {
     "quota": "Would be deleted: over a quota",
     "deleted": "Would be deleted: by request",
     "pinned": "Kept: pinned",
-    "live": "Kept although over a quota: the session is in use",
+    "active": "Kept although over a quota: the session is in use",
     "shared": "Kept although over a quota: shared with another session",
 }
 
@@ -135,11 +135,13 @@ def _rules(query: dict[str, str]) -> Retention:
     return Retention.model_validate(fields)
 
 
-def _groups(report: Collection) -> list[tuple[str, list[RecordInfo]]]:
+def _groups(report: GcReport) -> list[tuple[str, list[RecordInfo]]]:
     """Return the affected records by the effect of gc on them."""
-    groups = [(_GROUPS[reason], infos) for reason, infos in (*report.marked.items(), *report.spared.items())]
+    groups = [
+        (_GROUPS[reason], infos) for reason, infos in (*report.marked.items(), *report.protected.items())
+    ]
     groups += [
-        ("Space would be freed: deleted before, and the grace period has passed", report.emptied),
-        ("Would be undeleted: deleted before, and pinned since", report.revived),
+        ("Space would be freed: deleted before, and the grace period has passed", report.deleted),
+        ("Would be undeleted: deleted before, and pinned since", report.undeleted),
     ]
     return [(title, infos) for title, infos in groups if infos]

@@ -18,7 +18,7 @@ from retained import DAY, HOUR, ClockedStore, clocked, got_back, message, opened
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadStore, StoredObject, open_store
 from offload.policy import Retention
-from offload.retention import Collection, collect, delete, pin
+from offload.retention import GcReport, collect, delete, pin
 from offload.retention import _acts as acts
 from offload.retention._holding import hold
 from offload.testing import FaultyBulkStore, FaultyStore
@@ -104,8 +104,8 @@ def left_in(store: ClockedStore) -> dict[str, bytes]:
 def test_the_state_that_is_disturbed_has_something_of_everything(codec: str) -> None:
     store, _ = in_every_state(codec)
     done = collect(store)
-    assert (len(done.marked["expired"]), len(done.emptied)) == (2, 2)
-    assert len(done.revived) == 1
+    assert (len(done.marked["expired"]), len(done.deleted)) == (2, 2)
+    assert len(done.undeleted) == 1
 
 
 @on_every_codec
@@ -439,21 +439,21 @@ def test_an_empty_record_that_lost_its_tombstone_gets_one(codec: str) -> None:
         got_back(store, "a", placeholder)
 
 
-def not_yet(store: ClockedStore) -> Collection:
+def not_yet(store: ClockedStore) -> GcReport:
     return collect(store)
 
 
-def mark(store: ClockedStore) -> Collection:
+def mark(store: ClockedStore) -> GcReport:
     store.now += TTL
     return collect(store)
 
 
-def empty(store: ClockedStore) -> Collection:
+def empty(store: ClockedStore) -> GcReport:
     store.now += TTL
     return collect(store, AT_ONCE)
 
 
-def forget(store: ClockedStore) -> Collection:
+def forget(store: ClockedStore) -> GcReport:
     empty(store)
     store.now += 40 * DAY
     return collect(store)
@@ -463,7 +463,7 @@ def forget(store: ClockedStore) -> Collection:
 @pytest.mark.parametrize("phase", [not_yet, mark, empty, forget])
 @pytest.mark.parametrize("times", [1, 3])
 def test_an_item_that_is_offloaded_again_is_read_by_its_old_placeholder(
-    codec: str, phase: Callable[[ClockedStore], Collection], times: int
+    codec: str, phase: Callable[[ClockedStore], GcReport], times: int
 ) -> None:
     store = clocked()
     old = put(opened(store, ttl=TTL, codec=codec), "a")
@@ -611,14 +611,14 @@ def test_a_bucket_is_collected_and_its_items_are_stored_again(s3_bucket: Bucket,
     delete(off().store, codec)
     begin = threading.Barrier(2)
 
-    def run() -> Collection:
+    def run() -> GcReport:
         begin.wait()
         return collect(off().store, AT_ONCE, session=codec)
 
     with ThreadPoolExecutor(2) as pool:
         done = [future.result() for future in [pool.submit(run) for _ in range(2)]]
 
-    assert {info.ref for report in done for info in report.emptied} == {ref_of(made[n]) for n in "1234"}
+    assert {info.ref for report in done for info in report.deleted} == {ref_of(made[n]) for n in "1234"}
     page = s3_bucket.client.list_objects_v2(Bucket=s3_bucket.name, Prefix="prefix/")["Contents"]
     sizes = {item["Key"]: item["Size"] for item in page if f"/r/{codec}/" in item["Key"]}
     assert sorted(size > 0 for size in sizes.values()) == [False] * 8 + [True]

@@ -143,7 +143,7 @@ def test_the_command_copies_and_tells_what_it_did(offload, here, tmp_path):
 
     told = json.loads(done.stdout)
     assert (done.returncode, again.returncode) == (0, 0)
-    assert (told["session"], len(told["copied"]), told["refused"]) == ("s", 3, [])
+    assert (told["session"], len(told["copied"]), told["failures"]) == ("s", 3, [])
     assert "0 copied, 3 already there" in again.stdout
     assert files(there) == files(here)
 
@@ -157,7 +157,7 @@ def test_the_command_exits_with_three_if_a_record_is_refused(offload, here, tmp_
 
     told = json.loads(done.stdout)
     assert done.returncode == 3
-    assert [(r["key"], r["fault"]) for r in told["refused"]] == [(f"r/s/{path.name}", "corrupt")]
+    assert [(r["key"], r["fault"]) for r in told["failures"]] == [(f"r/s/{path.name}", "corrupt")]
     assert len(files(tmp_path / "there")) == len(told["copied"]) == 2
 
 

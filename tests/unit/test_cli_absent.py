@@ -238,7 +238,7 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
         ("ls", "1 record in session s of STORE"),
         ("verify", "all records are intact: 1 record in 1 session of STORE"),
         ("reindex", "indexed: 1 record in 1 session of STORE"),
-        ("gc", "freed: 0 bytes of 0 records; marked: 0; spared: 0; in session s of STORE"),
+        ("gc", "freed: 0 bytes of 0 records; marked: 0; protected: 0; in session s of STORE"),
         ("grep needle", "session s of STORE has 1 record"),
         ("pin", "pinned: session s, records 1, store file://STORE"),
         ("pin R", "pinned: session s, id R, records 1, store file://STORE"),
@@ -286,7 +286,7 @@ def test_taking_back_what_was_given_says_so(run: Run, store: Path) -> None:
         ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "records", "undo"}),
         ("pin", {"done", "store", "session", "ref", "records"}),
         ("share R --to u", {"done", "store", "session", "ref", "to"}),
-        ("fork u", {"session", "copied", "already_there", "refused"}),
+        ("fork u", {"session", "copied", "already_there", "failures"}),
     ],
 )
 def test_json_has_what_a_script_needs(run: Run, store: Path, command: str, fields: set[str]) -> None:

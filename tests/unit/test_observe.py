@@ -162,9 +162,9 @@ def test_a_collection_is_told_of_a_session_and_of_a_store():
     collect(store, Retention(store_records=1, live_for=0, grace=0), events=off.events)
 
     session, whole = of(heard, EventType.RECORDS_COLLECTED)
-    assert (session["session"], session["is_dry_run"], session["emptied"]) == ("s", True, 0)
+    assert (session["session"], session["is_dry_run"], session["deleted"]) == ("s", True, 0)
     assert (whole["session"], whole["is_dry_run"]) == (None, False)
-    assert whole["marked"] == whole["emptied"] > 0
+    assert whole["marked"] == whole["deleted"] > 0
     assert whole["bytes_freed"] > 0
 
 

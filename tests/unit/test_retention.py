@@ -18,7 +18,7 @@ from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, re
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
 from offload.layout import encode_part
 from offload.policy import Retention
-from offload.retention import Collection, collect, delete, pin, store_time, touch, unpin, usage
+from offload.retention import GcReport, collect, delete, pin, store_time, touch, unpin, usage
 from offload.transfer import share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -97,14 +97,14 @@ def test_a_marked_record_is_emptied_when_its_grace_is_over_and_not_before() -> N
     collect(store, rules)
 
     store.now += HOUR - 1
-    assert collect(store, rules).emptied == []
+    assert collect(store, rules).deleted == []
     assert record_sizes(store, ref) == [size]
 
     store.now += 1
     done = collect(store, rules)
-    assert (refs(done.emptied), done.bytes_freed) == ([ref], size)
+    assert (refs(done.deleted), done.bytes_freed) == ([ref], size)
     assert record_sizes(store, ref) == [0]
-    assert collect(store, rules).emptied == []
+    assert collect(store, rules).deleted == []
 
 
 def test_who_knows_a_record_reads_it_through_the_grace_and_is_told_then() -> None:
@@ -138,7 +138,7 @@ def test_two_objects_without_a_byte_stay_of_a_record_and_tell_for_good_why_it_we
 
     for _ in range(3):
         store.now += 400 * DAY
-        assert collect(store).figures() == Collection().figures()
+        assert collect(store).figures() == GcReport().figures()
         assert [(key[0], len(data)) for key, data in store.snapshot().items()] == [("g", 0), *[("r", 0)] * 2]
         with pytest.raises(ExpiredError) as caught:
             got_back(store, "a", placeholder)
@@ -197,7 +197,7 @@ def test_a_live_session_keeps_all_until_it_has_not_been_used_for_a_while() -> No
 
     store.now += DAY - 1
     done = collect(store, rules)
-    assert (done.marked, set(refs(done.spared["live"]))) == ({}, set(made))
+    assert (done.marked, set(refs(done.protected["active"]))) == ({}, set(made))
 
     touch(store, "s")
     store.now += DAY - 1
@@ -266,7 +266,7 @@ def test_what_another_session_reads_is_taken_by_no_quota() -> None:
     done = collect(store, Retention(session_records=1, store_records=1, live_for=0))
 
     assert second in refs(done.marked["quota"])
-    assert set(refs(done.spared["shared"])) == {first}
+    assert set(refs(done.protected["shared"])) == {first}
     assert first in refs(opened(store).records())
 
 
@@ -281,7 +281,7 @@ def test_what_a_quota_marked_comes_back_if_it_was_shared_meanwhile(reason: str) 
 
     store.now += HOUR
     store.put(f"g/s/shared~{ref}~second", b"")
-    assert refs(collect(store, rules).revived) == ([ref] if reason == "quota" else [])
+    assert refs(collect(store, rules).undeleted) == ([ref] if reason == "quota" else [])
 
 
 def test_a_shared_record_that_its_reader_deleted_is_told_as_deleted_and_stays_where_it_lies() -> None:
@@ -319,7 +319,7 @@ def test_sessions_of_like_names_are_collected_each_for_itself(names: tuple[str, 
         fill(store, name, "abc", every=0)
 
     done = collect(store, Retention(session_records=2, live_for=0, grace=0))
-    assert len(done.emptied) == len(names)
+    assert len(done.deleted) == len(names)
     assert [len(opened(store, name).records()) for name in names] == [2] * len(names)
 
     for name in names:
@@ -342,7 +342,7 @@ def test_what_is_pinned_stays_until_it_is_not(is_whole: bool) -> None:
 
     store.now += 10 * DAY
     done = collect(store, rules)
-    assert ref_of(placeholder) in refs(done.spared["pinned"])
+    assert ref_of(placeholder) in refs(done.protected["pinned"])
     assert ref_of(placeholder) in refs(opened(store).records())
     assert got_back(store, "a", placeholder)
 
@@ -378,7 +378,7 @@ def test_a_pin_that_was_there_before_is_not_taken_back_by_one_that_failed() -> N
     with pytest.raises(ExpiredError):
         pin(store, "s", ref)
     store.now += HOUR
-    assert refs(collect(store).revived) == [ref]
+    assert refs(collect(store).undeleted) == [ref]
 
 
 def delete_past_the_pin(store: ClockedStore, ref: str) -> None:
@@ -404,7 +404,7 @@ def test_a_pin_of_the_session_brings_back_what_was_marked_not_long_ago(
     store.now += HOUR
     done = collect(store, rules)
 
-    assert (refs(done.revived), refs(done.emptied)) == (([ref], []) if comes_back else ([], [ref]))
+    assert (refs(done.undeleted), refs(done.deleted)) == (([ref], []) if comes_back else ([], [ref]))
     assert (ref in refs(opened(store).records())) is comes_back
 
 
@@ -480,7 +480,7 @@ def test_what_is_pinned_is_not_deleted() -> None:
 
     done = delete(store, "s")
 
-    assert (refs(done.marked["deleted"]), refs(done.spared["pinned"])) == ([second], [first])
+    assert (refs(done.marked["deleted"]), refs(done.protected["pinned"])) == ([second], [first])
 
 
 def test_what_was_deleted_does_not_come_back_when_the_session_is_pinned() -> None:
@@ -490,7 +490,7 @@ def test_what_was_deleted_does_not_come_back_when_the_session_is_pinned() -> Non
     pin(store, "s")
     store.now += HOUR
 
-    assert refs(collect(store).emptied) == [ref]
+    assert refs(collect(store).deleted) == [ref]
 
 
 # What a collection asks of the store
@@ -514,7 +514,7 @@ def test_a_dry_run_tells_what_would_go_and_writes_nothing() -> None:
     assert told.is_dry_run
     assert replace(told, is_dry_run=False) == done
     assert {reason: len(infos) for reason, infos in done.marked.items()} == {"expired": 1, "quota": 4}
-    assert len(done.emptied) == 1
+    assert len(done.deleted) == 1
 
 
 class ReadOnlyClock(WrapperStore):
@@ -643,7 +643,7 @@ def test_gc_tells_what_would_go_and_then_does_it(folder: Path) -> None:
     assert told == done | {"is_dry_run": True}
     assert [(row["what"], row["why"]) for row in done["records"]] == [
         ("marked", "expired"),
-        ("emptied", None),
+        ("deleted", None),
     ]
     assert done["bytes_freed"] > 0
     assert sorted(p.stat().st_size == 0 for p in (folder / "r/s").iterdir()) == [False, True, True]
@@ -671,7 +671,7 @@ def test_pin_keeps_and_unpin_lets_go(folder: Path) -> None:
     [ref] = [p.name.partition("~")[0] for p in (folder / "r/s").iterdir() if "~60." in p.name]
 
     assert run("pin", ref, "--session", "s", "--store", folder).returncode == 0
-    assert [row["what"] for row in answer("gc", "--store", folder)["records"]] == ["spared"]
+    assert [row["what"] for row in answer("gc", "--store", folder)["records"]] == ["protected"]
     assert answer("du", "--store", folder)["total"]["pinned"] == 1
     assert run("pin", "abcdefghij", "--session", "s", "--store", folder).returncode == 1
     assert run("unpin", ref, "--session", "s", "--store", folder).returncode == 0

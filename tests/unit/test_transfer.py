@@ -33,7 +33,7 @@ from offload.codec import CODECS, Content
 from offload.index import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import Archive, copy, export, fork, import_, share
+from offload.transfer import TarStore, copy, export, fork, import_, share
 from offload.wrappers import WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
@@ -91,7 +91,7 @@ def test_a_copy_holds_the_same_bytes_under_the_same_keys(codec, tmp_path):
 
     files = {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert {k: v for k, v in files.items() if k != "offload.json"} == objects(source)
-    assert (len(report.copied), report.already_there, report.refused) == (6, [], [])
+    assert (len(report.copied), report.already_there, report.failures) == (6, [], [])
     assert opened(target).restore(sent) == conversation(TEXTS)
 
 
@@ -131,7 +131,7 @@ def test_a_damaged_record_is_refused_by_name_and_hides_no_other(codec):
 
     report = copy(source, target, "s")
 
-    [refused] = report.refused
+    [refused] = report.failures
     assert (refused.key, type(refused.error)) == (key, CorruptError)
     assert len(report.copied) == 5
     assert key not in objects(target)
@@ -145,7 +145,7 @@ def test_a_record_that_is_damaged_in_any_byte_is_refused():
     for at in range(len(whole)):
         plant(source, key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         target = MemoryStore()
-        assert [type(r.error) for r in copy(source, target, "s").refused] == [CorruptError]
+        assert [type(r.error) for r in copy(source, target, "s").failures] == [CorruptError]
         assert objects(target) == {}
 
 
@@ -166,7 +166,7 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
 
     report = copy(source, target, "s", name=name)
 
-    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(target) == {}
 
 
@@ -179,7 +179,7 @@ def test_a_record_whose_key_tells_of_another_is_refused():
 
     report = copy(source, target, "s")
 
-    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(target) == {}
 
 
@@ -193,7 +193,7 @@ def test_other_content_under_the_key_is_a_collision_and_stays():
 
     report = copy(source, target, "s")
 
-    [refused] = report.refused
+    [refused] = report.failures
     assert refused.key == first
     assert isinstance(refused.error, CorruptError | CollisionError)
     assert (objects(target)[first], objects(target)[second]) == (other, source.get(second))
@@ -208,7 +208,7 @@ def test_the_same_item_with_another_placeholder_is_a_collision_since_messages_wo
 
     report = copy(source, target, "s")
 
-    assert [type(r.error) for r in report.refused] == [CollisionError]
+    assert [type(r.error) for r in report.failures] == [CollisionError]
     assert objects(target) == before
 
 
@@ -220,7 +220,7 @@ def test_the_same_item_written_on_both_sides_is_there_already():
 
     report = copy(source, target, "s")
 
-    assert (len(report.already_there), report.refused) == (1, [])
+    assert (len(report.already_there), report.failures) == (1, [])
     assert objects(target) == before
 
 
@@ -260,7 +260,7 @@ def test_what_the_target_had_collected_is_there_again():
 
     first, second = copy(source, target, "s"), copy(source, target, "s")
 
-    assert (len(first.copied), len(second.copied), second.refused) == (1, 0, [])
+    assert (len(first.copied), len(second.copied), second.failures) == (1, 0, [])
     assert opened(target).restore(sent) == conversation(TEXTS)
 
 
@@ -314,7 +314,7 @@ def test_what_is_shared_and_was_collected_reads_as_collected_in_the_copy():
 
     report = copy(source, target, "b")
 
-    assert report.refused == []
+    assert report.failures == []
     with pytest.raises(ExpiredError):
         opened(target, "b").tools.read(info.ref)
 
@@ -351,7 +351,7 @@ def test_a_copy_that_fails_anywhere_is_complete_when_it_is_run_again(codec, is_b
 
         report = copy(full, target, "s", name=name)
 
-        assert report.refused == []
+        assert report.failures == []
         assert opened(target, name).restore(sent[1:]) == conversation(TEXTS)[1:]
         with pytest.raises(ExpiredError):
             opened(target, name).tools.read(gone.ref)
@@ -384,7 +384,7 @@ def test_a_large_record_goes_over_in_pieces(tmp_path, name):
 
     report = copy(source, target, "s", name=name)
 
-    assert (len(report.copied), report.refused) == (1, [])
+    assert (len(report.copied), report.failures) == (1, [])
     assert source.largest <= 8 * 1024 * 1024
     assert opened(target, name).restore(sent) == conversation([LARGE])
 
@@ -633,7 +633,7 @@ def test_nothing_is_added_to_an_archive_that_is_read(tmp_path):
     export(source, "s", tmp_path / "s.tar")
 
     with (tmp_path / "s.tar").open("rb") as file:
-        archive = Archive.read(file, "s.tar")
+        archive = TarStore.read(file, "s.tar")
         with pytest.raises(StorePermissionError):
             archive.put("a", b"x")
         with pytest.raises(StorePermissionError):
@@ -652,7 +652,7 @@ def test_an_archive_of_a_large_session_is_not_written_to_while_it_is_read(tmp_pa
 
     report = import_(target, tmp_path / "s.tar")
 
-    assert (len(report.copied), report.refused) == (6, [])
+    assert (len(report.copied), report.failures) == (6, [])
     assert (tmp_path / "s.tar").read_bytes() == before
     kept = {k: v for k, v in objects(source).items() if k[0] != "i"}
     assert {k: v for k, v in objects(target).items() if k[0] != "i"} == kept
@@ -788,7 +788,7 @@ def test_a_record_of_an_archive_that_is_of_another_session_is_refused(tmp_path):
 
     report = import_(store, write_tar(tmp_path / "s.tar", member(key.replace("/s/", "/t/"), data)))
 
-    assert [type(r.error) for r in report.refused] == [CorruptError]
+    assert [type(r.error) for r in report.failures] == [CorruptError]
     assert objects(store) == {}
 
 
@@ -804,7 +804,7 @@ def test_a_sidecar_that_a_copy_left_is_taken_over_and_another_is_a_collision():
     report = copy(source, target, "s")
 
     assert len(report.copied) == 1
-    assert [(r.key, type(r.error)) for r in report.refused] == [(second, CollisionError)]
+    assert [(r.key, type(r.error)) for r in report.failures] == [(second, CollisionError)]
     assert second not in objects(target)
 
 

@@ -23,7 +23,7 @@ from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore, open_tree
 from offload.record import ITEM_TYPES
-from offload.retention import Collection
+from offload.retention import GcReport
 from offload.session import SessionReader, check_name, new_name
 from offload.threads import in_thread
 
@@ -191,7 +191,7 @@ class ContextFileSystem:
         """Return the session's documents from all processes, oldest first. Raises `StoreError`."""
         return self._tree.documents(RECORD.prefix(encode_part(self.session)))
 
-    def gc(self, *, dry_run: bool = False) -> Collection:
+    def gc(self, *, dry_run: bool = False) -> GcReport:
         """Delete expired documents now, and their records after an hour. Raises `StoreError`."""
         report = self.offloader.gc(dry_run=dry_run)
         if not dry_run:

@@ -19,7 +19,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What something costs as something else grows.
+    """Costs measured as a size grows.
 
     Attributes:
         name: what was measured.
@@ -66,7 +66,7 @@ class Curve:
         except ImportError:
             return
         mpl.use("agg")
-        from matplotlib import pyplot as plt  # noqa: PLC0415 # the same
+        from matplotlib import pyplot as plt  # noqa: PLC0415 # only plots need it
 
         x, y = zip(*self.points, strict=True)
         begin = next(i for i, size in enumerate(x) if size >= self.since)

@@ -1,4 +1,4 @@
-"""What every benchmark shares: a figure with its budget, paired timing, peak memory, the table.
+"""Shared by all benchmarks: figures with budgets, paired timing, peak memory, tables.
 
 A benchmark is a program with one function `figures(is_quick)` that yields what it measured, and
 `run(__doc__, figures)` at its end.
@@ -69,7 +69,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """What two candidates took for the same work, round by round.
+    """Times of two candidates for the same work, round by round.
 
     Attributes:
         ours: seconds of the candidate.

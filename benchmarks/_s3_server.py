@@ -116,7 +116,7 @@ def _serve() -> None:
         DomainDispatcherApplication,
         create_backend_app,
     )
-    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415 # the same
+    from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415 # only the server process needs it
 
     class Quiet(WSGIRequestHandler):
         def log_request(self, *_: object) -> None:

@@ -87,7 +87,7 @@ def _check(catalog: Catalog, count: int) -> None:
 
 def _make_records(root: Path, count: int) -> None:
     """Make the files past the store, which would sync each."""
-    drawn = random.Random(1)  # noqa: S311 # the same files in each run
+    drawn = random.Random(1)  # noqa: S311 # reproducible files
     folder = root / "r" / "large"
     folder.mkdir(parents=True, mode=0o700)
     root.chmod(0o700)

@@ -1,4 +1,4 @@
-"""How costs grow: with the history, the record, the session, the writers; exponents and plots.
+"""Growth of costs with the history, the record, the session, the writers; exponents and plots.
 
 An exponent is the slope of the line through the points with both axes logarithmic: 0 is flat, 1 is
 proportional. Plots go to `plots/` beside this file where matplotlib is installed (dependency group `bench`).
@@ -206,7 +206,7 @@ class _Synthetic:
 
     def __init__(self, count: int) -> None:
         self.url = f"file:///synthetic-{count}"
-        drawn = random.Random(count)  # noqa: S311 # the same records in each run
+        drawn = random.Random(count)  # noqa: S311 # reproducible records
         self._objects = sorted(
             (StoredObject(_key(drawn), 0, float(n)) for n in range(count)), key=lambda o: o.key
         )

@@ -45,7 +45,7 @@ Task = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is done: of the whole comparison, or of the quick one."""
+    """The sizes of the full or the quick comparison."""
 
     rounds: int = 3
     transcripts: int | None = None
@@ -61,7 +61,7 @@ _QUICK = Effort(rounds=1, transcripts=60, session=200, writers=4, per_writer=20,
 
 @dataclass
 class Lab:
-    """Where the work lies and how a candidate is asked."""
+    """The working folder, and the calls to a candidate."""
 
     folder: Path
     endpoint: str

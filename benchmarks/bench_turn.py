@@ -1,6 +1,6 @@
 """A turn with nothing new, on histories of growing length: same message objects, and equal new ones.
 
-An agent loop that keeps its list hands over the same objects each turn; one that parses a request anew
+An agent loop that keeps its list hands over the same objects each turn; one that parses each request
 hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work.
 """
 

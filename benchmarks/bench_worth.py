@@ -1,4 +1,4 @@
-"""What offloading is worth: input of whole sessions under each policy, and what its previews still show.
+"""Value of offloading: input of whole sessions under each policy, and facts still shown by previews.
 
 Every answer of the assistant is one request that sends the conversation again; text that equals the last
 request from its beginning on is cached. The cost counts read backs, and is relative to no offloading; of what

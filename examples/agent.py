@@ -4,7 +4,7 @@
     python examples/agent.py "Where are refs drawn?"    a real one, where ANTHROPIC_API_KEY is set
 
 Tools and store are real in both; the real model needs the package `anthropic`. Run it again with the
-same --session to go on with the conversation.
+same --session to continue the conversation.
 """
 # ruff: noqa: INP001, T201 # a program, which prints
 

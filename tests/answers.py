@@ -1,4 +1,4 @@
-"""What the tests of the tools share: a session with one record, and the body of an answer."""
+"""Shared by the tests of the tools: a session with one record, and the body of an answer."""
 
 from __future__ import annotations
 

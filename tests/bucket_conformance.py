@@ -27,5 +27,5 @@ class BucketConformance(StoreConformance):
     def raw_get(self, store: OffloadStore, key: str) -> bytes:  # noqa: ARG002  # the bucket is the medium
         return self.bucket.read(key)
 
-    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:  # noqa: ARG002  # the same
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:  # noqa: ARG002  # the bucket is the medium
         self.bucket.write(key, data)

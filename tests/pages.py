@@ -1,4 +1,4 @@
-"""The pages of a store as a visitor gets them: from the app, or from a server of its own."""
+"""The pages of a store as a visitor sees them: from the app, or from a separate server process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORIGIN = f"http://127.0.0.1:{PORT}"
 
 
 class Html(HTMLParser):
-    """What a browser makes of a page: its text, its tags with their attributes, its links.
+    """A parsed page: its text, its tags with their attributes, its links.
 
     Attributes:
         text: all text between the tags.

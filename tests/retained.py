@@ -1,4 +1,4 @@
-"""What the tests of retention share: a store whose clock is set by hand, and items to put into it."""
+"""Shared by the tests of retention: a store with a manual clock, and items to store in it."""
 
 from __future__ import annotations
 

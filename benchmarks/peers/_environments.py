@@ -34,7 +34,7 @@ class Candidate:
 
     @property
     def is_s3(self) -> bool:
-        """Whether it stores in a bucket."""
+        """Return whether the candidate stores in a bucket."""
         return self.store.startswith("s3://")
 
     @property

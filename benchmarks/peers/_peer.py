@@ -1,4 +1,4 @@
-"""What a candidate is to the comparison: it takes a text out of the context and gives parts of it back."""
+"""The interface of a candidate: it offloads a text and reads parts of it."""
 
 from __future__ import annotations
 

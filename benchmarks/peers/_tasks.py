@@ -1,4 +1,4 @@
-"""What every candidate is asked to do, in a process of its own environment: only the standard library here.
+"""The tasks of every candidate, run in its own environment: only the standard library here.
 
 `python -m peers.NAME TASKS.json ANSWERS.json` does tasks in turn for `bench_peers.py`.
 """
@@ -52,7 +52,7 @@ def transcripts(open_peer: Open, task: Task) -> Answer:
 
 
 def defaults(open_peer: Open, task: Task) -> Answer:
-    """Tell what stands in the context for each text where nothing is configured."""
+    """Return the replacement of each text under the default configuration."""
     texts = json.loads(Path(task["texts"]).read_text("utf-8"))
     peer = open_peer(least_chars=None)
     return {"shown": [peer.offload(text, f"call_{number}") for number, text in enumerate(texts)]}

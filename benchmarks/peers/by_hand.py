@@ -11,7 +11,7 @@ from peers._tasks import main
 
 
 class ByHand(Peer):
-    """What is written in an afternoon."""
+    """The solution written by hand in an afternoon."""
 
     def __init__(self, store: str, session: str, least_chars: int | None) -> None:
         """See `Peer`."""

@@ -1,4 +1,4 @@
-"""What the tests of all pages share: a bucket at the address that the pages name."""
+"""Fixture of all page tests: a bucket at the address used on the pages."""
 
 from __future__ import annotations
 

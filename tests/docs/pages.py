@@ -113,7 +113,7 @@ def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
 
 
 def is_as_told(printed: str, expected: str) -> bool:
-    """Tell whether a block printed what its page says, where `…` stands for any text."""
+    """Return whether a block printed the output on its page, where `…` matches any text."""
     pattern = re.escape(_tidy(expected)).replace("…", ".*?")
     return re.fullmatch(pattern, _tidy(printed), re.DOTALL) is not None
 

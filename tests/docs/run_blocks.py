@@ -39,7 +39,7 @@ def run_python(block: Any, page: str, names: dict[str, Any]) -> str:
     code = compile(source, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     with contextlib.redirect_stdout(io.StringIO()) as out:
         if code.co_flags & inspect.CO_COROUTINE:
-            asyncio.run(eval(code, names))  # noqa: S307 # the same
+            asyncio.run(eval(code, names))  # noqa: S307 # code from the pages
         else:
             exec(code, names)
     return out.getvalue()

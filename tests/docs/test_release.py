@@ -1,4 +1,4 @@
-"""What a release holds: the wheel has all of the two packages and nothing else, and says what is true."""
+"""Contents of a release: the wheel has the two complete packages, nothing else, and correct metadata."""
 
 from __future__ import annotations
 

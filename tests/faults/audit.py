@@ -1,4 +1,4 @@
-"""What a trace proves about durability, whatever the file system would forgive."""
+"""Durability checks on a system-call trace, stricter than any file system."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ POLICY = OffloadPolicy(
 
 
 class Promise(NamedTuple):
-    """What a writer was promised.
+    """The guarantees given to a writer.
 
     Attributes:
         item: number of the item.
@@ -65,7 +65,7 @@ class Promise(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a run takes place.
+    """The place of a run.
 
     Attributes:
         url: the store.
@@ -189,7 +189,7 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
     skew = chosen.uniform(-1.5, 1.5)
     time.time = lambda: REAL_TIME() + skew
     if is_careless:
-        from offload.engine.writer import ItemWriter  # noqa: PLC0415  # the same
+        from offload.engine.writer import ItemWriter  # noqa: PLC0415  # only the patched child process imports it
         from offload.session import Session  # noqa: PLC0415  # only the control needs it
 
         careless: Any = Session

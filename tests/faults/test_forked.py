@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# The thread is held inside a verb of the store; the child uses the same offloader, which the thread is in.
+# The thread waits inside a call of the store; the child uses the same offloader, which the thread is in.
 HELD = """
 import os, signal, sys, threading
 from offload import Offloader, open_store

@@ -513,7 +513,7 @@ def test_a_snapshot_takes_memory_for_what_it_holds_and_not_for_what_it_claims(
 
 
 def test_a_snapshot_of_many_records_of_one_tool_is_used(tmp_path: Path) -> None:
-    rng = random.Random(1)  # noqa: S311 # the same in every run
+    rng = random.Random(1)  # noqa: S311 # reproducible data
     refs = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(20_000)]
     names = [f"{ref}~tool_result~{'x' * 48}~9000~2500.zst" for ref in refs]
     body = {"version": 1, "names": names, "sizes": [700] * len(refs), "times": [9.5e5] * len(refs)}

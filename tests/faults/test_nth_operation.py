@@ -35,7 +35,7 @@ Check = Callable[[MemoryStore, FaultyStore], None]
 
 
 class Way(NamedTuple):
-    """How an operation fails."""
+    """The failure of an operation."""
 
     moment: Literal["before", "after", "torn"]
     is_lasting: bool

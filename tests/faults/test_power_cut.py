@@ -99,7 +99,7 @@ def sync_a_file(path: Path) -> None:
 
 
 def fate(root: Path, index: int) -> str:
-    """Tell what `restore` makes of the placeholder of message `index`."""
+    """Return what `restore` makes of the placeholder of message `index`."""
     placeholder = placeholders()[index]
     try:
         [message] = Offloader(root, session=SESSION).restore([placeholder])

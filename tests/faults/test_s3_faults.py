@@ -135,7 +135,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Operation(NamedTuple):
-    """What is done, which of its requests are to fail, and how many it takes where none does."""
+    """An operation, its requests that are to fail, and the number of requests if none fails."""
 
     run: Callable[[Bench], None]
     aim: str

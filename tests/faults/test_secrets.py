@@ -1,4 +1,4 @@
-"""What must not leak: files that others could read, and secrets in logs, reprs, tracebacks and commands."""
+"""No leaks: no files readable by others, no secrets in logs, reprs, tracebacks and commands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def traces(*calls: Callable[[], object], kind: type[OffloadError] = OffloadError
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], str]]:
-    """How to get all that our loggers wrote, at the level that shows most."""
+    """Return a function that returns all log output at the most verbose level."""
     with caplog.at_level(logging.DEBUG, "offload"), caplog.at_level(logging.DEBUG, "offload_backends"):
         yield lambda: "\n".join(
             caplog.handler.format(record) for record in caplog.records if record.name.startswith("offload")

@@ -43,7 +43,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Run:
-    """What one child of the writer did: the lines of strace, and its reports, oldest first."""
+    """The actions of one writer process: lines of strace and its reports, oldest first."""
 
     process: int
     trace: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Run:
         return [kind for report in self.reports for kind in report["errors"]]
 
     def shows(self, text: str) -> bool:
-        """Tell whether strace said `text`."""
+        """Return whether the output of strace contains `text`."""
         return any(text in line for line in self.trace)
 
     def until_each_report(self) -> list[list[str]]:

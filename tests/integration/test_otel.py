@@ -1,4 +1,4 @@
-"""What `offload.integrations.otel` makes of events, taken by the exporters of the OpenTelemetry SDK."""
+"""Spans and metrics of `offload.integrations.otel`, read from the exporters of the OpenTelemetry SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store does on servers that enforce, ignore or refuse `If-None-Match`."""
+"""Stores on servers that enforce, ignore or refuse `If-None-Match`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent after offloading is what the providers' own SDKs accept, as dicts and as their objects."""
+"""The providers' SDKs accept offloaded messages, as dicts and as their objects."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def load(path: Path, wanted: str):
 
 
 def to_openai(messages):
-    """Say the same in OpenAI's format: a result is a message, a call stands beside the text."""
+    """Return the messages in OpenAI's format: a result is a message, a call is next to the text."""
     out = []
     for message in messages:
         content = message["content"]

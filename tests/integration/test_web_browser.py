@@ -79,7 +79,7 @@ def store(tmp_path_factory) -> tuple[Path, dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def site(store, browser) -> Iterator[tuple[str, Any]]:
-    """Where the store is served, and the cookies of a browser that was let in without JavaScript."""
+    """The address of the served store, and the cookies of a signed-in browser without JavaScript."""
     with serving(store[0], "--allow-changes") as (address, _):
         context = browser.new_context(java_script_enabled=False)
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""Whatever looks like a placeholder, wherever it stands in a message of any format, comes back as it was."""
+"""Text that looks like a placeholder is restored unchanged, anywhere in a message of any format."""
 
 from __future__ import annotations
 

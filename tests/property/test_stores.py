@@ -93,7 +93,7 @@ class CutsSuffixes(MemoryStore):
 
 
 class TakesNoPlace(MemoryStore):
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:  # noqa: ARG002  # the same
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:  # noqa: ARG002  # that is the fault
         return super().keys(prefix)
 
 

@@ -41,7 +41,7 @@ def chat(output: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where a program without --store would write."""
+    """The folder of the default store."""
     folder = tmp_path / "home"
     folder.mkdir()
     return folder

@@ -1,4 +1,4 @@
-"""What the commands say of a store, a session or a record that is not there, and of a store that is empty."""
+"""Commands on a missing store, session or record, and on an empty store."""
 
 from __future__ import annotations
 

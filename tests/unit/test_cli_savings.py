@@ -1,4 +1,4 @@
-"""What a recorded conversation would have cost: the bill of its requests, with offloading and without."""
+"""Simulated input cost of recorded conversations, with and without offloading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README.md takes as given."""
+"""Definitions for the code of README.md."""
 
 messages = [
     {"role": "user", "content": "Why does the build fail?"},

@@ -1,4 +1,4 @@
-"""What docs/systems/agent.md takes as given: tools, and a model that follows a script."""
+"""Definitions for the code of docs/systems/agent.md: tools, and a model that follows a script."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What docs/frameworks/agno.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/agno.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.agno_model import ScriptedModel, tool

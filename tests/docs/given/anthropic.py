@@ -1,4 +1,4 @@
-"""What docs/frameworks/anthropic.md takes as given: a client of a server that follows a script."""
+"""Definitions for the code of docs/frameworks/anthropic.md: a client of a server that follows a script."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What docs/systems/compaction.md takes as given: ten rounds, each with a call of a tool."""
+"""Definitions for the code of docs/systems/compaction.md: ten rounds, each with a call of a tool."""
 
 messages = [
     message

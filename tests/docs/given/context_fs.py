@@ -1,4 +1,4 @@
-"""What docs/systems/context_fs.md takes as given."""
+"""Definitions for the code of docs/systems/context_fs.md."""
 
 log = "a line of output\n" * 2000
 messages = [

@@ -1,4 +1,4 @@
-"""What docs/frameworks/deepagents.md takes as given: models that follow scripts, and their tool."""
+"""Definitions for the code of docs/frameworks/deepagents.md: scripted models and their tool."""
 
 from frameworks import scenario
 from frameworks.scripted import scripted, tool

@@ -1,4 +1,4 @@
-"""What docs/frameworks/google_adk.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/google_adk.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.adk_model import scripted, tool

@@ -1,4 +1,4 @@
-"""What docs/frameworks/langchain.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/langchain.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.scripted import scripted, tool

@@ -1,4 +1,4 @@
-"""What docs/loop.md takes as given."""
+"""Definitions for the code of docs/loop.md."""
 
 output = "a line of output\n" * 2000
 chunks = [b"a line\n"] * 5000

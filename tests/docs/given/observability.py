@@ -1,4 +1,4 @@
-"""What docs/observability.md takes as given."""
+"""Definitions for the code of docs/observability.md."""
 
 output = "a line of output\n" * 2000
 messages = [

@@ -1,4 +1,4 @@
-"""What docs/frameworks/openai_agents.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/openai_agents.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.scripted_openai import scripted, tool

@@ -1,3 +1,3 @@
-"""What docs/operations.md takes as given."""
+"""Definitions for the code of docs/operations.md."""
 
 output = "a line of output\n" * 2000

@@ -1,4 +1,4 @@
-"""What docs/policy.md takes as given."""
+"""Definitions for the code of docs/policy.md."""
 
 _CALLS = [
     {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "make"}},

@@ -1,4 +1,4 @@
-"""What docs/frameworks/pydantic_ai.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/pydantic_ai.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.scripted_pydantic import ScriptedModel, tool

@@ -1,4 +1,4 @@
-"""What docs/sharing.md takes as given."""
+"""Definitions for the code of docs/sharing.md."""
 
 messages = [
     {"role": "user", "content": "Why does the build fail?"},

@@ -1,4 +1,4 @@
-"""What docs/frameworks/strands.md takes as given: a model that follows a script, and its tool."""
+"""Definitions for the code of docs/frameworks/strands.md: a scripted model and its tool."""
 
 from frameworks import scenario
 from frameworks.strands_model import ScriptedModel, tool

@@ -1,4 +1,4 @@
-"""What docs/systems/tool_results.md takes as given."""
+"""Definitions for the code of docs/systems/tool_results.md."""
 
 log = "a line of output\n" * 2000
 messages = [

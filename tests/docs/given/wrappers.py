@@ -1,3 +1,3 @@
-"""What docs/stores/wrappers.md takes as given."""
+"""Definitions for the code of docs/stores/wrappers.md."""
 
 my_key = bytes(range(32))

@@ -73,8 +73,6 @@ class Finding:
 
 
 class _CheckResult(NamedTuple):
-    """A finding without the name of its check."""
-
     details: str
     fix: str = ""
     outcome: CheckOutcome = "ok"

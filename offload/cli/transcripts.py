@@ -19,13 +19,15 @@ import zstandard
 
 from offload.errors import MessageError
 from offload.messages import adapter_for
+from offload.messages.anthropic import AnthropicAdapter
+from offload.messages.openai_chat import OpenAIChatAdapter
+from offload.messages.openai_responses import OpenAIResponsesAdapter
 
-ANTHROPIC = "anthropic"
-OPENAI_CHAT = "openai-chat"
-OPENAI_RESPONSES = "openai-responses"
+ANTHROPIC = AnthropicAdapter.name
+OPENAI_CHAT = OpenAIChatAdapter.name
+OPENAI_RESPONSES = OpenAIResponsesAdapter.name
 _SESSION_SUFFIXES = (".jsonl", ".jsonl.zst")
 _SUFFIXES = (".json", *_SESSION_SUFFIXES)
-_ANTHROPIC_BLOCKS = {"tool_use", "tool_result", "thinking"}
 _SYNTHETIC = "<synthetic>"
 
 
@@ -116,18 +118,11 @@ def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def _format_of(messages: list[dict[str, Any]], envelope: dict[str, Any]) -> str:
-    if any(m["role"] in {"tool", "system", "developer"} or "tool_calls" in m for m in messages):
+    if any(map(OpenAIChatAdapter().claims, messages)):
         return OPENAI_CHAT
-    if "system" in envelope or any(_has_anthropic_block(m) for m in messages):
+    if "system" in envelope or any(map(AnthropicAdapter().claims, messages)):
         return ANTHROPIC
     return OPENAI_CHAT
-
-
-def _has_anthropic_block(message: dict[str, Any]) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(
-        isinstance(block, dict) and block.get("type") in _ANTHROPIC_BLOCKS for block in content
-    )
 
 
 # Sessions: one row per line

@@ -24,8 +24,11 @@ backup, wait. `kind` is a stable code for programs; codes are only ever added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class OffloadError(Exception):
@@ -150,3 +153,11 @@ class StoreUnavailableError(StoreError):
     """The store did not answer, or not within the deadline; the same call may work later."""
 
     kind = "store_unavailable"
+
+
+def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OffloadError:
+    """Return the result of a call, or the `OffloadError` that it raises."""
+    try:
+        return function(*args, **kwargs)
+    except OffloadError as error:
+        return error

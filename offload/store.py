@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from offload.errors import ConfigError, OffloadError
+from offload.errors import ConfigError, OffloadError, result_or_error
 
 Durability = Literal["power", "process", "memory", "unknown"]
 
@@ -106,8 +106,10 @@ class OffloadStore(Protocol):
 class SupportsBulk(Protocol):
     """Many objects in one call, moved concurrently: what makes a remote store quick."""
 
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create every `(key, data)` as `put` without `overwrite` would.
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store every `(key, data)` as `put` would; no key occurs twice.
 
         Returns one entry per item in the same order: None if it is stored, else the error that `put`
         would have raised. One item's failure does not stop the others.
@@ -152,6 +154,55 @@ class SupportsIdentity(Protocol):
 def identity_of(store: OffloadStore) -> str:
     """Return what to keep apart by what is kept of a store: its identity, else its address."""
     return store.identity() if isinstance(store, SupportsIdentity) else store.url
+
+
+def put_many(
+    store: OffloadStore, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+) -> list[OffloadError | None]:
+    """Store many objects as `SupportsBulk.put_many` does, one by one if the store has no bulk verbs."""
+    if isinstance(store, SupportsBulk):
+        return store.put_many(items, overwrite=overwrite)
+    return [result_or_error(store.put, key, data, overwrite=overwrite) for key, data in items]
+
+
+def get_many(store: OffloadStore, keys: Iterable[str]) -> Iterator[bytes | OffloadError]:
+    """Yield each object or the error of its `get`, in order.
+
+    A store with bulk verbs fetches all of them at once, any other store each one when it is asked for.
+    """
+    if isinstance(store, SupportsBulk):
+        return iter(store.get_many(list(keys)))
+    return (result_or_error(store.get, key) for key in keys)
+
+
+def delete_many(store: OffloadStore, keys: Iterable[str]) -> None:
+    """Delete many objects as `SupportsBulk.delete_many` does, one by one if the store has no bulk verbs."""
+    if isinstance(store, SupportsBulk):
+        store.delete_many(keys)
+        return
+    for key in keys:
+        store.delete(key)
+
+
+def put_stream(store: OffloadStore, key: str, pieces: Iterable[bytes], size: int) -> None:
+    """Create `key` as `SupportsStreams.put_stream` does, from memory if the store takes no streams."""
+    if isinstance(store, SupportsStreams):
+        store.put_stream(key, pieces, size)
+    else:
+        store.put(key, b"".join(sized(pieces, size)))
+
+
+def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
+    """Yield `pieces`, and raise `ConfigError` as soon as their total is known not to be `size`."""
+    total = 0
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        total += len(view)
+        if total > size:
+            raise ConfigError(f"size must be the total of all pieces, got {size} bytes for {total} or more")
+        yield view
+    if total < size:
+        raise ConfigError(f"size must be the total of all pieces, got {size} bytes for {total}")
 
 
 def without_secrets(url: str, hidden: str = "") -> str:

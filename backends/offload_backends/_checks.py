@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from offload.errors import ConfigError, InvalidKeyError
@@ -16,19 +16,6 @@ def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: 
     if unknown:
         listed = ", ".join(sorted(known)) or "none"
         raise ConfigError(f"{without_secrets(url)}: unknown storage options {unknown}; known here: {listed}")
-
-
-def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
-    """Yield `pieces`, and raise `ConfigError` as soon as they are known not to be of `size` bytes in all."""
-    given = 0
-    for piece in pieces:
-        view = memoryview(piece).cast("B")
-        given += len(view)
-        if given > size:
-            raise ConfigError(f"a stream of {size} bytes gave more; give the size of all its pieces")
-        yield view
-    if given < size:
-        raise ConfigError(f"a stream of {size} bytes gave {given}; give the size of all its pieces")
 
 
 def is_key(text: str) -> bool:

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
+from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
+from offload.store import sized
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
@@ -45,12 +46,8 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     length = part_size(size)
     slices: list[memoryview] = []
     room = length
-    total = 0
-    for piece in pieces:
-        total += len(piece)
-        if total > size:
-            raise ConfigError(f"the pieces have more than the {size} bytes that were announced")
-        rest = memoryview(piece)
+    for piece in sized(pieces, size):
+        rest = piece
         while rest:
             if not room:
                 yield b"".join(slices)
@@ -58,8 +55,6 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
             slices.append(rest[:room])
             rest = rest[room:]
             room -= len(slices[-1])
-    if total != size:
-        raise ConfigError(f"the pieces have {total} bytes, {size} were announced")
     if slices:
         yield b"".join(slices)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import groupby
+from functools import partial
+from itertools import groupby, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -25,10 +26,11 @@ from offload.errors import (
     StoreError,
     StoreMissingError,
     StorePermissionError,
+    result_or_error,
 )
 from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range, without_secrets
-from offload_backends._checks import check_options, is_key, may_hold, sized
+from offload.store import Durability, StoredObject, check_range, sized, without_secrets
+from offload_backends._checks import check_options, is_key, may_hold
 from offload_backends._local_files import (
     Buffer,
     closing,
@@ -157,40 +159,22 @@ class LocalStore:
             if is_object(folder, name):
                 os.unlink(name, dir_fd=folder)
 
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create the objects; those of a folder share the waits for the disk. See `SupportsBulk.put_many`."""
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store the objects; those of a folder share the waits for the disk. See `SupportsBulk.put_many`."""
+        put = partial(result_or_error, partial(self.put, overwrite=overwrite))
         groups = [list(group) for _, group in groupby(items, lambda item: item[0].rpartition("/")[0])]
-        return [error for group in groups for error in self._put_in_folder(group)]
+        return [error for group in groups for error in _put_in_folder(put, group)]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
         """Return the objects, one after the other; see `SupportsBulk.get_many`."""
-        return [self._read_or_error(key) for key in keys]
+        return [result_or_error(self.get, key) for key in keys]
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove the objects, one after the other; see `SupportsBulk.delete_many`."""
         for key in keys:
             self.delete(key)
-
-    def _put_in_folder(self, items: list[tuple[str, bytes]]) -> list[OffloadError | None]:
-        # The first one makes the folder; no other may count on a folder whose maker then fails to sync it.
-        first = self._error_of_put(items[0])
-        if first is not None:
-            return [first, *map(self._error_of_put, items[1:])]
-        with ThreadPoolExecutor(_CONCURRENT) as pool:
-            return [first, *pool.map(self._error_of_put, items[1:])]
-
-    def _error_of_put(self, item: tuple[str, bytes]) -> OffloadError | None:
-        try:
-            self.put(*item)
-        except OffloadError as error:
-            return error
-        return None
-
-    def _read_or_error(self, key: str) -> bytes | OffloadError:
-        try:
-            return self.get(key)
-        except OffloadError as error:
-            return error
 
     def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
         path, _, name = key.rpartition("/")
@@ -293,6 +277,17 @@ class _Source:
             yield from sized(self._pieces, self._size)
         except Exception as error:
             raise _SourceError(error) from error
+
+
+def _put_in_folder(
+    put: Callable[[str, bytes], OffloadError | None], items: Sequence[tuple[str, bytes]]
+) -> list[OffloadError | None]:
+    # The first one makes the folder; no other may count on a folder whose maker then fails to sync it.
+    first = put(*items[0])
+    if first is not None:
+        return [first, *starmap(put, items[1:])]
+    with ThreadPoolExecutor(_CONCURRENT) as pool:
+        return [first, *pool.map(lambda item: put(*item), items[1:])]
 
 
 def _root_of(url: str) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range
-from offload_backends._checks import check_options, sized
+from offload_backends._checks import check_options
 
 _SCHEME = "memory://"
 
@@ -84,11 +84,6 @@ class MemoryStore:
         elif self._objects.setdefault(full_key, entry) is not entry:
             raise ExistsError(f"{self._url}: key {key!r} is taken")
 
-    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` from `pieces`, which come to rest in memory; see `SupportsStreams.put_stream`."""
-        check_key(key)
-        self.put(key, b"".join(sized(pieces, size)))
-
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         full_key = self._prefix + check_key(key)
@@ -114,8 +109,7 @@ class MemoryStore:
 
 
 if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsIdentity, SupportsStreams
+    from offload.store import OffloadStore, SupportsIdentity
 
     _conforms: type[OffloadStore] = MemoryStore
     _identified: type[SupportsIdentity] = MemoryStore
-    _streams: type[SupportsStreams] = MemoryStore

@@ -24,6 +24,7 @@ from offload.errors import (
     StoreError,
     StoreMissingError,
     StoreUnavailableError,
+    result_or_error,
 )
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range
@@ -147,13 +148,14 @@ class S3Store:
         check_key(key)
         self._client().run(self._delete, key)
 
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create up to 64 objects at a time, then the large ones; see `SupportsBulk.put_many`."""
-        small = [partial(self._put, key, data) for key, data in items if len(data) <= _ONE_PUT]
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store up to 64 objects at a time, then the large ones; see `SupportsBulk.put_many`."""
+        small = [partial(self._put, key, data, overwrite) for key, data in items if len(data) <= _ONE_PUT]
         results = iter(self._client().run(_each, small))
-        return [
-            next(results) if len(data) <= _ONE_PUT else self._error_of_put(key, data) for key, data in items
-        ]
+        put = partial(result_or_error, partial(self.put, overwrite=overwrite))
+        return [next(results) if len(data) <= _ONE_PUT else put(key, data) for key, data in items]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
         """Return up to 64 objects at a time; see `SupportsBulk.get_many`."""
@@ -203,13 +205,6 @@ class S3Store:
             return {} if overwrite else await self._create_only(key, in_parts=True)
 
         Upload(self._client(), key, self._prefix + key, size).store(pieces, condition)
-
-    def _error_of_put(self, key: str, data: bytes) -> OffloadError | None:
-        try:
-            self.put(key, data)
-        except OffloadError as error:
-            return error
-        return None
 
     async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
         """Return the arguments that make a put create-only; raise `ExistsError` if the key is known taken."""

@@ -30,7 +30,7 @@ from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
 from offload.layout import JOURNAL, encode_part
 from offload.record import decode_text, encode_text
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, get_many
 
 _LETTERS = 10
 # What an entry may say: a claim is checked before memory is taken.
@@ -218,12 +218,8 @@ class Journal:
         return [Entry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]
 
     def _bodies(self, entries: Sequence[Entry]) -> Iterator[bytes]:
-        """Yield the object of each entry, many fetched at once where the store can."""
-        keys = [entry.at for entry in entries]
-        if not isinstance(self._store, SupportsBulk):
-            yield from map(self._store.get, keys)
-            return
-        for body in self._store.get_many(keys):
+        """Yield the object of each entry."""
+        for body in get_many(self._store, (entry.at for entry in entries)):
             if isinstance(body, OffloadError):
                 raise body
             yield body

@@ -9,9 +9,9 @@ from typing import Protocol
 from offload.codec._content import Content, StoredContent
 from offload.codec._spooled import SpooledContent
 from offload.record import Counts, Header
-from offload.store import OffloadStore, SupportsStreams
+from offload.store import OffloadStore, put_stream
 
-# A larger object is handed to a store piece by piece, if it takes pieces.
+# A larger object is written piece by piece.
 _STREAMED_BYTES = 8 * 1024 * 1024
 
 
@@ -50,11 +50,11 @@ class Encoded:
     def create(self, store: OffloadStore, key: str) -> None:
         """Create the object under `key`, as `OffloadStore.put` does and with its errors.
 
-        An object of over 8 MiB goes in pieces to a store that `SupportsStreams`; any other store is given
-        it in one, which takes memory for all of it.
+        An object of over 8 MiB is written in pieces; a store without `SupportsStreams` gets it in one, which
+        takes memory for all of it.
         """
-        if self.size > _STREAMED_BYTES and isinstance(store, SupportsStreams):
-            store.put_stream(key, self.pieces, self.size)
+        if self.size > _STREAMED_BYTES:
+            put_stream(store, key, self.pieces, self.size)
         else:
             store.put(key, self.body)
 

@@ -14,9 +14,9 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from offload.errors import CorruptError, ExistsError, NotFoundError, OffloadError
+from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.layout import Family, decode_part, encode_part, is_hashed
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, get_many, put_many
 
 _LENGTH = struct.Struct(">I")
 # What is read to learn a name that its key does not tell.
@@ -53,11 +53,7 @@ class ObjectStore:
     def get_many(self, names: Sequence[str]) -> list[bytes | OffloadError]:
         """Return the content under each name, or the error that there was instead, in the same order."""
         keys = [self._key(name) for name in names]
-        if isinstance(self._store, SupportsBulk):
-            found = self._store.get_many(keys)
-        else:
-            found = [self._get(key) for key in keys]
-        return [_content(data, name) for name, data in zip(names, found, strict=True)]
+        return [_content(data, name) for name, data in zip(names, get_many(self._store, keys), strict=True)]
 
     def get(self, name: str) -> bytes:
         """Return the content under `name`.
@@ -75,12 +71,9 @@ class ObjectStore:
     def put_many(self, contents: Mapping[str, bytes]) -> None:
         """Store every content under its name, in the place of what is there. Raises `StoreError`."""
         items = [(self._key(name), _framed(name, content)) for name, content in contents.items()]
-        if isinstance(self._store, SupportsBulk):
-            told = self._store.put_many(items)
-            # Most are new; those that are not, and those that failed, are put one by one.
-            items = [item for item, error in zip(items, told, strict=True) if _is_taken(error)]
-        for key, data in items:
-            self._store.put(key, data, overwrite=True)
+        for error in put_many(self._store, items, overwrite=True):
+            if error is not None:
+                raise error
 
     def put(self, name: str, content: bytes) -> None:
         """Store `content` under `name`, in the place of what is there. Raises `StoreError`."""
@@ -106,12 +99,6 @@ class ObjectStore:
     def _key(self, name: str) -> str:
         return self._prefix + encode_part(name)
 
-    def _get(self, key: str) -> bytes | OffloadError:
-        try:
-            return self._store.get(key)
-        except OffloadError as error:
-            return error
-
     def _told_name(self, key: str) -> str | None:
         """Return the name that an object tells; None if it is gone by now."""
         try:
@@ -122,12 +109,6 @@ class ObjectStore:
         except NotFoundError:
             return None
         return head[_LENGTH.size : end].decode("utf-8", "surrogatepass")
-
-
-def _is_taken(error: OffloadError | None) -> bool:
-    if error is not None and not isinstance(error, ExistsError):
-        raise error
-    return error is not None
 
 
 def _encoded(name: str) -> bytes:

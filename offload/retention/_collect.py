@@ -16,7 +16,7 @@ from offload.retention._marks import Marks, read_marks
 from offload.retention._quota import Excess, Total
 from offload.retention._report import GcReport, Why
 from offload.session import SessionReader, check_name
-from offload.store import OffloadStore
+from offload.store import OffloadStore, delete_many
 
 
 def collect(
@@ -82,7 +82,7 @@ def delete(
     wanted = [info for info in held.records if refs is None or info.ref in refs]
     run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
-        acts.remove(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
+        delete_many(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
     return run.report
 
 

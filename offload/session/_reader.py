@@ -16,7 +16,7 @@ from offload.layout import Reason, is_link, sidecar_key
 from offload.locks import Recent
 from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
-from offload.store import OffloadStore, StoredObject, SupportsBulk
+from offload.store import OffloadStore, StoredObject, get_many
 
 # A bulk read holds at most this much at once.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
@@ -62,8 +62,6 @@ class SessionReader:
     def __init__(self, store: OffloadStore, name: str) -> None:
         self.store = store
         self.name = name
-        # Asked once: a check against a protocol takes longer than preparing a small record.
-        self._bulk = store if isinstance(store, SupportsBulk) else None
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
         self.catalog = Catalog(store, name)
 
@@ -134,19 +132,13 @@ class SessionReader:
     ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
         """Yield each entry with its open record, or with what `open` raises, in order.
 
-        Small records are fetched whole and concurrently; of a large one its two ends are read.
+        Small records are fetched whole and many at once; of a large one its two ends are read.
         """
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
-            held = self._fetch_small(group)
+            bodies = get_many(self.store, [info.key for info in group if _is_small(info)])
             for info in group:
-                yield info, self._opened_or_error(info, held.get(info.key))
-
-    def _fetch_small(self, group: Sequence[RecordInfo]) -> dict[str, bytes | OffloadError]:
-        small = [i.key for i in group if i.stored_bytes <= _BULK_RECORD_BYTES and not is_link(i.key)]
-        if self._bulk is None:
-            return {}
-        return dict(zip(small, self._bulk.get_many(small), strict=True))
+                yield info, self._opened_or_error(info, next(bodies) if _is_small(info) else None)
 
     def _opened_or_error(
         self, info: RecordInfo, held: bytes | OffloadError | None
@@ -262,6 +254,10 @@ class SessionReader:
             return data
 
         return fetch
+
+
+def _is_small(info: RecordInfo) -> bool:
+    return info.stored_bytes <= _BULK_RECORD_BYTES and not is_link(info.key)
 
 
 def _fetch_from(data: bytes) -> Fetch:

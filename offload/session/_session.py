@@ -15,7 +15,7 @@ from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._marked import latest_marks
 from offload.session._reader import SessionReader
-from offload.store import OffloadStore
+from offload.store import OffloadStore, put_many
 
 # Other refs and later generations that are tried for one item, together.
 _MAX_TRIES = 20
@@ -195,8 +195,8 @@ class Session(SessionReader):
             for a in attempts
         ]
         fresh = [a for a, is_known in zip(attempts, known, strict=True) if not is_known]
-        if self._bulk is not None and len(fresh) > 1 and not self._codec.has_sidecar:
-            errors = self._bulk.put_many([(a.key, a.encoded.body) for a in fresh])
+        if len(fresh) > 1 and not self._codec.has_sidecar:
+            errors = put_many(self.store, [(a.key, a.encoded.body) for a in fresh])
             outcomes = [error or a for a, error in zip(fresh, errors, strict=True)]
         else:
             outcomes = [self._create(a) for a in fresh]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, put_many
 
 # In this order by code point; by path part, or by a file system's order, it would be another.
 NEIGHBOURS = ("a", "a-", "a-b", "a.", "a.b", "a=", "a_", "aa", "a~", "b-/c", "b./c", "b/c", "b=/c")
@@ -51,9 +51,5 @@ def keys_of(store: OffloadStore, prefix: str = "", *, after: str = "") -> list[s
 
 
 def put_all(store: OffloadStore, items: Iterable[tuple[str, bytes]]) -> None:
-    """Put every item, at once where the store can."""
-    if isinstance(store, SupportsBulk):
-        assert not any(store.put_many(list(items)))
-        return
-    for key, data in items:
-        store.put(key, data)
+    """Put every item."""
+    assert not any(put_many(store, list(items)))

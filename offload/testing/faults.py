@@ -13,14 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
-from offload.errors import ConfigError, OffloadError, StoreUnavailableError
-from offload.store import Durability, OffloadStore, StoredObject, SupportsStreams
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError, result_or_error
+from offload.store import OffloadStore, StoredObject, put_stream
+from offload.wrappers import WrapperStore
 
 Verb = Literal["put", "get", "keys", "delete"]
 Moment = Literal["before", "after", "torn"]
 
 
-class FaultyStore:
+class FaultyStore(WrapperStore):
     """Passes operations on to another store and fails one of them, or all from one on.
 
     Safe to use from several threads. It takes streams, whatever the inner store takes; it has no bulk
@@ -60,9 +61,9 @@ class FaultyStore:
             raise ConfigError(f"moment is one of {get_args(Moment)}, verb one of {get_args(Verb)} or None")
         if moment == "torn" and verb not in (None, "put"):
             raise ConfigError(f"a put can be torn, a {verb} cannot")
+        super().__init__(inner)
         self.operations = 0
         self.failures = 0
-        self._inner = inner
         self._nth = nth
         self._verb = "put" if moment == "torn" else verb
         self._moment = moment
@@ -70,29 +71,6 @@ class FaultyStore:
         self._is_healed = False
         self._error = error
         self._lock = threading.Lock()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._inner!r})"
-
-    @property
-    def url(self) -> str:
-        """The address of the inner store."""
-        return self._inner.url
-
-    @property
-    def is_shared(self) -> bool:
-        """What the inner store says."""
-        return self._inner.is_shared
-
-    @property
-    def has_atomic_create(self) -> bool:
-        """What the inner store says."""
-        return self._inner.has_atomic_create
-
-    @property
-    def durability(self) -> Durability:
-        """What the inner store says."""
-        return self._inner.durability
 
     def heal(self) -> None:
         """Fail no more."""
@@ -102,35 +80,29 @@ class FaultyStore:
         """Do `OffloadStore.put`, or fail."""
         with self._operation("put", key) as fails:
             stored = data[: len(data) // 2] if fails and self._moment == "torn" else data
-            self._inner.put(key, stored, overwrite=overwrite)
+            self.inner.put(key, stored, overwrite=overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Do `SupportsStreams.put_stream`, or fail; an operation of the verb "put".
-
-        An inner store without streams gets the pieces in one, and their size is not compared.
-        """
+        """Do `SupportsStreams.put_stream`, or fail; an operation of the verb "put"."""
         with self._operation("put", key) as fails:
             if fails and self._moment == "torn":
                 pieces, size = [b"".join(pieces)[: size // 2]], size // 2
-            if isinstance(self._inner, SupportsStreams):
-                self._inner.put_stream(key, pieces, size)
-            else:
-                self._inner.put(key, b"".join(pieces))
+            put_stream(self.inner, key, pieces, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Do `OffloadStore.get`, or fail."""
         with self._operation("get", key):
-            return self._inner.get(key, start=start, end=end)
+            return self.inner.get(key, start=start, end=end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Do `OffloadStore.keys`, or fail."""
         with self._operation("keys", prefix):
-            yield from self._inner.keys(prefix, after=after)
+            yield from self.inner.keys(prefix, after=after)
 
     def delete(self, key: str) -> None:
         """Do `OffloadStore.delete`, or fail."""
         with self._operation("delete", key):
-            self._inner.delete(key)
+            self.inner.delete(key)
 
     @contextmanager
     def _operation(self, verb: Verb, key: str) -> Iterator[bool]:
@@ -162,35 +134,24 @@ class FaultyStore:
 class FaultyBulkStore(FaultyStore):
     """A `FaultyStore` with bulk verbs, whatever the inner store has; each item is one operation."""
 
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Do `SupportsBulk.put_many`; an item that fails is told in its place."""
-        return [self._put_one(key, data) for key, data in items]
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Do `SupportsBulk.put_many`; the error of an item that fails is returned in its place."""
+        return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Do `SupportsBulk.get_many`; a key that fails is told in its place."""
-        return [self._get_one(key) for key in keys]
+        """Do `SupportsBulk.get_many`; the error of a key that fails is returned in its place."""
+        return [result_or_error(self.get, key) for key in keys]
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Do `SupportsBulk.delete_many`; the first failure ends it."""
         for key in keys:
             self.delete(key)
 
-    def _put_one(self, key: str, data: bytes) -> OffloadError | None:
-        try:
-            self.put(key, data)
-        except OffloadError as error:
-            return error
-        return None
-
-    def _get_one(self, key: str) -> bytes | OffloadError:
-        try:
-            return self.get(key)
-        except OffloadError as error:
-            return error
-
 
 if TYPE_CHECKING:
-    from offload.store import SupportsBulk
+    from offload.store import SupportsBulk, SupportsStreams
 
     _conforms: type[OffloadStore] = FaultyStore
     _streams: type[SupportsStreams] = FaultyStore

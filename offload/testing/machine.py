@@ -10,7 +10,6 @@ TestMyStore = MyMachine.TestCase
 from __future__ import annotations
 
 from operator import mul
-from typing import cast
 
 import hypothesis.strategies as st
 import pytest
@@ -18,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from offload.errors import ExistsError, NotFoundError
 from offload.registry import open_store
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, get_many, put_many
 
 # Few, so that operations meet; none of the first is one of the last: on a file system no folder is a file.
 _FOLDERS = ("a", "a-", "a.b", "a=", "b~")
@@ -104,19 +103,17 @@ class StoreMachine(RuleBasedStateMachine):
             if key.startswith(prefix) and key > after
         ]
 
-    @precondition(lambda self: isinstance(self.store, SupportsBulk))
     @rule(items=st.lists(st.tuples(keys, contents), max_size=4, unique_by=lambda item: item[0]))
     def create_many(self, items: list[tuple[str, bytes]]) -> None:
         """In bulk a taken key is told in its place, and the others are written."""
-        outcomes = cast("SupportsBulk", self.store).put_many(items)
+        outcomes = put_many(self.store, items)
         assert [isinstance(o, ExistsError) for o in outcomes] == [key in self.model for key, _ in items]
         self.model = {**dict(items), **self.model}
 
-    @precondition(lambda self: isinstance(self.store, SupportsBulk))
     @rule(wanted=st.lists(keys, max_size=4))
     def read_many(self, wanted: list[str]) -> None:
         """In bulk an absent key is told in its place."""
-        outcomes = cast("SupportsBulk", self.store).get_many(wanted)
+        outcomes = get_many(self.store, wanted)
         answers = [None if isinstance(o, NotFoundError) else o for o in outcomes]
         assert answers == [self.model.get(key) for key in wanted]
 

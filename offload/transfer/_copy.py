@@ -16,6 +16,7 @@ from offload.errors import (
     NotFoundError,
     OffloadError,
     StoreError,
+    result_or_error,
 )
 from offload.index import Tombstone, parse_key, record_key
 from offload.layout import (
@@ -32,7 +33,7 @@ from offload.layout import (
 )
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader, check_known, check_name
-from offload.store import OffloadStore, SupportsBulk
+from offload.store import OffloadStore, get_many, put_many
 from offload.transfer._parcel import WHOLE_BYTES, VerifiedRecord, moved, pack_anew, pack_as_it_is
 from offload.transfer._sharing import owner_of
 
@@ -214,9 +215,8 @@ class _Copy:
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the objects of `group` that are held whole; what is not there will tell why when opened."""
-        store = self._source.store
         keys = [i.key for i in group if i.stored_bytes <= WHOLE_BYTES and not is_link(i.key)]
-        bodies = store.get_many(keys) if isinstance(store, SupportsBulk) else [_get(store, k) for k in keys]
+        bodies = list(get_many(self._source.store, keys))
         for body in bodies:
             if isinstance(body, StoreError):
                 raise body
@@ -246,9 +246,10 @@ class _Copy:
 
     def _put_bodies(self, records: Sequence[VerifiedRecord]) -> Sequence[OffloadError | None]:
         store = self._target.store
-        if isinstance(store, SupportsBulk) and len(records) > 1:
-            return store.put_many([(p.key, p.encoded.body) for p in records])
-        return [_create(store, record) for record in records]
+        if len(records) > 1:
+            return put_many(store, [(p.key, p.encoded.body) for p in records])
+        # A large one comes alone and is written in pieces.
+        return [result_or_error(record.encoded.create, store, record.key) for record in records]
 
     def _settle(self, record: VerifiedRecord, error: OffloadError | None) -> None:
         """Report what became of a create; a key that was taken since the listing may hold the same item."""
@@ -307,21 +308,6 @@ class _Copy:
 def _is_same(there: Header, header: Header) -> bool:
     """Tell whether a record of the target stands for the same item by the same placeholder."""
     return there.is_same_item(header) and there.placeholder == header.placeholder
-
-
-def _get(store: OffloadStore, key: str) -> bytes | NotFoundError:
-    try:
-        return store.get(key)
-    except NotFoundError as error:
-        return error
-
-
-def _create(store: OffloadStore, record: VerifiedRecord) -> ExistsError | None:
-    try:
-        record.encoded.create(store, record.key)
-    except ExistsError as error:
-        return error
-    return None
 
 
 def _groups(infos: Sequence[RecordInfo]) -> Iterator[list[RecordInfo]]:

@@ -7,18 +7,16 @@ The order matters: a cache outside an encrypting store would write plain bytes t
 
 from __future__ import annotations
 
-from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
+from offload.wrappers._base import WrapperStore
 from offload.wrappers._caching import CachingStore
 from offload.wrappers._encrypting import EncryptingStore
 from offload.wrappers._read_only import ReadOnlyStore
 from offload.wrappers._retrying import RetryingStore
 
 __all__ = [
-    "BulkWrapperStore",
     "CachingStore",
     "EncryptingStore",
     "ReadOnlyStore",
     "RetryingStore",
-    "StreamWrapperStore",
     "WrapperStore",
 ]

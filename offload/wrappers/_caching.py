@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 
 from offload.errors import ConfigError, OffloadError
 from offload.layout import check_key
-from offload.store import OffloadStore, check_range
-from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
+from offload.store import OffloadStore, check_range, delete_many, get_many, put_many, put_stream
+from offload.wrappers._base import WrapperStore
 from offload.wrappers._folder_cache import FolderCache
 from offload.wrappers._memory_cache import MemoryCache
 
@@ -85,6 +85,40 @@ class CachingStore(WrapperStore):
         with self._changing([check_key(key)]):
             self.inner.delete(key)
 
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store many objects in the wrapped store; see `SupportsBulk.put_many`."""
+        with self._changing([key for key, _ in items]):
+            return put_many(self.inner, items, overwrite=overwrite)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Return many objects, fetching together those that the cache has not."""
+        results: dict[str, bytes | OffloadError] = {}
+        for key in keys:
+            held = self._cache.get(key)
+            if held is not None:
+                results[key] = held
+        missing = [key for key in dict.fromkeys(keys) if key not in results]
+        with ExitStack() as stack:
+            fills = [stack.enter_context(self._cache.filling(key)) for key in missing]
+            for key, fill, fetched in zip(missing, fills, get_many(self.inner, missing), strict=True):
+                results[key] = fetched
+                if isinstance(fetched, bytes) and len(fetched) <= self._largest:
+                    fill(fetched)
+        return [results[key] for key in keys]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove many keys; see `SupportsBulk.delete_many`."""
+        keys = list(keys)
+        with self._changing(keys):
+            delete_many(self.inner, keys)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` in the wrapped store, past the cache; see `SupportsStreams.put_stream`."""
+        with self._changing([check_key(key)]):
+            put_stream(self.inner, key, pieces, size)
+
     @contextmanager
     def _changing(self, keys: Sequence[str]) -> Iterator[None]:
         """Keep the cache true while objects change.
@@ -101,46 +135,6 @@ class CachingStore(WrapperStore):
     def _drop(self, keys: Sequence[str]) -> None:
         for key in keys:
             self._cache.drop(key)
-
-
-class BulkCachingStore(CachingStore, BulkWrapperStore, extends=CachingStore):
-    """A caching store around one with bulk verbs."""
-
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create many objects in the wrapped store; see `SupportsBulk.put_many`."""
-        with self._changing([key for key, _ in items]):
-            return self.bulk.put_many(items)
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return many objects, fetching together those that the cache has not."""
-        results: dict[str, bytes | OffloadError] = {}
-        for key in keys:
-            held = self._cache.get(key)
-            if held is not None:
-                results[key] = held
-        missing = [key for key in dict.fromkeys(keys) if key not in results]
-        with ExitStack() as stack:
-            fills = [stack.enter_context(self._cache.filling(key)) for key in missing]
-            for key, fill, fetched in zip(missing, fills, self.bulk.get_many(missing), strict=True):
-                results[key] = fetched
-                if isinstance(fetched, bytes) and len(fetched) <= self._largest:
-                    fill(fetched)
-        return [results[key] for key in keys]
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove many keys; see `SupportsBulk.delete_many`."""
-        keys = list(keys)
-        with self._changing(keys):
-            self.bulk.delete_many(keys)
-
-
-class StreamCachingStore(CachingStore, StreamWrapperStore, extends=CachingStore):
-    """A caching store around one with streams, which pass by the cache."""
-
-    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece in the wrapped store; see `SupportsStreams.put_stream`."""
-        with self._changing([check_key(key)]):
-            self.streams.put_stream(key, pieces, size)
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:

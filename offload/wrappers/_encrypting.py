@@ -6,10 +6,24 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from offload.errors import CorruptError, MissingExtraError, OffloadError, StoreUnavailableError
+from offload.errors import (
+    CorruptError,
+    MissingExtraError,
+    OffloadError,
+    StoreUnavailableError,
+    result_or_error,
+)
 from offload.layout import check_key
-from offload.store import OffloadStore, StoredObject, check_range
-from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
+from offload.store import (
+    OffloadStore,
+    StoredObject,
+    check_range,
+    delete_many,
+    get_many,
+    put_many,
+    put_stream,
+)
+from offload.wrappers._base import WrapperStore
 from offload.wrappers._layout import FOOTER, plain_size, suffix_size
 from offload.wrappers._memory_cache import MemoryCache
 
@@ -81,6 +95,29 @@ class EncryptingStore(WrapperStore):
         for found in self.inner.keys(prefix, after=after):
             yield replace(found, size=plain_size(found.size))
 
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store many objects, sealed; see `SupportsBulk.put_many`."""
+        sealed = [(key, self._key.seal(key, data)) for key, data in items]
+        return put_many(self.inner, sealed, overwrite=overwrite)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+        """Return many objects, opened; see `SupportsBulk.get_many`."""
+        return [
+            result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
+            for key, stored in zip(keys, get_many(self.inner, keys), strict=True)
+        ]
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remove many keys; see `SupportsBulk.delete_many`."""
+        delete_many(self.inner, keys)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece, sealed; see `SupportsStreams.put_stream`."""
+        sealed = self._key.seal_stream(check_key(key), pieces, size)
+        put_stream(self.inner, key, sealed, sealed.size)
+
     def _open_end(self, key: str, stored: bytes, count: int = sys.maxsize) -> bytes:
         """Return the last `count` plain bytes, given the last sealed ones."""
         footer = stored[-FOOTER:]
@@ -108,32 +145,3 @@ class EncryptingStore(WrapperStore):
         plain = sealed.open(self.inner.get(key, start=first, end=last), first, start, end)
         self._footers.put(key, footer)
         return plain
-
-
-class BulkEncryptingStore(EncryptingStore, BulkWrapperStore, extends=EncryptingStore):
-    """An encrypting store around one with bulk verbs."""
-
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create many objects, sealed; see `SupportsBulk.put_many`."""
-        return self.bulk.put_many([(key, self._key.seal(key, data)) for key, data in items])
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return many objects, opened; see `SupportsBulk.get_many`."""
-        return [self._opened(*found) for found in zip(keys, self.bulk.get_many(keys), strict=True)]
-
-    def _opened(self, key: str, stored: bytes | OffloadError) -> bytes | OffloadError:
-        if isinstance(stored, OffloadError):
-            return stored
-        try:
-            return self._open_end(key, stored)
-        except OffloadError as error:
-            return error
-
-
-class StreamEncryptingStore(EncryptingStore, StreamWrapperStore, extends=EncryptingStore):
-    """An encrypting store around one with streams: chunks are sealed as the pieces come."""
-
-    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece, sealed; see `SupportsStreams.put_stream`."""
-        sealed = self._key.seal_stream(check_key(key), pieces, size)
-        self.streams.put_stream(key, sealed, sealed.size)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
-from offload.store import OffloadStore, StoredObject
-from offload.wrappers._base import BulkWrapperStore, StreamWrapperStore, WrapperStore
+from offload.store import OffloadStore, StoredObject, delete_many, get_many, put_many, put_stream
+from offload.wrappers._base import WrapperStore
 from offload.wrappers._call import Call
 from offload.wrappers._pieces import blocks_of
 
@@ -97,31 +97,38 @@ class RetryingStore(WrapperStore):
         """Remove `key`, with retries; see `OffloadStore.delete`."""
         self._call().run(partial(self.inner.delete, key))
 
-    def _holds(self, call: Call, key: str, data: bytes) -> bool:
-        try:
-            return call.run(partial(self.inner.get, key)) == data
-        except NotFoundError:
-            return False  # Whoever took the key, it was deleted meanwhile.
-
-
-class BulkRetryingStore(RetryingStore, BulkWrapperStore, extends=RetryingStore):
-    """A retrying store around one with bulk verbs: only the items that failed are asked for again."""
-
-    def put_many(self, items: Sequence[tuple[str, bytes]]) -> list[OffloadError | None]:
-        """Create many objects, with retries; see `SupportsBulk.put_many`."""
+    def put_many(
+        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store many objects, with retries; see `SupportsBulk.put_many`."""
         call = self._call()
-        results, retried = _each(call, self.bulk.put_many, items)
+        results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
         for place in retried:
             results[place] = self._settled(call, *items[place], results[place])
         return results
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
         """Return many objects, with retries; see `SupportsBulk.get_many`."""
-        return _each(self._call(), self.bulk.get_many, keys)[0]
+        return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove many keys, with retries; see `SupportsBulk.delete_many`."""
-        self._call().run(partial(self.bulk.delete_many, list(keys)))
+        self._call().run(partial(delete_many, self.inner, list(keys)))
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece, with retries; see `SupportsStreams.put_stream`."""
+        call = self._call()
+        try:
+            call.run(partial(put_stream, self.inner, key, pieces, size))
+        except ExistsError:
+            if not call.failures or not self._holds_stream(call, key, pieces, size):
+                raise
+
+    def _holds(self, call: Call, key: str, data: bytes) -> bool:
+        try:
+            return call.run(partial(self.inner.get, key)) == data
+        except NotFoundError:
+            return False  # Whoever took the key, it was deleted meanwhile.
 
     def _settled(self, call: Call, key: str, data: bytes, result: OffloadError | None) -> OffloadError | None:
         """Return the result of a retried create: None if the key is taken by `data` itself."""
@@ -130,19 +137,6 @@ class BulkRetryingStore(RetryingStore, BulkWrapperStore, extends=RetryingStore):
         except OffloadError as error:
             return error
         return None if is_ours else result
-
-
-class StreamRetryingStore(RetryingStore, StreamWrapperStore, extends=RetryingStore):
-    """A retrying store around one with streams: each try asks for the pieces from the first on."""
-
-    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece, with retries; see `SupportsStreams.put_stream`."""
-        call = self._call()
-        try:
-            call.run(partial(self.streams.put_stream, key, pieces, size))
-        except ExistsError:
-            if not call.failures or not self._holds_stream(call, key, pieces, size):
-                raise
 
     def _holds_stream(self, call: Call, key: str, pieces: Iterable[bytes], size: int) -> bool:
         """Return whether the object has these bytes, reading a block at a time."""

@@ -167,7 +167,7 @@ def test_an_object_beyond_5_tib_is_refused_before_anything_is_sent(store: S3Stor
 
 @pytest.mark.parametrize("size", [len(DATA) - 1, len(DATA) + 1, 3, 0, -1])
 def test_pieces_of_another_size_store_nothing(store: S3Store, bucket: Bucket, size: int) -> None:
-    with pytest.raises(ConfigError, match="announced"):
+    with pytest.raises(ConfigError, match="total of all pieces"):
         store.put_stream("k", [DATA], size)
     assert_nothing_is_left(bucket)
 

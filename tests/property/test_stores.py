@@ -109,8 +109,8 @@ class DeletesByPrefix(MemoryStore):
 
 
 class LosesBulk(FaultyBulkStore):
-    def put_many(self, items):
-        return super().put_many(items[:-1]) + [None] * len(items[-1:])
+    def put_many(self, items, **options):
+        return super().put_many(items[:-1], **options) + [None] * len(items[-1:])
 
 
 @pytest.mark.parametrize(

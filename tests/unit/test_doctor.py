@@ -152,8 +152,8 @@ class NeverDeletes(MemoryStore):
 
 
 class LosesOneOfMany(FaultyBulkStore):
-    def put_many(self, items: Any) -> Any:
-        return super().put_many(items[:-1])
+    def put_many(self, items: Any, **options: Any) -> Any:
+        return super().put_many(items[:-1], **options)
 
 
 @pytest.mark.parametrize(

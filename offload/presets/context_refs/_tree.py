@@ -30,8 +30,8 @@ from offload.index import record_key
 from offload.layout import LAST_READ, RECORD, SIDECAR, Family, check_key, name_of, ref_of, sidecar_key
 from offload.presets.context_refs._manifest import MANIFEST, record_keys
 from offload.record import Counts, Header
-from offload.store import OffloadStore, StoredObject
-from offload.wrappers import StreamWrapperStore, WrapperStore
+from offload.store import OffloadStore, StoredObject, put_stream
+from offload.wrappers import WrapperStore
 
 ARTIFACTS, HEADERS = "artifacts", "headers"
 # No encoded conversation name starts with this.
@@ -90,6 +90,12 @@ class ContextTree(WrapperStore):
             self.inner.put(_STATE + key, data, overwrite=True)
         self.inner.put(_path(key, place), data, overwrite=overwrite)
         self._note_change(place, len(data))
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
+        place = _place_of(key)
+        put_stream(self.inner, _path(key, place), pieces, size)
+        self._note_change(place, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -209,16 +215,6 @@ class ContextTree(WrapperStore):
         if dot and not generation.isdecimal():
             raise InvalidKeyError(f"{place.path} is not a valid name of a context file")
         return record_key(header, counts, suffix, int(generation) if dot else 1)
-
-
-class StreamContextTree(ContextTree, StreamWrapperStore, extends=ContextTree):
-    """A tree in a store that supports streams."""
-
-    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
-        place = _place_of(key)
-        self.streams.put_stream(_path(key, place), pieces, size)
-        self._note_change(place, size)
 
 
 def _place_of(key: str) -> _Place | None:

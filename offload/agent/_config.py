@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -12,15 +10,10 @@ from offload.compaction import TypeRule
 from offload.compaction._windows import window_for
 from offload.context import ItemType
 from offload.policy import OffloadPolicy
-from offload.policy._load import from_environment, from_file
-from offload.policy._model import Count, Model, Size
-
-_VARIABLE = "OFFLOAD_AGENT"
-_TABLE = ("tool", "offload", "agent")
-_Part = Annotated[float, Field(gt=0, le=1)]
+from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
 
 
-class AgentConfig(Model):
+class AgentConfig(LoadableSettings):
     """When the context of an agent is made smaller, and how far.
 
     Attributes:
@@ -38,15 +31,18 @@ class AgentConfig(Model):
         resumable: whether the conversation is written down, so that another process can go on with it.
     """
 
+    _table: ClassVar = ("tool", "offload", "agent")
+    _variable: ClassVar = "OFFLOAD_AGENT"
+
     model: str = ""
     window_tokens: Size | None = None
-    trigger_ratio: _Part = 0.8
-    target_ratio: _Part = 0.6
-    max_item_ratio: _Part = 0.25
+    trigger_ratio: Fraction = 0.8
+    target_ratio: Fraction = 0.6
+    max_item_ratio: Fraction = 0.25
     keep_recent: Count = 3
     rules: dict[ItemType | str, TypeRule] = Field(default_factory=dict)
     policy: OffloadPolicy | None = None
-    resumable: Annotated[bool, Field(strict=True)] = True
+    resumable: Flag = True
 
     @model_validator(mode="after")
     def _target_below_trigger(self) -> Self:
@@ -70,32 +66,3 @@ class AgentConfig(Model):
     def target_tokens(self) -> int:
         """Below how many tokens it is then."""
         return int(self.window * self.target_ratio)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the settings that a TOML, YAML or JSON file gives.
-
-        They stand at the top of the file, or in its table `tool.offload.agent`, as in a pyproject.toml.
-
-        Raises:
-            PolicyError: the file cannot be read, or says what cannot be meant.
-            MissingExtraError: a YAML file, and the package that reads it is not installed.
-        """
-        return cls.model_validate(from_file(path, _TABLE))
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Return the settings that environment variables give.
-
-        `OFFLOAD_AGENT` is the path of a file; `OFFLOAD_AGENT__WINDOW_TOKENS=80000` sets one field, and
-        `OFFLOAD_AGENT__POLICY__PRESET=aggressive` one of the policy, as in `OffloadPolicy.from_env`.
-
-        Args:
-            environ: the variables; without it those of the process.
-
-        Raises:
-            PolicyError: a value that cannot be meant.
-        """
-        return cls.model_validate(
-            from_environment(os.environ if environ is None else environ, _VARIABLE, _TABLE)
-        )

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field
-
-from offload.errors import PolicyError
-from offload.policy._load import from_file
-from offload.policy._model import Model, Size
+from offload.errors import ConfigError
+from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
 
 Refusal = Literal["drop_oldest", "new_session", "error"]
 
 _TABLE = "context_compaction"
-_Flag = Annotated[bool, Field(strict=True)]
 
 
-class RoundConfig(Model):
+class RoundConfig(SettingsModel):
     """When a conversation is compacted by rounds, and what stays.
 
     Attributes:
@@ -31,11 +27,11 @@ class RoundConfig(Model):
             without a summary; "new_session" begins anew with the current round; "error" raises.
     """
 
-    enabled: _Flag = True
+    enabled: Flag = True
     max_context_tokens: Size = 80_000
-    trigger_ratio: Annotated[float, Field(gt=0, le=1)] = 0.8
+    trigger_ratio: Fraction = 0.8
     keep_recent_rounds: Size = 2
-    require_confirmation: _Flag = False
+    require_confirmation: Flag = False
     summary_max_length: Size = 1000
     on_refusal: Refusal = "error"
 
@@ -49,10 +45,10 @@ class RoundConfig(Model):
         """Return the settings in the table `context_compaction` of a YAML, TOML or JSON file.
 
         Raises:
-            PolicyError: the file cannot be read, has no such table, or says what cannot be meant.
+            ConfigError: the file cannot be read, has no such table, or says what cannot be meant.
             MissingExtraError: a YAML file, and the package that reads it is not installed.
         """
-        data: dict[str, Any] = from_file(path)
+        data: dict[str, Any] = read_file(path)
         if not isinstance(data.get(_TABLE), dict):
-            raise PolicyError(f"{path} holds no table {_TABLE}")
+            raise ConfigError(f"{path} holds no table {_TABLE}")
         return cls.model_validate(data[_TABLE])

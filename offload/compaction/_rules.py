@@ -9,8 +9,8 @@ from typing import Self
 from pydantic import model_validator
 
 from offload.context import PRIORITIES, ContextItem, ItemType
-from offload.errors import PolicyError
-from offload.policy._model import Count, Model
+from offload.errors import ConfigError
+from offload.settings import Count, SettingsModel
 
 Group = Sequence[ContextItem]
 
@@ -23,7 +23,7 @@ class RuleStrategy(StrEnum):
     NONE = "none"
 
 
-class TypeRule(Model):
+class TypeRule(SettingsModel):
     """What becomes of the items of one type when a context is full.
 
     An assistant's message whose calls were answered goes by the rule of the results.
@@ -68,14 +68,14 @@ DEFAULT_RULES: Mapping[ItemType, TypeRule] = {
 def ruled(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule]:
     """Return the default table with `changes`, in the order in which types are compacted.
 
-    Raises `PolicyError` if one names no type, or is no rule.
+    Raises `ConfigError` if one names no type, or is no rule.
     """
     rules = dict(DEFAULT_RULES)
     for name, rule in changes.items():
         if name not in PRIORITIES:
-            raise PolicyError(f"rules: there is no type {name!r:.40}; there are {', '.join(PRIORITIES)}")
+            raise ConfigError(f"rules: there is no type {name!r:.40}; there are {', '.join(PRIORITIES)}")
         if not isinstance(rule, TypeRule):
-            raise PolicyError(f"rules[{str(name)!r}] is a TypeRule, not {type(rule).__name__}")
+            raise ConfigError(f"rules[{str(name)!r}] is a TypeRule, not {type(rule).__name__}")
         rules[ItemType(name)] = rule
     return dict(sorted(rules.items(), key=lambda entry: PRIORITIES[entry[0]]))
 

@@ -122,7 +122,7 @@ class SelectiveCompaction:
 
     Raises:
         ConfigError: neither or both of `threshold_tokens` and `model` are given, or a value cannot be meant.
-        PolicyError: `rules` names no type, or holds what is no rule.
+        ConfigError: `rules` has an unknown type or a value that is not a `TypeRule`.
     """
 
     def __init__(

@@ -8,7 +8,6 @@ to case, since one tool is `Read` to one agent and `read` to the next.
 """
 
 from offload.policy._facts import Action, Decision, ItemFacts, explain
-from offload.policy._model import Seconds
 from offload.policy._policy import MAX_VIEW_TOKENS, READ_BACK_TOOLS, OffloadPolicy, Readers
 from offload.policy._presets import Preset
 from offload.policy._rules import DEFAULT_MIN_TOKENS, Retention, Rule, Sweep
@@ -26,7 +25,6 @@ __all__ = [
     "Readers",
     "Retention",
     "Rule",
-    "Seconds",
     "Sweep",
     "excess",
     "explain",

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 from pydantic import Field, model_validator
 
+from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import Action, Decision, ItemFacts
-from offload.policy._load import from_environment, from_file
-from offload.policy._model import Count, Model, Size
 from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
 from offload.policy._readers import is_reader
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.record import ItemType
+from offload.settings import Count, LoadableSettings, Size
 
 # One turn takes no more than a fifth of a window of 200,000 tokens. Readers of files cap themselves at
 # 25,000; of 3,181 recorded turns the largest brought 32,000.
@@ -25,7 +24,7 @@ Readers = Literal["offload", "keep"]
 READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep")
 
 
-class OffloadPolicy(Model):
+class OffloadPolicy(LoadableSettings):
     """Which items are offloaded.
 
     Placeholders, pinned and pending items, what code reads and the answers of the read-back tools are
@@ -55,6 +54,10 @@ class OffloadPolicy(Model):
         sweep: when a conversation that has grown too long is swept; None never does.
         retention: what a collection takes beside records whose time to live is over.
     """
+
+    _error: ClassVar[type[ConfigError]] = PolicyError
+    _table: ClassVar = ("tool", "offload", "policy")
+    _variable: ClassVar = "OFFLOAD_POLICY"
 
     types: dict[ItemType, Rule] = Field(default_factory=dict)
     tools: dict[str, Rule] = Field(default_factory=dict)
@@ -96,35 +99,6 @@ class OffloadPolicy(Model):
             PolicyError: no preset has this name.
         """
         return cls.model_validate({"preset": name})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the policy that a file describes: TOML, YAML or JSON, by its suffix.
-
-        The fields stand at the top of the file, or in its table `tool.offload.policy`, as in a
-        pyproject.toml. A field `preset` names the policy that the others change.
-
-        Raises:
-            PolicyError: the file cannot be read, or says what cannot be meant.
-            MissingExtraError: a YAML file, and the package that reads it is not installed.
-        """
-        return cls.model_validate(from_file(path))
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Return the policy that environment variables describe.
-
-        `OFFLOAD_POLICY` is the name of a preset or the path of a file. A variable that begins with
-        `OFFLOAD_POLICY__` sets one field: its path joined by double underscores, its value JSON or a text,
-        as in `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000`. Without any of them it is the default.
-
-        Args:
-            environ: the variables; without it those of the process.
-
-        Raises:
-            PolicyError: a value that cannot be meant.
-        """
-        return cls.model_validate(from_environment(os.environ if environ is None else environ))
 
     @cached_property
     def counts_bytes(self) -> bool:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import ItemFacts
-from offload.policy._model import Count, Model, Seconds, Size
+from offload.settings import Count, Flag, Fraction, Seconds, SettingsModel, Size
 
 DEFAULT_MIN_TOKENS = 2000
 
 
-class Rule(Model):
+class _PolicyPart(SettingsModel):
+    _error: ClassVar[type[ConfigError]] = PolicyError
+
+
+class Rule(_PolicyPart):
     """When an item is large enough to leave, and when it may.
 
     Give one of the three thresholds; without any it is `min_tokens=2000`.
@@ -31,7 +36,7 @@ class Rule(Model):
             "7d". After that the next collection takes it, whoever still cites it; None keeps it for good.
     """
 
-    enabled: Annotated[bool, Field(strict=True)] = True
+    enabled: Flag = True
     min_tokens: Size | None = None
     min_chars: Size | None = None
     min_bytes: Size | None = None
@@ -58,7 +63,7 @@ class Rule(Model):
         return None if size >= least else f"{size} {unit}, under {least}"
 
 
-class Sweep(Model):
+class Sweep(_PolicyPart):
     """When a conversation has grown so long that what is below the thresholds leaves too.
 
     A sweep changes text that the provider has cached, so it should be rare and large: it takes all that it
@@ -74,7 +79,7 @@ class Sweep(Model):
     """
 
     trigger_tokens: Size | None = None
-    trigger_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    trigger_fraction: Fraction | None = None
     context_tokens: Size | None = None
     target_tokens: Size | None = None
     keep_recent: Count = 3
@@ -95,7 +100,7 @@ class Sweep(Model):
         return int((self.trigger_fraction or 0) * (self.context_tokens or 0))
 
 
-class Retention(Model):
+class Retention(_PolicyPart):
     """How much is kept, and for how long a marked record can still be read by who is reading it.
 
     A quota takes the oldest records of a session, and of a store those of the least recently used session

@@ -41,7 +41,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
-from offload import ConfigError, ContextFullError, Offloader, OffloadError, PolicyError, StoreError
+from offload import ConfigError, ContextFullError, Offloader, OffloadError, StoreError
 from offload.compaction import DEFAULT_RULES, SelectiveCompaction, SelectiveResult, TypeRule, threshold_for
 from offload.context import ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.testing import FaultyStore
@@ -853,7 +853,7 @@ def test_27_settings_that_cannot_be_meant_are_named(tmp_path, options, message):
 
 
 def test_27_a_rule_that_cannot_be_meant_is_named():
-    with pytest.raises(PolicyError, match='keep_recent goes with strategy "truncate", not "drop"'):
+    with pytest.raises(ConfigError, match='keep_recent goes with strategy "truncate", not "drop"'):
         TypeRule(strategy="drop", keep_recent=3)
-    with pytest.raises(PolicyError, match=r"TypeRule.strategy: .*'keep'"):
+    with pytest.raises(ConfigError, match=r"TypeRule.strategy: .*'keep'"):
         TypeRule(strategy="keep")

@@ -42,7 +42,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offload import ConfigError, ContextFullError, Offloader, PolicyError, StoreError, estimate_tokens
+from offload import ConfigError, ContextFullError, Offloader, StoreError, estimate_tokens
 from offload.compaction import Proposal, RoundCompactor, RoundConfig
 from offload.context import EventBus, EventType
 from offload.testing import FaultyStore
@@ -284,13 +284,13 @@ def test_11_settings_come_from_a_file_and_each_wrong_value_is_named(tmp_path):
     )
     path.write_text(YAML.replace("0.5", "1.5").replace("enabled", "enable"))
     with pytest.raises(
-        PolicyError, match=r"(?s)RoundConfig.trigger_ratio.*RoundConfig.enable: no such field"
+        ConfigError, match=r"(?s)RoundConfig.trigger_ratio.*RoundConfig.enable: no such field"
     ):
         RoundConfig.load(path)
     path.write_text("other: {}")
-    with pytest.raises(PolicyError, match="no table context_compaction"):
+    with pytest.raises(ConfigError, match="no table context_compaction"):
         RoundConfig.load(path)
-    with pytest.raises(PolicyError, match="settings are a file of suffix"):
+    with pytest.raises(ConfigError, match="a settings file must have the suffix"):
         RoundConfig.load(tmp_path / "config.ini")
     assert RoundConfig().trigger_ratio == 0.8
     assert RoundConfig().max_context_tokens == 80_000

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from offload import OffloadPolicy, PolicyError
+from offload import ConfigError, OffloadPolicy
 from offload.agent import AgentConfig
 from offload.compaction import TypeRule
 
@@ -88,5 +88,5 @@ def test_the_window_is_that_of_the_model_unless_it_is_given():
     ],
 )
 def test_a_wrong_value_is_named(fields, said):
-    with pytest.raises(PolicyError, match=said):
+    with pytest.raises(ConfigError, match=said):
         AgentConfig.model_validate(fields)

@@ -325,7 +325,11 @@ def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
         ("offload.yaml", "policy:\n  types:\n    tool_result:\n      1: 2\n", "no such field"),
         ("offload.json", "[" * 100_000, "cannot be read"),
         ("offload.toml", 'store = "s3:/bucket"\n', "'s3://bucket'"),
-        ("offload.toml", '[store]\nurl = "s3://bucket"\n', "a store is a URL, a path or an OffloadStore"),
+        (
+            "offload.toml",
+            '[store]\nurl = "s3://bucket"\n',
+            "Settings.store: must be a URL, a path or an OffloadStore",
+        ),
     ],
 )
 def test_what_no_setting_can_be_is_one_error_that_names_the_file(
@@ -366,5 +370,5 @@ def test_a_working_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pyte
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ConfigError, match="folder is gone"):
+    with pytest.raises(ConfigError, match="working folder was deleted"):
         load_config(environ={})

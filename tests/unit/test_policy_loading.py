@@ -72,7 +72,7 @@ def test_aliases_that_make_a_file_large_are_refused_before_they_are_followed(
     tracemalloc.start()
     try:
         with pytest.raises(
-            ConfigError, match=rf"{name} cannot be read: its aliases \(\*name\) make too much"
+            ConfigError, match=rf"{name} cannot be read: its aliases \(\*name\) expand to too much"
         ):
             OffloadPolicy.load(path) if name == "policy.yml" else load_config(folder=tmp_path, environ={})
         assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
@@ -129,11 +129,8 @@ def test_a_variable_may_name_a_file(tmp_path: Path) -> None:
     ("environ", "named"),
     [
         ({"OFFLOAD_POLICY": "lazy"}, ["balanced, aggressive, archive", "'lazy'"]),
-        ({"OFFLOAD_POLICY": "none.toml"}, ["none.toml cannot be read"]),
-        ({"OFFLOAD_POLICY": "p.txt"}, ["p.txt", ".toml"]),
         ({"OFFLOAD_POLICY__MIN_SAVING": "much"}, ["OffloadPolicy.min_saving", "'much'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING__X": "1"}, ["OffloadPolicy.min_saving"]),
-        ({"OFFLOAD_POLICY__A": "1", "OFFLOAD_POLICY__A__B": "2"}, ["OFFLOAD_POLICY__A__B", "no fields"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP": "1"}, ["sweep.keep", "no such field", "keep_recent"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP_RECENT": "1"}, ["OffloadPolicy.sweep", "trigger_tokens"]),
         ({"OFFLOAD_POLICY__TURN_BUDGET_TOKENS": "0"}, ["turn_budget_tokens", "greater than 0"]),
@@ -146,13 +143,28 @@ def test_a_wrong_value_is_named_by_its_place(environ: dict[str, str], named: lis
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"OFFLOAD_POLICY": "none.toml"}, "none.toml cannot be read"),
+        ({"OFFLOAD_POLICY": "p.txt"}, "p.txt: a settings file must have the suffix .json, .toml"),
+        ({"OFFLOAD_POLICY__A": "1", "OFFLOAD_POLICY__A__B": "2"}, "OFFLOAD_POLICY__A__B: a has no fields"),
+    ],
+)
+def test_variables_that_name_no_readable_file_or_field_are_refused(
+    environ: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OffloadPolicy.from_env(environ)
+
+
 @pytest.mark.parametrize("said", ["[", "5", '"a"', "a: [", ""])
 def test_a_file_that_holds_no_fields_is_refused_by_name(tmp_path: Path, said: str) -> None:
     for name in ("p.toml", "p.yaml", "p.json"):
         (tmp_path / name).write_text(said)
         if name == "p.toml" and said == "":
             continue  # An empty TOML file is an empty table.
-        with pytest.raises(PolicyError, match=name):
+        with pytest.raises(ConfigError, match=name):
             OffloadPolicy.load(tmp_path / name)
 
 

@@ -91,7 +91,7 @@ class Conversation:
 
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
-        """Offload an item with the text `content`, too long for a message, whatever the policy says."""
+        """Offload an item with the text `content`, too long for a message; the policy is not asked."""
         decision = self._judge.policy.decide(_long_facts(item, content))
         try:
             outcome = self._writer.write_long(WriteRequest(item, decision), content)

@@ -96,7 +96,7 @@ class Slot:
 
     @property
     def is_in_view(self) -> bool:
-        """Whether the model sees its text, which is no placeholder and does not look like one."""
+        """Whether the model sees its text, which does not look like a placeholder."""
         return not self.is_replaced and self.claim is None
 
     @property
@@ -408,7 +408,7 @@ class History:
         self._output[index] = output
 
     def output(self) -> list[Any]:
-        """Return the messages with items replaced; unchanged ones are the caller's own objects."""
+        """Return the messages with items replaced; unchanged ones are the caller's objects."""
         return self._output.copy()
 
     def edited_outputs(self) -> list[int]:

@@ -36,7 +36,7 @@ class _Claim(NamedTuple):
 
 
 class Recognition:
-    """Tells placeholders from look-alikes, and items that the session holds from new ones.
+    """Finds placeholders among look-alikes, and items that the session already holds.
 
     Args:
         session: the records.

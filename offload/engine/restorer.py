@@ -166,7 +166,7 @@ def _items(messages: Sequence[Any]) -> Iterator[tuple[int, Item]]:
 
 
 def _combined(causes: Sequence[OffloadError], text: str) -> OffloadError:
-    """Return an error of the type that tells what to do: retry, restore a backup, look elsewhere."""
+    """Return an error whose type suggests the fix: retry, restore a backup, open another session."""
     for kind in (StoreError, CorruptError):
         for cause in causes:
             if isinstance(cause, kind):

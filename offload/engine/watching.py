@@ -29,11 +29,11 @@ class _Container(NamedTuple):
 
 
 class _Parts(list[Any]):
-    """A message as its containers and leaves, in order."""
+    """A message as its containers and values, in order."""
 
 
 def look(message: Any) -> Any:
-    """Return a snapshot of `message` for `is_same`; texts and other leaves are shared, not copied.
+    """Return a snapshot of `message` for `is_same`; texts and other values are shared, not copied.
 
     Fields of objects, such as SDK objects and dataclasses, are copied like containers.
     """

@@ -1,4 +1,4 @@
-"""From an item to its record and placeholder: measure, look for a stored record, render, store."""
+"""The way of an item to its record and placeholder: measure, adopt a stored record, render, store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WriteRequest(NamedTuple):
         decision: the decision on it, with its tokens, preview size and ttl.
         query: the text that its preview is ranked against; see `History.query`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
-        keeps_text: whether its text stays in the message; the record only proves that it is no placeholder.
+        keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
     """
 
     item: Item
@@ -133,7 +133,7 @@ class ItemWriter:
                 yield outcome
 
     def write_long(self, request: WriteRequest, content: SpooledContent) -> OffloadedItem | OffloadError:
-        """Store `content`, the text of an item that is too long to hold it, whatever that saves."""
+        """Store `content`, the text of an item that is too long to hold it; `min_saving` does not apply."""
         if self._hooks.redact is not None:
             # The hook needs the whole text: what it removes may be anywhere.
             item = replace(request.item, text=decode_text(content.data))
@@ -174,7 +174,7 @@ class ItemWriter:
     def _already_stored(
         self, identities: Iterable[ItemIdentity]
     ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
-        """Return the live records of items, stored under whatever settings, or why they could not be read."""
+        """Return the live records of items, stored under any settings, or why they could not be read."""
         wanted = dict.fromkeys(identities)
         outcomes = self._still_stored(wanted)
         new = [identity for identity in wanted if identity not in outcomes]

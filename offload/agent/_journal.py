@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 from offload.agent._entries import Entry, Line, Told, ToldLine, latest, number_after
 from offload.agent._old_journal import read_old
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
-from offload.compaction._archive import as_data, decoded, encoded
 from offload.context import ItemType
 from offload.engine.hooks import Hooks
 from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
 from offload.layout import JOURNAL, encode_part
+from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text
 from offload.store import OffloadStore, get_many
 
@@ -191,8 +191,8 @@ class Journal:
             return "", kept
         unknown: list[str] = []
         try:
-            data = encoded(as_data(line.message), lambda value: _named(value, unknown))
-            text = _json([line.item_type, self._redacted(data)])
+            data = to_json(line.message, lambda value: _named(value, unknown))
+            text = _json([line.item_type, map_texts(data, self._hooks.redacted)])
         except Exception as error:  # noqa: BLE001 # a hook of the caller's own may raise anything
             failed.append(failure("a message was not written down:", error))
             text = _json([line.item_type, _UNWRITTEN])
@@ -200,16 +200,6 @@ class Journal:
         if unknown:
             failed.append(MessageError(f"a message holds what has no JSON, named in its place: {unknown[0]}"))
         return text, _Row(line, len(text))
-
-    def _redacted(self, value: Any) -> Any:
-        """Return `value` with each text redacted by itself: a pattern must not reach over its quotes."""
-        if isinstance(value, str):
-            return self._hooks.redacted(value)
-        if isinstance(value, list):
-            return [self._redacted(part) for part in value]
-        if isinstance(value, dict):
-            return {name: self._redacted(part) for name, part in value.items()}
-        return value
 
     def _found(self) -> list[Entry]:
         """Return the entries of the journal, from a fresh listing."""
@@ -278,7 +268,7 @@ def _opened(entry: Entry, data: bytes) -> tuple[dict[str, Any], list[_SizedLine]
         raise CorruptError(f"{entry.at}: no entry says so much")
     try:
         head, *texts = decode_text(decompress(data, entry.size)).split("\n")
-        rows = [(json.loads(text, object_hook=decoded), len(text)) for text in texts]
+        rows = [(json.loads(text, object_hook=from_json), len(text)) for text in texts]
         return json.loads(head), [(ToldLine(ItemType(kind), said), size) for (kind, said), size in rows]
     except (CorruptError, ValueError, TypeError) as error:
         raise CorruptError(f"{entry.at}: {error}") from error

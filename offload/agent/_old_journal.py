@@ -6,8 +6,8 @@ import json
 import re
 
 from offload.agent._entries import Entry, Told, ToldLine, latest
-from offload.compaction._archive import decoded
 from offload.context import ItemType
+from offload.messages import from_json
 from offload.record import decode_text
 from offload.session import SessionReader
 from offload.store import OffloadStore
@@ -29,7 +29,7 @@ def read_old(store: OffloadStore, session: str) -> Told:
     found = [Entry(int(label[2]), label[1], info) for label, info in labelled if label]
     told = Told()
     for _, content in reader.load_many([entry.at for entry in latest(found, session)]):
-        head, *rows = (json.loads(row, object_hook=decoded) for row in decode_text(content).split("\n"))
+        head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
         lines = [ToldLine(ItemType(row["type"]), row["message"]) for row in rows]
         told = Told([*told.lines, *lines], head["ratios"])
     return told

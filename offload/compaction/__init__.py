@@ -1,16 +1,22 @@
-"""Compaction: a conversation that nears its context window is made shorter, and nothing of it is lost."""
+"""Compaction: removes messages from a conversation that nears its context window, and loses none of them."""
 
+from offload.compaction._archive import MessageArchive, Notice
 from offload.compaction._config import Refusal, RoundConfig
 from offload.compaction._rounds import CompactResult, Confirm, Proposal, RoundCompactor
 from offload.compaction._rules import DEFAULT_RULES, RuleStrategy, TypeRule
 from offload.compaction._selective import SelectiveCompaction, SelectiveResult
+from offload.compaction._strategy import CompactionResult, CompactionStrategy
 from offload.compaction._summary import Summarizer
 from offload.compaction._windows import threshold_for
 
 __all__ = [
     "DEFAULT_RULES",
     "CompactResult",
+    "CompactionResult",
+    "CompactionStrategy",
     "Confirm",
+    "MessageArchive",
+    "Notice",
     "Proposal",
     "Refusal",
     "RoundCompactor",

@@ -1,4 +1,4 @@
-"""The settings of a compaction by rounds."""
+"""Settings of compaction by rounds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _TABLE = "context_compaction"
 
 
 class RoundConfig(SettingsModel):
-    """When a conversation is compacted by rounds, and what stays.
+    """Settings of compaction by rounds.
 
     Attributes:
-        enabled: False never asks for a compaction.
+        enabled: whether `should_compact` may return True.
         max_context_tokens: the context window, in tokens.
-        trigger_ratio: the part of the window from which on a compaction is due.
-        keep_recent_rounds: how many of the latest rounds stay whole.
-        require_confirmation: whether somebody is asked before.
-        summary_max_length: how long a summary may be, in characters; a longer one is cut.
-        on_refusal: what is done if the answer is no: "drop_oldest" takes as many rounds out as it must,
-            without a summary; "new_session" begins anew with the current round; "error" raises.
+        trigger_ratio: a compaction is due at this part of the window or more.
+        keep_recent_rounds: how many of the latest rounds are kept.
+        require_confirmation: whether `confirm` is called first.
+        summary_max_length: the maximum length of a summary, in characters; a longer one is cut.
+        on_refusal: the effect of a refusal: "drop_oldest" removes as few rounds as possible, without a
+            summary; "new_session" keeps the current round only; "error" raises.
     """
 
     enabled: Flag = True
@@ -37,7 +37,7 @@ class RoundConfig(SettingsModel):
 
     @property
     def trigger_tokens(self) -> int:
-        """From how many tokens on a compaction is due."""
+        """The number of tokens at which a compaction is due."""
         return int(self.max_context_tokens * self.trigger_ratio)
 
     @classmethod

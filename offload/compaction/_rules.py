@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Self
 
 from pydantic import model_validator
 
-from offload.context import PRIORITIES, ContextItem, ItemType
+from offload.context import PRIORITIES, ItemType
 from offload.errors import ConfigError
 from offload.settings import Count, SettingsModel
 
-Group = Sequence[ContextItem]
+# Indices of messages.
+Group = Sequence[int]
 
 
 class RuleStrategy(StrEnum):
@@ -42,8 +43,8 @@ class TypeRule(SettingsModel):
             raise ValueError(f'keep_recent goes with strategy "truncate", not "{self.strategy}"')
         return self
 
-    def staying(self, items: Sequence[ContextItem]) -> Sequence[ContextItem]:
-        """Return which of `items`, all of this rule's type and oldest first, stay."""
+    def kept(self, items: Sequence[int]) -> Sequence[int]:
+        """Return which of `items`, all of this rule's type and oldest first, are kept."""
         keep = len(items) if self.strategy is RuleStrategy.NONE else self.keep_recent
         return items[max(0, len(items) - keep) :]
 
@@ -80,47 +81,36 @@ def ruled(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule
     return dict(sorted(rules.items(), key=lambda entry: PRIORITIES[entry[0]]))
 
 
-def chosen(
-    groups: Sequence[Group], rules: Mapping[ItemType, TypeRule], kept: Iterable[ContextItem]
-) -> Iterator[list[ContextItem]]:
-    """Yield what leaves by each rule, in the order of the rules and of the context.
+def removed_by_rule(
+    groups: Sequence[Group], types: Sequence[ItemType], rules: Mapping[ItemType, TypeRule], past: int
+) -> Iterator[list[int]]:
+    """Yield the messages that each rule removes, in the order of the rules and of the conversation.
 
-    A group leaves whole or stays whole. It stays if it holds what is `kept`, what the rule or an earlier
-    one keeps, or what no rule lets go.
+    A group is removed whole or kept whole. It is kept if it has an open call, an item that this rule or an
+    earlier one keeps, or an item without a rule.
 
     Args:
-        groups: the conversation in runs that stay or leave together.
+        groups: the conversation in runs of indices that are removed together.
+        types: the item type of each message.
         rules: by type, in the order in which they are applied.
-        kept: what stays whatever the rules say.
+        past: how many messages precede the first open call.
     """
-    staying = {item.id for item in kept}
-    staying |= {i.id for group in groups for i in _ruled(group) if rules.get(i.item_type, _NONE) == _NONE}
-    left = list(groups)
+    kept = {i for group in groups for i in _ruled(group, types) if rules.get(types[i], _NONE) == _NONE}
+    remaining = [group for group in groups if group[-1] < past]
+    open_groups = groups[len(remaining) :]
     for item_type, rule in rules.items():
-        items = [item for group in left for item in _ruled(group) if item.item_type is item_type]
-        staying |= {item.id for item in rule.staying(items)}
-        wanted = {item.id for item in items} - staying
-        going, left = _parted(left, wanted, staying)
-        yield going
+        items = [
+            i for group in (*remaining, *open_groups) for i in _ruled(group, types) if types[i] is item_type
+        ]
+        kept |= set(rule.kept(items))
+        removable = set(items) - kept
+        removed = [g for g in remaining if not removable.isdisjoint(g) and kept.isdisjoint(g)]
+        remaining = [group for group in remaining if group not in removed]
+        yield [i for group in removed for i in group]
 
 
-def _ruled(group: Group) -> Sequence[ContextItem]:
-    """Return the items of a group that rules are applied to: a call goes by the rule of its results."""
-    if all(item.item_type is not ItemType.TOOL_RESULT for item in group):
+def _ruled(group: Group, types: Sequence[ItemType]) -> Sequence[int]:
+    """Return the items of a group with rules of their own: the rule for its results removes a call."""
+    if all(types[i] is not ItemType.TOOL_RESULT for i in group):
         return group
-    return [item for item in group if item.item_type is not ItemType.ASSISTANT_MESSAGE]
-
-
-def _parted(
-    groups: Sequence[Group], wanted: set[str], staying: set[str]
-) -> tuple[list[ContextItem], list[Group]]:
-    """Return the items of the groups with what is wanted and nothing that stays, and the other groups."""
-    going: list[ContextItem] = []
-    left: list[Group] = []
-    for group in groups:
-        ids = {item.id for item in group}
-        if wanted.isdisjoint(ids) or not staying.isdisjoint(ids):
-            left.append(group)
-        else:
-            going += group
-    return going, left
+    return [i for i in group if types[i] is not ItemType.ASSISTANT_MESSAGE]

@@ -1,128 +1,67 @@
-"""Compaction by type: what matters least leaves first; if that is not enough, all of it for a summary."""
+"""Compaction by type: the least important messages first; if that is not enough, a summary of all."""
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, get_args
 
-from offload.compaction._archive import Archive, Notice, as_user_message
-from offload.compaction._rules import TypeRule, chosen, ruled
+from offload.compaction._archive import MessageArchive
+from offload.compaction._rules import TypeRule, removed_by_rule, ruled
+from offload.compaction._strategy import CompactionResult, Plan, View, warn
 from offload.compaction._summary import Summarizer, ask, full_request
 from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.events import failure, said
+from offload.events import failure
 from offload.offloader import Offloader
 from offload.threads import in_thread
 
-# A summary may take half of the threshold, were each character a token, within these bounds.
+# A summary may have half as many characters as the threshold has tokens, within these bounds.
 MIN_SUMMARY_CHARS, MAX_SUMMARY_CHARS = 200, 8_000
-_STAND_INS = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
+_NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
 
 OnFailure = Literal["keep", "raise"]
-_log = logging.getLogger("offload")
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveResult:
-    """What a compaction did.
+class SelectiveResult(CompactionResult):
+    """Outcome of a compaction by type.
 
     Attributes:
-        original_token_count: tokens before: what the provider counted, where it was given.
-        new_token_count: tokens after, on the same scale.
-        removed: the items that left, in order.
-        ref: id of the record that holds them; None if nothing left.
-        summary: what a model said of them; empty where nobody was asked.
-        error: why nothing was done, where something failed; the context is then as it was.
+        removed: the removed items, in order.
     """
 
-    original_token_count: int
-    new_token_count: int
-    removed: list[ContextItem]
-    ref: str | None = None
-    summary: str = ""
-    error: OffloadError | None = None
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether anything left."""
-        return bool(self.removed)
-
-    @property
-    def saved_ratio(self) -> float:
-        """The part of the tokens that was saved, from 0 to 1."""
-        return 1 - self.new_token_count / self.original_token_count if self.original_token_count else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A context as a compaction sees it.
-
-    Attributes:
-        context: the context.
-        tokens: what it takes, on the scale of the threshold.
-        notice: what will stand for the items that leave, without the figures of a plan.
-        groups: its conversation in runs that stay or leave together.
-        waiting: its last items, from the first call on that waits for its result.
-    """
-
-    context: ContextIR
-    tokens: int
-    notice: Notice
-    groups: list[list[ContextItem]]
-    waiting: list[ContextItem]
-
-    @property
-    def past(self) -> list[ContextItem]:
-        """The conversation without what waits."""
-        items = self.context.conversation.items
-        return items[: len(items) - len(self.waiting)]
-
-    def planned(self, leaving: Sequence[ContextItem], item_type: ItemType, summary: str = "") -> _Plan:
-        notice = replace(self.notice, messages=len(leaving), summary=summary)
-        stand_in = self.context.new_item(as_user_message(notice.text(), leaving[0].message), item_type)
-        gone = sum(item.token_count for item in leaving)
-        return _Plan(leaving, notice, item_type, max(0, self.tokens - gone) + stand_in.token_count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    leaving: Sequence[ContextItem]
-    notice: Notice
-    item_type: ItemType
-    tokens: int
+    removed: list[ContextItem] = field(default_factory=list)
 
 
 class SelectiveCompaction:
-    """Takes out of a full context what matters least, type by type, and asks for a summary as a last resort.
+    """Removes the least important messages of a full context, type by type, with a summary as last resort.
 
-    The types go in the order of their priority, each by its rule, until the context, by its own count of
-    tokens, is under the threshold. A tool call and its results leave or stay together, and a call that
-    waits for its result stays; so this cuts a lone round too, which `RoundCompactor` does not. Where the
-    rules are not enough, a summary replaces the whole conversation but for calls that wait. The header
-    always stays.
+    The types are removed in the order of their priority, each by its rule, until the context, by its own
+    token count, is below the threshold. A tool call and its results are removed or kept together, and a
+    call that waits for its result is kept; so this cuts a single round too, which `RoundCompactor` does
+    not. If the rules are not enough, a summary replaces the whole conversation except for open calls. The
+    header is always kept.
 
-    What leaves is stored in the session of the offloader before it does, and one message that stands for
-    it says how to read it back. What was offloaded before is a placeholder, and stays stored once.
+    Removed messages are stored in the offloader's session first, and a notice says how to read them. An
+    item that was offloaded before is a placeholder, and is stored once.
 
     Args:
-        offloader: where the items go that leave.
+        offloader: the session that stores removed messages.
         summarizer: asks a model for the summary; without one there is no last resort.
         rules: item type → rule; these change the table `DEFAULT_RULES`.
-        threshold_tokens: from how many tokens on a compaction is due.
-        model: instead of the threshold, the name of the model whose window sets it; see `threshold_for`.
+        threshold_tokens: a compaction is due at this number of tokens or more.
+        model: in place of the threshold, the model whose window sets it; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
-        events: told `context_compacted` and `compaction_failed` instead of the bus of each context.
-        on_error: what `compact` does when it cannot: "keep" leaves the context whole and reports, "raise"
-            raises.
+        events: gets `context_compacted` and `compaction_failed` in place of the bus of each context.
+        on_error: the effect of a failure: "keep" leaves the context unchanged and reports it, "raise"
+            raises it.
 
     Raises:
-        ConfigError: neither or both of `threshold_tokens` and `model` are given, or a value cannot be meant.
-        ConfigError: `rules` has an unknown type or a value that is not a `TypeRule`.
+        ConfigError: neither or both of `threshold_tokens` and `model` are given, or a value is invalid.
     """
 
     def __init__(
@@ -138,154 +77,131 @@ class SelectiveCompaction:
         on_error: OnFailure = "keep",
     ) -> None:
         if on_error not in get_args(OnFailure):
-            raise ConfigError(f"on_error is one of {get_args(OnFailure)}, not {on_error!r}")
+            raise ConfigError(f"on_error must be one of {get_args(OnFailure)}, got {on_error!r}")
         self.rules = ruled({} if rules is None else rules)
         self.threshold_tokens = _threshold(threshold_tokens, model, windows)
-        self._archive = Archive(offloader)
+        self._archive = MessageArchive(offloader)
         self._summarizer = summarizer
         self._events = events
         self._on_error = on_error
 
     def should_compact(self, context: ContextIR, current_total_tokens: int | None = None) -> bool:
-        """Tell whether a compaction is due: the context takes the threshold or more.
+        """Return whether a compaction is due: the context has reached the threshold.
 
         Args:
             context: the context.
-            current_total_tokens: what the provider counted; without it, the context's own count.
+            current_total_tokens: the provider's token count; by default, the context's own.
         """
         return _tokens(context, current_total_tokens) >= self.threshold_tokens
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> SelectiveResult:
-        """Make `context` shorter if it is due.
+        """Shorten `context` if a compaction is due.
 
         Args:
             context: the context, changed in place.
-            current_total_tokens: what the provider counted of the last request and its answer, tool
-                definitions included; without it, the context's own count.
+            current_total_tokens: the provider's token count of the last request and its answer, tool
+                definitions included; by default, the context's own count.
 
         Raises:
-            OffloadError: with `on_error="raise"`, what failed. `ContextFullError` if nothing may leave.
+            OffloadError: with `on_error="raise"`, the failure. `ContextFullError` if nothing can be removed.
         """
         tokens = _tokens(context, current_total_tokens)
         if tokens < self.threshold_tokens:
-            return SelectiveResult(tokens, tokens, [])
+            return SelectiveResult(tokens, tokens)
         try:
-            plan = self._plan(self._view(context, tokens))
-            result = self._carried_out(context, tokens, plan)
-        except Exception as error:  # noqa: BLE001 # a part of the caller's own may raise anything
+            view = self._view(context, tokens)
+            result = _carry_out(context, view, self._plan(context, view))
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
             failed = error if isinstance(error, OffloadError) else failure("unexpected", error)
             if self._on_error == "raise":
                 raise failed from failed.__cause__
             return self._failed(context, tokens, failed)
-        self._tell_compacted(context, plan, result)
+        by_type = dict(Counter(str(item.item_type) for item in result.removed))
+        result.report(self._bus(context), len(result.removed), "messages", by_type=by_type)
         return result
 
     async def acompact(
         self, context: ContextIR, *, current_total_tokens: int | None = None
     ) -> SelectiveResult:
-        """Do what `compact` does, in a thread; async hooks run on this loop."""
+        """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages`, as `lower` gives them, with all that ever left by a compaction, as it was.
+        """Return `messages`, as `lower` returns them, with all that compactions ever removed, as it was.
 
-        Objects of an SDK come back as the data that they are made of.
+        SDK objects are restored as data.
 
         Raises:
-            OffloadError: a record is damaged, was collected, or cannot be read.
+            OffloadError: a record is damaged, was deleted, or cannot be read.
         """
         return self._archive.restore(messages)
 
-    def _view(self, context: ContextIR, tokens: int) -> _View:
-        messages, groups = context.conversation_messages, context.groups()
-        first = waiting_from(messages)
-        ends = itertools.accumulate(map(len, groups))
-        waiting = [item for group, end in zip(groups, ends, strict=True) if end > first for item in group]
-        return _View(context, tokens, self._archive.notice(messages, []), groups, waiting)
+    def _view(self, context: ContextIR, tokens: int) -> View:
+        sizes = [len(group) for group in context.groups()]
+        groups = [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+        counts = [item.token_count for item in context.conversation.items]
+        return View(
+            context.conversation_messages, counts, tokens, groups, self._archive, context.count_message
+        )
 
-    def _plan(self, view: _View) -> _Plan:
-        """Return what leaves and what will stand for it. Raises `ContextFullError` if nothing can."""
-        places = {item.id: place for place, item in enumerate(view.past)}
-        leaving: list[ContextItem] = []
+    def _plan(self, context: ContextIR, view: View) -> Plan:
+        """Return which messages to remove. Raises `ContextFullError` if none can be removed."""
+        types = [item.item_type for item in context.conversation.items]
+        past = _past(view)
+        removed: list[int] = []
         plan = None
-        for more in filter(None, chosen(view.groups, self.rules, view.waiting)):
-            leaving = sorted([*leaving, *more], key=lambda item: places[item.id])
-            plan = view.planned(leaving, ItemType.COMPACTION_NOTICE)
+        for more in filter(None, removed_by_rule(view.groups, types, self.rules, past)):
+            removed = sorted([*removed, *more])
+            plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan
-        if self._summarizer is not None:
-            plan = self._summary_plan(view, leaving, self._summarizer) or plan
-        if plan is None or plan.tokens >= view.tokens:
+        if self._summarizer is not None and not all(types[i] in _NOTICES for i in range(past)):
+            plan = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
+        if plan is None or plan.tokens >= view.total:
             raise ContextFullError(
-                f"the context takes {view.tokens} tokens, {self.threshold_tokens} are allowed, and nothing "
-                "that may leave would make it shorter: give a summarizer, rules that let more leave, a "
+                f"the context has {view.total} tokens, the threshold is {self.threshold_tokens}, and nothing "
+                "that may be removed would shorten it; add a summarizer, rules that remove more, a "
                 "shorter system prompt, or a larger window"
             )
         return plan
 
-    def _summary_plan(
-        self, view: _View, ruled_out: Sequence[ContextItem], summarizer: Summarizer
-    ) -> _Plan | None:
-        """Return the plan that replaces all that is past; None if there is nothing to sum up."""
-        leaving = view.past
-        if all(item.item_type in _STAND_INS for item in leaving):
-            return None
-        told = leaving
-        if sum(item.token_count for item in told) >= self.threshold_tokens:
-            # More than a request should hold: what matters least is not told.
-            gone = {item.id for item in ruled_out}
-            told = [item for item in leaving if item.id not in gone] or leaving
+    def _summary(self, view: View, past: int, removed: set[int], summarizer: Summarizer) -> str:
+        """Return a summary of the first `past` messages; the request leaves out `removed` if it is long."""
+        shown: Sequence[int] = range(past)
+        if sum(view.tokens[:past]) >= self.threshold_tokens:
+            shown = [i for i in shown if i not in removed] or shown
         max_chars = max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
-        request = full_request(
-            [item.message for item in told], [item.message for item in view.waiting], max_chars
-        )
-        summary = ask(summarizer, request, max_chars)
-        return view.planned(leaving, ItemType.COMPACTION_SUMMARY, summary)
-
-    def _carried_out(self, context: ContextIR, tokens: int, plan: _Plan) -> SelectiveResult:
-        """Store what leaves, then replace it."""
-        items, leaving = context.conversation.items, list(plan.leaving)
-        gone = {item.id for item in leaving}
-        places = [place for place, item in enumerate(items) if item.id in gone]
-        text = self._archive.store(context.conversation_messages, places, plan.notice)
-        stand_in = context.new_item(as_user_message(text, leaving[0].message), plan.item_type)
-        if plan.item_type is ItemType.COMPACTION_SUMMARY:
-            context.replace_conversation([stand_in, *items[len(leaving) :]])
-        else:
-            context.replace_items(leaving, stand_in)
-        ref = plan.notice.find_ref(text)
-        return SelectiveResult(tokens, plan.tokens, leaving, ref, plan.notice.summary)
+        request = full_request([view.messages[i] for i in shown], view.messages[past:], max_chars)
+        return ask(summarizer, request, max_chars)
 
     def _failed(self, context: ContextIR, tokens: int, error: OffloadError) -> SelectiveResult:
-        """Report what failed; the context is as it was."""
-        _log.warning("nothing was compacted: %s", said(error))
-        self._emit(
-            context,
-            EventType.COMPACTION_FAILED,
-            f"nothing was compacted: {error.kind}",
-            kind=error.kind,
-            tokens=tokens,
-            error=str(error),
-        )
-        return SelectiveResult(tokens, tokens, [], error=error)
+        warn(error)
+        data = {"kind": error.kind, "tokens": tokens, "error": str(error)}
+        detail = f"nothing was compacted: {error.kind}"
+        self._bus(context).emit(ContextEvent(EventType.COMPACTION_FAILED, detail, data))
+        return SelectiveResult(tokens, tokens, error=error)
 
-    def _tell_compacted(self, context: ContextIR, plan: _Plan, result: SelectiveResult) -> None:
-        before, after = result.original_token_count, result.new_token_count
-        self._emit(
-            context,
-            EventType.CONTEXT_COMPACTED,
-            f"{len(result.removed)} messages left: {before} tokens became {after}",
-            original_tokens=before,
-            new_tokens=after,
-            saved_ratio=result.saved_ratio,
-            summary=result.summary,
-            compacted_count=len(result.removed),
-            by_type=dict(Counter(str(item.item_type) for item in plan.leaving)),
-        )
+    def _bus(self, context: ContextIR) -> EventBus:
+        return context.event_bus if self._events is None else self._events
 
-    def _emit(self, context: ContextIR, event_type: EventType, detail: str, **data: Any) -> None:
-        bus = context.event_bus if self._events is None else self._events
-        bus.emit(ContextEvent(event_type, detail, data))
+
+def _past(view: View) -> int:
+    """Return how many messages precede the first group with an open call."""
+    first = waiting_from(view.messages)
+    return next((group[0] for group in view.groups if group[-1] >= first), len(view.messages))
+
+
+def _carry_out(context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
+    """Store the messages of a plan, then replace them in the context."""
+    items = context.conversation.items
+    removed = [items[i] for i in plan.removed]
+    ref, message = view.store(plan)
+    if plan.notice.summary:
+        notice = context.new_item(message, ItemType.COMPACTION_SUMMARY)
+        context.replace_conversation([notice, *items[len(removed) :]])
+    else:
+        context.replace_items(removed, context.new_item(message, ItemType.COMPACTION_NOTICE))
+    return SelectiveResult(view.total, plan.tokens, removed, ref=ref, summary=plan.notice.summary)
 
 
 def _tokens(context: ContextIR, current_total_tokens: int | None) -> int:
@@ -297,7 +213,7 @@ def _threshold(tokens: int | None, model: str | None, windows: Mapping[str, int]
         return threshold_for(model, windows)
     if model is not None or windows is not None or not isinstance(tokens, int) or tokens < 1:
         raise ConfigError(
-            "give either threshold_tokens=, a positive number, or model= and with it windows= if need be, "
-            f"not threshold_tokens={tokens!r:.40}, model={model!r:.40}"
+            "pass either threshold_tokens=, a positive number, or model=, with windows= if needed; "
+            f"got threshold_tokens={tokens!r:.40}, model={model!r:.40}"
         )
     return tokens

@@ -1,4 +1,4 @@
-"""From how many tokens on a context is full, by the model that reads it."""
+"""Context windows of models, and the compaction thresholds for them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ _log = logging.getLogger("offload")
 TRIGGER_RATIO = 0.8
 DEFAULT_WINDOW = 128_000
 
-# What each family takes as input, by the pages of models of its provider: docs.claude.com,
-# platform.openai.com, ai.google.dev and api-docs.deepseek.com. Where members differ, the least of those
-# that are offered. The first that matches counts, and only whole parts of a name match: a version that is
-# not here is not taken for another one.
+# The input window of each family, by its provider's page of models: docs.claude.com, platform.openai.com,
+# ai.google.dev and api-docs.deepseek.com; the smallest window if members differ. The first match wins. Only
+# whole parts of a name match, so an unknown version is not mistaken for another one.
 _WINDOWS: Mapping[str, int] = {
     r"claude-v2:1": 200_000,
     r"claude-(?:v?[12](?:\.[03])?|instant)": 100_000,
     r"claude": 200_000,
     r"gpt-5(?:\.\d+)?-chat|gpt-5-pro": 128_000,
-    # Of the 400,000 that are stated, 128,000 are for the answer.
+    # 128,000 of the documented 400,000 are for the answer.
     r"gpt-5(?:\.\d+)?": 272_000,
     r"gpt-4\.5": 128_000,
     r"gpt-4\.1": 1_047_576,
@@ -49,13 +48,12 @@ _KNOWN = [(re.compile(rf"(?<![a-z0-9])(?:{name})(?![a-z0-9.])"), n) for name, n 
 
 
 def threshold_for(model: str, windows: Mapping[str, int] | None = None) -> int:
-    """Return from how many tokens on a context is to be compacted: 80 % of the model's window.
+    """Return the number of tokens at which a context is compacted: 80 % of the model's window.
 
     Args:
-        model: name of the model, as the provider has it, with or without a prefix such as `openai/`.
-        windows: glob of model names → context window in tokens. The first that matches counts, before
-            what is known here; for a model that nothing matches a window of 128,000 tokens is taken, and
-            a warning is logged.
+        model: the provider's name of the model, with or without a prefix such as `openai/`.
+        windows: glob of model names → context window in tokens. The first match wins, before the built-in
+            table; an unknown model has 128,000 tokens, and a warning is logged.
 
     Raises:
         ConfigError: a window is no positive whole number.
@@ -67,7 +65,7 @@ def window_for(model: str, windows: Mapping[str, Any]) -> int:
     """Return the context window of a model in tokens; arguments and errors as in `threshold_for`."""
     for glob, window in windows.items():
         if not isinstance(window, int) or window < 1:
-            raise ConfigError(f"windows[{glob!r}] is a positive number of tokens, not {window!r:.40}")
+            raise ConfigError(f"windows[{glob!r}] must be a positive number of tokens, got {window!r:.40}")
         if fnmatchcase(model, glob):
             return window
     return _known_window(model) if model else DEFAULT_WINDOW
@@ -75,9 +73,9 @@ def window_for(model: str, windows: Mapping[str, Any]) -> int:
 
 @lru_cache(maxsize=256)
 def _known_window(model: str) -> int:
-    """Return what is known of a model; of one that is not known that is said once, not at every turn."""
+    """Return the window of a model; the cache limits the warning to one per unknown model."""
     name = model.lower().rpartition("/")[2]
     known = next((window for pattern, window in _KNOWN if pattern.search(name)), None)
     if known is None:
-        _log.warning("the window of model %r is not known: %d tokens are taken", model, DEFAULT_WINDOW)
+        _log.warning("unknown model %r: assuming a window of %d tokens", model, DEFAULT_WINDOW)
     return known or DEFAULT_WINDOW

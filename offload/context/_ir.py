@@ -249,9 +249,13 @@ class ContextIR:
             kind,
             message,
             text,
-            self._counter.message(message),
+            self.count_message(message),
             PRIORITIES[kind],
         )
+
+    def count_message(self, message: Any) -> int:
+        """Return the tokens of `message`, as `new_item` counts them."""
+        return self._counter.message(message)
 
     def add_message(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
         """Append a message to its segment: header for system prompt and strategies, else conversation.

@@ -50,7 +50,7 @@ from offload_backends.memory import MemoryStore
 SYSTEM = {"role": "system", "content": "You are careful."}
 DROP, NONE = TypeRule(strategy="drop"), TypeRule(strategy="none")
 NOTHING = dict.fromkeys(ItemType, NONE)
-NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? left this conversation, id ([a-z]+)\]\n")
+NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")
 
 
 class Scripted:
@@ -192,7 +192,7 @@ def test_02_the_threshold_is_four_fifths_of_the_window(tmp_path, model, window):
 )
 def test_02_a_name_that_only_begins_like_a_known_one_is_not_known_and_that_is_said(model, caplog):
     assert threshold_for(model) == 128_000 * 4 // 5
-    assert f"the window of model {model!r} is not known" in caplog.text
+    assert f"unknown model {model!r}" in caplog.text
 
 
 def test_02_a_table_of_ones_own_goes_before_what_is_known(tmp_path):
@@ -402,7 +402,7 @@ def test_12_what_leaves_is_stored_and_the_notice_says_how_to_read_it(tmp_path):
     said_of_it = context.conversation_messages[1]["content"]
     [(ref, offset)] = re.findall(r'context_read\(id="([a-z]+)", offset=(\d+)\)', said_of_it)
     assert ref == done.ref
-    assert "6 earlier messages left" in said_of_it
+    assert "6 earlier messages moved" in said_of_it
     assert "file c0 lorem" in off.tools.call("context_read", {"id": ref, "offset": int(offset)})
     assert "file c2 lorem" in off.tools.call("context_grep", {"id": ref, "pattern": "file c2 lorem"})
 
@@ -453,13 +453,13 @@ def test_15_the_request_has_five_parts_and_fences_what_it_tells(tmp_path):
 
     compaction(tmp_path, model, threshold_tokens=600).compact(context_of([user(attack), *talk(3)]))
 
-    for part in ("1. The task", "2. The state", "3. What was learned", "4. What comes next", "5. What must"):
+    for part in ("1. Task", "2. State", "3. Lessons", "4. Next", "5. Do not forget"):
         assert part in model.prompt
     fence = re.findall(r"^=== [0-9a-f]{16} ===$", model.prompt, re.MULTILINE)[0]
     _, history, rest = re.split(f"^{fence}$", model.prompt, flags=re.MULTILINE)
     assert rest == ""
     assert attack in history
-    assert "at most 300 characters" in model.prompt
+    assert "At most 300 characters" in model.prompt
 
 
 def test_15_all_is_told_that_a_request_can_hold(tmp_path):
@@ -579,7 +579,7 @@ def test_17_what_stands_in_the_tags_is_the_summary(tmp_path, answer):
     assert done.summary == "It is done."
     shown = context.conversation_messages[0]["content"]
     assert "\nIt is done.\n" in shown
-    assert "not the words of the user" in shown
+    assert "not the user's words" in shown
     assert "Bye" not in shown
 
 
@@ -821,8 +821,8 @@ def test_26_what_cannot_be_made_shorter_says_what_would_help(tmp_path):
 
     assert isinstance(done.error, ContextFullError)
     assert done.error.kind == "context_full"
-    assert "give a summarizer" in str(done.error)
-    assert "1000 are allowed" in str(done.error)
+    assert "add a summarizer" in str(done.error)
+    assert "the threshold is 1000" in str(done.error)
 
 
 def test_26_a_summary_that_is_longer_than_what_it_replaces_is_not_taken(tmp_path):
@@ -838,11 +838,14 @@ def test_26_a_summary_that_is_longer_than_what_it_replaces_is_not_taken(tmp_path
     ("options", "message"),
     [
         ({}, "either threshold_tokens=, a positive number, or model="),
-        ({"threshold_tokens": 0}, "not threshold_tokens=0"),
+        ({"threshold_tokens": 0}, "got threshold_tokens=0"),
         ({"threshold_tokens": 9, "model": "gpt-4o"}, "model='gpt-4o'"),
-        ({"threshold_tokens": 9, "windows": {"*": 9}}, "windows= if need be"),
-        ({"model": "m", "windows": {"m": "9"}}, r"windows\['m'\] is a positive number of tokens, not '9'"),
-        ({"threshold_tokens": 9, "on_error": "ignore"}, "on_error is one of"),
+        ({"threshold_tokens": 9, "windows": {"*": 9}}, "windows= if needed"),
+        (
+            {"model": "m", "windows": {"m": "9"}},
+            r"windows\['m'\] must be a positive number of tokens, got '9'",
+        ),
+        ({"threshold_tokens": 9, "on_error": "ignore"}, "on_error must be one of"),
         ({"threshold_tokens": 9, "rules": {"tool_results": DROP}}, "no type 'tool_results'; there are"),
         ({"threshold_tokens": 9, "rules": {"tool_result": "drop"}}, "is a TypeRule, not str"),
     ],

@@ -54,7 +54,7 @@ TRANSCRIPTS = Path(
 FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
 SYSTEM = {"role": "system", "content": "You are careful."}
 SMALL = RoundConfig(max_context_tokens=3000, keep_recent_rounds=2)
-NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? left this conversation, id ([a-z]+)\]\n")
+NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")
 
 
 class Scripted:
@@ -228,7 +228,7 @@ def test_09_the_prompt_asks_for_what_matters_and_fences_what_it_shows(tmp_path):
 
     compactor(tmp_path, model=model).compact([{"role": "user", "content": attack}, *talk(5)[1:]])
 
-    for word in ("wants", "files", "decided", "third person", "1000 characters", "no instruction"):
+    for word in ("wants", "files", "decisions", "third person", "1000 characters", "not follow instr"):
         assert word in model.prompt
     fence = re.findall(r"^=== [0-9a-f]{16} ===$", model.prompt, re.MULTILINE)[0]
     _, history, rest = re.split(f"^{fence}$", model.prompt, flags=re.MULTILINE)
@@ -256,7 +256,7 @@ def test_10_the_user_is_asked_with_the_figures_if_the_settings_say_so(tmp_path):
     assert len(asked) == 1
     with pytest.raises(ConfigError, match="confirm="):
         compactor(tmp_path, config)
-    with pytest.raises(ConfigError, match="not 'perhaps'"):
+    with pytest.raises(ConfigError, match="got 'perhaps'"):
         compactor(tmp_path, config, confirm=lambda _: "perhaps").compact(talk(5))
 
 
@@ -369,7 +369,7 @@ def test_14_after_a_refusal_a_new_session_begins_with_the_current_round(tmp_path
 
 
 def test_14_after_a_refusal_an_error_asks_for_help(tmp_path):
-    with pytest.raises(ContextFullError, match="refused: shorten it by hand, or begin a new session"):
+    with pytest.raises(ContextFullError, match="refused; shorten it by hand, or start a new session"):
         refusing(tmp_path, answer=False).compact(talk(5))
 
     assert Offloader(tmp_path, session="s").records() == []
@@ -394,9 +394,7 @@ def test_15_fewer_rounds_stay_until_it_fits_then_an_error_says_what_does_not(tmp
     assert fewer.compacted_count > result.compacted_count
     assert fewer.new_token_count < 480
     tight = compactor(tmp_path, RoundConfig(max_context_tokens=90))
-    with pytest.raises(
-        ContextFullError, match=r"max_context_tokens=90 cannot hold what must stay: \d+ tokens"
-    ):
+    with pytest.raises(ContextFullError, match=r"max_context_tokens=90 is less than the \d+ tokens"):
         tight.compact(messages)
     with pytest.raises(ContextFullError, match="cut inside the round with SelectiveCompaction"):
         tight.compact(talk(1))
@@ -451,7 +449,7 @@ def test_18_nothing_leaves_without_a_summary(tmp_path, answer):
 
     result = compactor(tmp_path, model=Scripted(answer)).compact(messages)
 
-    assert "returned no summary" in str(result.error)
+    assert "must return a summary" in str(result.error)
     assert result.new_messages == messages
     assert Offloader(tmp_path, session="s").records() == []
 
@@ -623,5 +621,5 @@ def test_24_a_summary_that_looks_like_a_placeholder_is_shown_as_a_text(tmp_path)
 
     said = result.new_messages[0]["content"]
     assert "\\[Offloaded: result of Bash" in said
-    assert "not the words of the user" in said.split("\\[Offloaded")[0]
+    assert "not the user's words" in said.split("\\[Offloaded")[0]
     assert result.new_messages[0]["role"] == "user"

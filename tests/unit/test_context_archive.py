@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from anthropic.types import TextBlock
@@ -9,22 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload import Offloader
-from offload.compaction._archive import Archive, as_user_message
+from offload.compaction import MessageArchive
 
 MESSAGES = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " * 60} for n in range(8)]
 
 
-def without(archive: Archive, messages: list[Any], leaving: list[int]) -> list[Any]:
+def without(archive: MessageArchive, messages: list[Any], leaving: list[int]) -> list[Any]:
     """Return `messages` with a notice for those at the indices `leaving`, where the first of them stood."""
-    text = archive.store(messages, leaving, archive.notice(messages, leaving, "a summary"))
+    notice = replace(archive.notice(messages), messages=len(leaving), summary="a summary")
+    _, message = archive.store(messages, leaving, notice)
     kept = [m for i, m in enumerate(messages) if i not in leaving]
-    return [*kept[: leaving[0]], as_user_message(text, MESSAGES[0]), *kept[leaving[0] :]]
+    return [*kept[: leaving[0]], message, *kept[leaving[0] :]]
 
 
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
-    archive = Archive(Offloader("memory://", session="s"))
+    archive = MessageArchive(Offloader("memory://", session="s"))
     messages: list[Any] = MESSAGES
     for _ in range(data.draw(st.integers(1, 4))):
         size = len(messages)
@@ -35,7 +37,7 @@ def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
 
 
 def test_blocks_of_an_sdk_in_a_dict_leave_and_come_back_as_their_data():
-    archive = Archive(Offloader("memory://", session="s"))
+    archive = MessageArchive(Offloader("memory://", session="s"))
     said = "word " * 60
     answer = {"role": "assistant", "content": [TextBlock(type="text", text=said)]}
 
@@ -47,7 +49,7 @@ def test_blocks_of_an_sdk_in_a_dict_leave_and_come_back_as_their_data():
 
 
 def test_bytes_and_a_field_that_is_named_like_ours_come_back():
-    archive = Archive(Offloader("memory://", session="s"))
+    archive = MessageArchive(Offloader("memory://", session="s"))
     image = {"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}
     call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {"$bytes": "no base64"}}}
     messages = [
@@ -59,7 +61,7 @@ def test_bytes_and_a_field_that_is_named_like_ours_come_back():
 
 
 def test_what_came_later_stands_after_what_came_back():
-    archive = Archive(Offloader("memory://", session="s"))
+    archive = MessageArchive(Offloader("memory://", session="s"))
     later = {"role": "user", "content": "and now"}
 
     short = without(archive, without(archive, MESSAGES, [5, 6]), [0, 2])

@@ -50,7 +50,7 @@ class Figure:
 
     @property
     def verdict(self) -> str:
-        """Return "ok" within the budget, "over" beyond it, "" where there is none."""
+        """Return "ok" within the budget, "over" beyond it, "" without one."""
         if self.at_most is None and self.at_least is None:
             return ""
         is_high = self.at_most is not None and self.value > self.at_most
@@ -73,7 +73,7 @@ class Paired:
 
     Attributes:
         ours: seconds of the candidate.
-        raw: seconds of what it is compared with.
+        raw: seconds of the reference.
         cpu: median seconds of this process's CPU, of both.
     """
 
@@ -83,7 +83,7 @@ class Paired:
 
     @property
     def ratio(self) -> float:
-        """Median time of ours over median time of the other."""
+        """The ratio of the median times."""
         return median(self.ours) / median(self.raw)
 
     @property
@@ -111,7 +111,7 @@ def compare(
 
     Args:
         ours: the candidate.
-        raw: what it is compared with.
+        raw: the reference.
         rounds: how often each is timed, at least 2.
         make: returns the work of a round, outside the time.
     """

@@ -1,4 +1,4 @@
-"""An S3 server on the loopback interface, in a process of its own, that counts what it is asked.
+"""An S3 server on the loopback interface, in a separate process, that counts its requests.
 
 `with S3Server() as server:` starts it. Run as a program it is the server: it prints its port and
 serves until its input ends.
@@ -45,7 +45,7 @@ class S3Server:
         self._process.communicate()
 
     def take_counts(self) -> Counter[str]:
-        """Return what was counted since the last call, and begin anew.
+        """Return the counts since the last call and reset them.
 
         Returns:
             Requests by operation ("PUT", "GET", "HEAD", "LIST", …), under "all" their sum, under

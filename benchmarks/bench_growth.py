@@ -1,7 +1,7 @@
 """Growth of costs with the history, the record, the session, the writers; exponents and plots.
 
 An exponent is the slope of the line through the points with both axes logarithmic: 0 is flat, 1 is
-proportional. Plots go to `plots/` beside this file where matplotlib is installed (dependency group `bench`).
+proportional. Plots go to `plots/` next to this file if matplotlib is installed (dependency group `bench`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=200, preview_chars=
 
 Messages = list[dict[str, Any]]
 Turn = Callable[[Messages], float]
-# A process that stores its items in the common session once it is told to: folder, its number, items, here.
+# A process that stores items in the common session after a signal: folder, its number, items, here.
 _WRITER = """
 import sys
 folder, number, items, here = sys.argv[1], *map(int, sys.argv[2:4]), sys.argv[4]
@@ -79,7 +79,7 @@ def figures(is_quick: bool) -> Iterator[Figure]:
 
 
 def taking_all(folder: str) -> Offloader:
-    """Return an offloader that takes out whatever it is given."""
+    """Return an offloader that offloads every item."""
     policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=200)}, min_saving=0)
     return Offloader(folder, session="growth", policy=policy)
 
@@ -113,7 +113,7 @@ def _turn_seconds(begin: Callable[[Messages], Turn], length: int) -> float:
 
 
 def _offloading(changes: dict[str, Any], messages: Messages) -> Turn:
-    """Return what takes more messages in and tells the seconds that `offload` took."""
+    """Return a function that adds messages and returns the seconds that `offload` took."""
     off = Offloader("memory://", session="turns", policy=_EARLY.model_copy(update=changes))
     off.offload(messages)
     held = list(messages)

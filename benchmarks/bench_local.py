@@ -49,7 +49,7 @@ def in_folder(measure: Callable[[Path], Figure]) -> Figure:
 def offloader(
     folder: Path, session: str, preview_chars: int = _PREVIEW_CHARS, durability: str = "fsync"
 ) -> Offloader:
-    """Return an offloader that takes out whatever it is given."""
+    """Return an offloader that offloads every item."""
     rule = Rule(min_chars=1, preview_chars=preview_chars)
     policy = OffloadPolicy(types={"tool_result": rule}, min_saving=0)
     options = {"durability": durability}
@@ -57,7 +57,7 @@ def offloader(
 
 
 def offload_one(off: Offloader, text: str) -> str:
-    """Offload one result of a tool and return its placeholder."""
+    """Offload one tool result and return its placeholder."""
     placeholder = off.offload_text(text, tool_name="Bash", tool_use_id="toolu_01")
     require(placeholder != text, f"a text of {len(text)} characters was kept")
     return placeholder

@@ -263,7 +263,7 @@ def _regexes(lab: Lab, candidates: Sequence[Candidate]) -> None:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Run a candidate and whatever it starts to their end; return how that end would be told."""
+    """Run a candidate with its child processes; return a description of how it ended."""
     with subprocess.Popen(
         command,
         env=environment,

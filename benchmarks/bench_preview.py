@@ -2,7 +2,7 @@
 
 A fact is a distinctive name that enters a recorded conversation with a result and that the assistant writes
 later. It is named if the preview holds it, in context if half of the words around it are there too. The
-measure is a program of its own, `preview_recall.py`, at OFFLOAD_PREVIEW_RECALL or beside the repository in
+measure is a program of its own, `preview_recall.py`, at OFFLOAD_PREVIEW_RECALL or next to the repository in
 `shared/measure`; it reads the transcripts of `bench_savings.py`. Without them the time alone is measured.
 """
 

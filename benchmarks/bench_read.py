@@ -100,7 +100,7 @@ def _pages(off: Offloader, ref: str, path: Path, chars: int) -> Figure:
 
 
 def _speed(grep: partial[None], path: Path, name: str, stored: int) -> Figure:
-    """Compare speeds: the pipeline runs on two cores where there are two, a call of ours on one."""
+    """Compare speeds: the pipeline runs on two cores if available, a library call on one."""
     zstd, program = shutil.which("zstd"), shutil.which("grep")
     if zstd is None or program is None:
         took = repeat(grep, 3)

@@ -34,14 +34,14 @@ _THREADS, _THREADS_BUDGET = 16, 2.5
 
 @dataclass(frozen=True)
 class Lab:
-    """A bucket on a server, and plain s3fs beside the library."""
+    """A bucket on a server, accessed by the library and by plain s3fs."""
 
     server: S3Server
     options: dict[str, Any]
     files: Any = field(repr=False)
 
     def offloader(self, session: str) -> Offloader:
-        """Return an offloader that takes out whatever is worth a placeholder."""
+        """Return an offloader that offloads every item larger than its placeholder."""
         policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=200)})
         url = f"s3://{_BUCKET}/ours"
         return Offloader(url, session=session, policy=policy, storage_options=self.options)

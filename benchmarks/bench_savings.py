@@ -1,9 +1,9 @@
 """Recorded conversations: tokens before and after, bytes at rest over raw content, what whole sessions cost.
 
-The folder of transcripts is named by OFFLOAD_TRANSCRIPTS, or stands beside the repository as
+The folder of transcripts is named by OFFLOAD_TRANSCRIPTS, or is next to the repository as
 `shared/transcripts`; without one there is nothing to measure. The cost of a session is the input of all its
 requests, text that the provider has cached at 0.1 and any other at 1.25 a token, read backs included. The
-measure is a program of its own, `session_cost.py`, at OFFLOAD_SESSION_COST or beside the repository in
+measure is a program of its own, `session_cost.py`, at OFFLOAD_SESSION_COST or next to the repository in
 `shared/measure`.
 """
 
@@ -38,9 +38,9 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     if is_quick:
         transcripts = transcripts[:: max(1, len(transcripts) // _QUICK_TRANSCRIPTS)]
     yield from _offload_all(transcripts, "default policy", OffloadPolicy(), _AT_REST_BUDGET)
-    # Small records weigh what each of them carries beside its content; the budget is not for these.
+    # In small records the header outweighs the content; the budget does not apply to them.
     everything = OffloadPolicy(types={"tool_result": Rule(min_tokens=200)})
-    yield from _offload_all(transcripts, "from 200 tokens on", everything, None)
+    yield from _offload_all(transcripts, "200 tokens or more", everything, None)
     program = Path(os.environ.get("OFFLOAD_SESSION_COST", _SHARED / "measure" / "session_cost.py"))
     if program.is_file():
         yield from _costs(program)
@@ -103,7 +103,7 @@ def _transcripts() -> Iterator[Transcript]:
         try:
             yield from load(path)
         except MessageError:
-            continue  # Not every file beside them is a conversation.
+            continue  # The folder also has files that are not conversations.
 
 
 if __name__ == "__main__":

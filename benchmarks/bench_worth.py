@@ -1,11 +1,11 @@
 """Value of offloading: input of whole sessions under each policy, and facts still shown by previews.
 
 Every answer of the assistant is one request that sends the conversation again; text that equals the last
-request from its beginning on is cached. The cost counts read backs, and is relative to no offloading; of what
-was cleared without a store a read back means that the tool runs again. What stands for a result under another
-library is what that library left of it at its defaults, in an environment of its own. The measures are the
-programs `session_cost.py` and `preview_recall.py` in the folder OFFLOAD_MEASURE, or in `shared/measure`
-beside the repository.
+request from its beginning on is cached. The cost includes read backs and is relative to no offloading; after
+clearing without a store, a read back means that the tool runs again. For another library, a result is
+replaced as that library does it with its defaults, in a separate environment. The measures are the programs
+`session_cost.py` and `preview_recall.py` in the folder OFFLOAD_MEASURE, or in `shared/measure` next to the
+repository.
 `[--quick] [--json FILE] [--cached PRICE] [--new PRICE]`
 """
 
@@ -37,7 +37,7 @@ _QUICK_EVERY = 4
 _CHARS_PER_TOKEN = 3.6  # As `session_cost.py` counts.
 _CLEARED = "[cleared]"
 
-# Candidate → where its defaults stand in its installed source: the file, and the names.
+# Candidate → the file and the names of its defaults in its installed source.
 _DEFAULTS = {
     "strands": (
         "strands/vended_plugins/context_offloader/plugin.py",
@@ -60,9 +60,9 @@ class Default:
     """One default of another library.
 
     Attributes:
-        name: what it is called.
+        name: its name.
         value: its value.
-        line: where it stands in its file.
+        line: its line in the file.
     """
 
     name: str
@@ -76,13 +76,13 @@ class Way:
 
     Attributes:
         make: returns the policy for a session.
-        told: what it is, or where its defaults stand.
+        source: its description, or the places of its defaults.
         tokens: tokens of input of all requests, read backs not counted.
-        kept: what stood for each result when it had first left.
+        kept: the first replacement of each result.
     """
 
     make: Callable[[str], Policy]
-    told: str
+    source: str
     tokens: float = 0
     kept: dict[Place, str] = field(default_factory=dict)
 
@@ -133,9 +133,9 @@ def _measure(cached: float, new: float, every: int) -> list[dict[str, Any]]:
         total = {key: sum(one[key] for one in done) for key in done[0]}
         base = base or total["cost"]
         seen = recall.score((*facts[at], kept) for at, kept in way.kept.items() if at in facts)
-        cells.append([name, *_cells(way, total, total["cost"] / base, seen), way.told])
+        cells.append([name, *_cells(way, total, total["cost"] / base, seen), way.source])
         print(f"  {name}: {total['cost'] / base:.3f}", flush=True)
-        figures = {"tokens": way.tokens, **total, **seen, "told": way.told}
+        figures = {"tokens": way.tokens, **total, **seen, "source": way.source}
         cost = {"value": total["cost"] / base, "unit": "x", "detail": json.dumps(figures), "verdict": ""}
         rows.append({"name": f"{name}: input cost of whole sessions / without offloading", **cost})
     print(f"\n{', '.join(f'{name} {version}' for name, version in versions().items())}\n")
@@ -196,10 +196,10 @@ def _way_of(lab: Lab, candidate: Candidate, texts: list[str]) -> Way:
     """Return what another library does at its defaults, as it did it."""
     file, names = _DEFAULTS[candidate.name]
     defaults = _defaults_of(candidate, file, names)
-    told = ", ".join(f"{d.name} {d.value:,} ({file}:{d.line})" for d in defaults)
+    source = ", ".join(f"{d.name} {d.value:,} ({file}:{d.line})" for d in defaults)
     if candidate.name == "LangChain clearing":
         trigger, keep = (default.value for default in defaults)
-        return Way(lambda _: _clearing(trigger, keep), told)
+        return Way(lambda _: _clearing(trigger, keep), source)
     path = lab.folder / "results.json"
     path.write_text(json.dumps(texts), encoding="utf-8")
     task: Task = {"task": "defaults", "texts": str(path)}
@@ -207,7 +207,7 @@ def _way_of(lab: Lab, candidate: Candidate, texts: list[str]) -> Way:
     if "shown" not in answer:
         raise RuntimeError(f"{candidate.name}: {answer['state']}")
     left = dict(zip(texts, answer["shown"], strict=True))
-    return Way(lambda _: _replacing(left), told)
+    return Way(lambda _: _replacing(left), source)
 
 
 def _defaults_of(candidate: Candidate, file: str, names: Iterable[str]) -> list[Default]:

@@ -1,4 +1,4 @@
-"""Every benchmark, each in a process of its own, and what is over its budget: `[--quick] [--json FILE]`."""
+"""All benchmarks, each in its own process, with the rows over budget: `[--quick] [--json FILE]`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LEAST_CHARS = 5_000
 
 
 def folder() -> Path:
-    """Return the folder OFFLOAD_TRANSCRIPTS, or `shared/transcripts` beside the repository."""
+    """Return the folder OFFLOAD_TRANSCRIPTS, or `shared/transcripts` next to the repository."""
     return Path(os.environ.get("OFFLOAD_TRANSCRIPTS", SHARED / "transcripts"))
 
 
@@ -28,7 +28,7 @@ def conversations() -> Iterator[Transcript]:
         try:
             yield from load(path)
         except MessageError:
-            continue  # Not every file beside them is a conversation.
+            continue  # The folder also has files that are not conversations.
 
 
 def large_results() -> list[str]:

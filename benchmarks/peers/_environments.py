@@ -20,7 +20,7 @@ class Candidate:
         name: what the tables call it.
         program: the module in this folder that drives it.
         imports: what a user's program imports, for the import time.
-        packages: what is installed, by plain name; the first is the one whose version is told.
+        packages: the installed packages by plain name; the version of the first is reported.
         environment: the name of its environment; candidates may share one.
         store: how its store is named: "{folder}" and "{bucket}" are filled in.
     """

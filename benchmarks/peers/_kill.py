@@ -14,7 +14,7 @@ from peers._peer import Peer
 
 _CALL_ID = "call_killed"
 _REHEARSALS = ("-rehearsal", "-again")
-# Stands in a ref for the folder, where a ref names it.
+# Replaces the folder's path in a ref.
 _WHERE = "<where>"
 _NOT_FOUND = ("FileNotFoundError", "KeyError", "LookupError", "NotFoundError", "ToolError")
 
@@ -81,7 +81,7 @@ def _judge(
 ) -> str:
     try:
         found = find(open_peer(where=where), ref)
-    except Exception as error:  # noqa: BLE001 # whatever a candidate raises is its result
+    except Exception as error:  # noqa: BLE001 # any exception of a candidate is its result
         return "nothing" if type(error).__name__ in _NOT_FOUND else "half"
     return {(True, True): "whole", (False, False): "nothing"}.get((found[0], found[1]), "half")
 

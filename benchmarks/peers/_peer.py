@@ -25,15 +25,15 @@ class Peer:
         Args:
             store: a folder, or `s3://BUCKET/PREFIX`.
             session: the agent's name for its conversation.
-            least_chars: the threshold; None leaves the candidate's default.
+            least_chars: the threshold; None uses the candidate's default.
         """
 
     def offload(self, text: str, call_id: str) -> str:
-        """Return what stands in the context for a tool's result: `text` itself if it was kept."""
+        """Return the replacement of a tool result in the context: `text` itself if it was kept."""
         raise NotImplementedError
 
     def ref(self, shown: str) -> str:
-        """Return how what stands in the context names the text that left."""
+        """Return the name of the offloaded text in its replacement."""
         raise NotImplementedError
 
     def stream(self, chunks: Iterable[str], call_id: str) -> str:
@@ -53,7 +53,7 @@ class Peer:
         raise NotImplementedError
 
     def find(self, ref: str, text: str) -> str:
-        """Return the places where `text` stands."""
+        """Return the places of `text`."""
         raise NotImplementedError
 
     def grep(self, ref: str, pattern: str) -> str:

@@ -37,9 +37,11 @@ def tables(results: Results, versions: dict[str, str]) -> str:
     """Return the whole comparison as Markdown."""
     work, candidates = results["work"], {n: r for n, r in results.items() if n != "work"}
     texts = work["texts"][0]
-    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    releases = ", ".join(f"{name} {version}" for name, version in versions.items())
     large = size(work["large"][0])
-    parts = [f"{told}. {texts['count']} results of {texts['chars']:,} characters; a large one of {large}."]
+    parts = [
+        f"{releases}. {texts['count']} results of {texts['chars']:,} characters; a large one of {large}."
+    ]
     for table in _TABLES:
         rows = [
             [name, *(make(results, r).text for make in table.columns.values())]
@@ -72,10 +74,10 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _spread(values: Sequence[float], tell: Callable[[float], str] = duration, unit: str = "s") -> Cell:
-    text = tell(median(values))
+def _spread(values: Sequence[float], show: Callable[[float], str] = duration, unit: str = "s") -> Cell:
+    text = show(median(values))
     if len(values) > 1:
-        text += f" ({tell(min(values))}-{tell(max(values))})"
+        text += f" ({show(min(values))}-{show(max(values))})"
     return Cell(text, median(values), unit)
 
 
@@ -86,14 +88,14 @@ def _import(_: Results, answers: dict[str, list[Any]]) -> Cell:
     return _spread([max(0.0, given["seconds"] - bare["seconds"]) for given, bare in pairs])
 
 
-def timed(task: str, key: str, tell: Callable[[float], str] = duration, unit: str = "s") -> _Make:
-    """Return what makes a cell of one figure of a task, its spread over the rounds beside it."""
+def timed(task: str, key: str, show: Callable[[float], str] = duration, unit: str = "s") -> _Make:
+    """Return a function that makes a cell: one figure of a task with its spread over the rounds."""
 
     def make(_: Results, answers: dict[str, list[Any]]) -> Cell:
         given = answers[task]
         if any(key not in answer for answer in given):
             return Cell(given[0].get("state", "fails"))
-        return _spread([answer[key] for answer in given], tell, unit)
+        return _spread([answer[key] for answer in given], show, unit)
 
     return make
 
@@ -129,8 +131,8 @@ def _part(name: str) -> _Make:
             return Cell(given[0]["state"])
         last, spent = given[-1], _spread([answer["seconds"] for answer in given])
         calls = f", {last['calls']} calls" if last["calls"] > 1 else ""
-        told = "" if last["state"] == "shown" else f"**{last['state']}**, "
-        return Cell(f"{told}{spent.text}, {last['chars']:,} characters{calls}", spent.value, "s")
+        state = "" if last["state"] == "shown" else f"**{last['state']}**, "
+        return Cell(f"{state}{spent.text}, {last['chars']:,} characters{calls}", spent.value, "s")
 
     return make
 
@@ -140,9 +142,9 @@ def _weighed(task: str) -> _Make:
         given = answers[task][-1]
         if "seconds" not in given:
             return Cell(given["state"])
-        told = "" if given["state"] == "stored" else f"**{given['state']}**, "
+        state = "" if given["state"] == "stored" else f"**{given['state']}**, "
         memory = f"{given['bytes'] / 10**6:,.0f} MB"
-        return Cell(f"{told}{duration(given['seconds'])}, {memory}", given["seconds"], "s")
+        return Cell(f"{state}{duration(given['seconds'])}, {memory}", given["seconds"], "s")
 
     return make
 
@@ -184,7 +186,7 @@ _TABLES = (
             "a session of 10 KB results": timed("session", "seconds"),
             "its last hundred / its first": timed("session", "growth", "{:.2f}".format, "x"),
             "processes at once: found, time": _writers,
-            "large result: time, memory beside the text": _weighed("large"),
+            "large result: time, memory beyond the text": _weighed("large"),
             "the same in parts": _weighed("stream"),
         },
     ),

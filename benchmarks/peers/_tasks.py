@@ -40,7 +40,7 @@ def main(peer_class: type[Peer]) -> None:
 
 
 def transcripts(open_peer: Open, task: Task) -> Answer:
-    """Offload every large result of the transcripts; each stays named by what is shown."""
+    """Offload every large result of the transcripts and note the name of each."""
     texts = json.loads(Path(task["texts"]).read_text("utf-8"))
     peer = open_peer()
     peer.offload(texts[0], "warm-up")
@@ -85,7 +85,7 @@ def writer(open_peer: Open, task: Task) -> Answer:
             refs[MARK.format(name)] = peer.ref(peer.offload(_marked(task, name), f"call_{name}"))
         except NotImplementedError:
             return {"state": "not offered"}
-        except Exception as error:  # noqa: BLE001 # whatever a candidate raises is its result
+        except Exception as error:  # noqa: BLE001 # any exception of a candidate is its result
             errors.append(_told(error))
     return {"start": start, "end": time.time(), "refs": refs, "errors": errors}
 
@@ -97,7 +97,7 @@ def check(open_peer: Open, task: Task) -> Answer:
 
 
 def reading(open_peer: Open, task: Task) -> Answer:
-    """Read parts of a long listing, of a long line, and find what stands late in a very long line."""
+    """Read parts of a long listing and a long line, and find a needle late in a very long line."""
     peer = open_peer(least_chars=None)
     names = ("listing", "words", "line", "long")
     listing, words, line, long_line = (Path(task[name]).read_text("utf-8") for name in names)
@@ -122,7 +122,7 @@ def regex(open_peer: Open, task: Task) -> Answer:
         peer.grep(ref, task["pattern"])
     except NotImplementedError:
         return {"state": "not offered"}
-    except Exception as error:  # noqa: BLE001 # whatever a candidate raises is its result
+    except Exception as error:  # noqa: BLE001 # any exception of a candidate is its result
         return {"state": f"stops: {_told(error)}", "seconds": time.perf_counter() - start}
     return {"state": "answers", "seconds": time.perf_counter() - start}
 
@@ -157,7 +157,7 @@ def failing(open_peer: Open, task: Task) -> Answer:
         resource.setrlimit(resource.RLIMIT_FSIZE, (_FULL_DISK_BYTES, hard))
     try:
         shown = peer.offload(text, "call_1")
-    except Exception as error:  # noqa: BLE001 # whatever a candidate raises is its result
+    except Exception as error:  # noqa: BLE001 # any exception of a candidate is its result
         return {"state": f"raises {_told(error)}"}
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -218,13 +218,13 @@ def _read(peer: Peer, text: str, call_id: str, read: Callable[[str], str], mark:
 
 
 def _weigh(peer: Peer, offload: Callable[[], str], text: str) -> Answer:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # The peak begins anew from here.
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # Resets the peak.
     before, start = _memory("VmRSS"), time.perf_counter()
     try:
         shown = offload()
     except NotImplementedError:
         return {"state": "not offered"}
-    except Exception as error:  # noqa: BLE001 # whatever a candidate raises is its result
+    except Exception as error:  # noqa: BLE001 # any exception of a candidate is its result
         return {"state": f"raises {_told(error)}"}
     found = {"seconds": time.perf_counter() - start, "bytes": _memory("VmHWM") - before}
     return {"state": _state(peer, shown, text, MARK.format("last")), **found}

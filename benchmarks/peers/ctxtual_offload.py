@@ -35,7 +35,7 @@ class Ctxtual(Peer):
         self._loop = asyncio.Runner()
         self._client = self._loop.run(Client(server).__aenter__())
 
-    def offload(self, text: str, call_id: str) -> str:  # noqa: ARG002 # MCP tells no id of a call
+    def offload(self, text: str, call_id: str) -> str:  # noqa: ARG002 # MCP has no call ids
         """See `Peer`."""
         self._text = text
         return self._call("Bash")
@@ -52,7 +52,7 @@ class Ctxtual(Peer):
         return self._call("result_read", result_id=ref, page=offset // _PAGE_CHARS)
 
     def tail(self, ref: str, count: int) -> str:  # noqa: ARG002 # a page has its size
-        """See `Peer`: the last page; the first call tells its number."""
+        """See `Peer`: the last page; the first call returns its number."""
         found = _PAGES.search(self._call("result_read", result_id=ref))
         self.calls = 2
         return self._call("result_read", result_id=ref, page=int(found[1]) - 1 if found else 0)

@@ -78,7 +78,7 @@ class Strands(Peer):
         return self._retrieve(ref, line_range={"start": first, "end": first + count - 1})
 
     def tail(self, ref: str, count: int) -> str:
-        """See `Peer`. The number of lines is not in the placeholder: a first call tells it."""
+        """See `Peer`. The placeholder has no line count: a first call returns it."""
         found = _HEADER.search(self._retrieve(ref, line_range={"start": 1, "end": 1}))
         total = int(found[1]) if found else count
         self.calls = 2

@@ -1,1 +1,1 @@
-"""The command line: one file per command, built on the public names of `offload` alone."""
+"""The command line: one file per command or group of commands, listed in `app.py`."""

@@ -37,7 +37,6 @@ from offload.policy import OffloadPolicy
 from offload.registry import is_path
 from offload.settings import SettingsModel, expand_path, parse_value, read_environment, read_file
 from offload.store import OffloadStore, without_secrets
-from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"
 _NAMES = ("offload.toml", "offload.yaml", "offload.yml", "offload.json")
@@ -84,10 +83,10 @@ class Settings(SettingsModel):
     session: str | None = None
     storage_options: Json = Field(default_factory=dict)
     policy: OffloadPolicy = Field(default_factory=OffloadPolicy)
-    codec: str = "zstd"
-    tools: tuple[str, ...] = TOOL_NAMES
-    max_answer_chars: Annotated[int, Field(strict=True)] = MAX_ANSWER_CHARS
-    on_error: OnError = "keep"
+    codec: str = Options.codec
+    tools: tuple[str, ...] = tuple(Options.tools)
+    max_answer_chars: Annotated[int, Field(strict=True)] = Options.max_answer_chars
+    on_error: OnError = Options.on_error
     agent: Json = Field(default_factory=dict)
 
     def options(self) -> OptionArguments:

@@ -17,6 +17,7 @@ from offload import ConfigError
 from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import SessionName, StoreOption
 from offload.config import load_config
+from offload.policy import DEFAULT_MIN_TOKENS
 
 # Options after the wrapped command belong to that command.
 PASSES_ON = {"allow_interspersed_args": False}
@@ -59,7 +60,7 @@ def mcp_proxy(
     ] = None,
     min_tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Offload result parts of at least N tokens.")
-    ] = 1500,
+    ] = DEFAULT_MIN_TOKENS,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Keep the results of this tool; may be repeated.")
     ] = None,

@@ -8,15 +8,16 @@ to case, since one tool is `Read` to one agent and `read` to the next.
 """
 
 from offload.policy._facts import Action, Decision, ItemFacts, explain
-from offload.policy._policy import MAX_VIEW_TOKENS, READ_BACK_TOOLS, OffloadPolicy, Readers
-from offload.policy._presets import Preset
-from offload.policy._rules import DEFAULT_MIN_TOKENS, Retention, Rule, Sweep
+from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, Readers
+from offload.policy._presets import DEFAULT_MIN_TOKENS, Preset
+from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._together import excess, over_budget, over_ceiling, saving, swept
+from offload.policy._tool_names import TOOL_NAMES
 
 __all__ = [
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
-    "READ_BACK_TOOLS",
+    "TOOL_NAMES",
     "Action",
     "Decision",
     "ItemFacts",

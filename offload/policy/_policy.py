@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
-from offload.policy._readers import is_reader
 from offload.policy._rules import Retention, Rule, Sweep
+from offload.policy._tool_names import TOOL_NAMES, is_reader
 from offload.record import ItemType
 from offload.settings import Count, LoadableSettings, Size
 
@@ -21,7 +21,6 @@ from offload.settings import Count, LoadableSettings, Size
 # 25,000; of 3,181 recorded turns the largest brought 32,000.
 MAX_VIEW_TOKENS = 40_000
 Readers = Literal["offload", "keep"]
-READ_BACK_TOOLS = ("context_list", "context_read", "context_tail", "context_grep")
 
 
 class OffloadPolicy(LoadableSettings):
@@ -154,7 +153,7 @@ class OffloadPolicy(LoadableSettings):
             (item.is_programmatic, "read by code"),
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
-            (item.tool_name in READ_BACK_TOOLS, "an answer that was read back"),
+            (item.tool_name in TOOL_NAMES, "an answer that was read back"),
             (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),
             (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
         ):

@@ -11,14 +11,16 @@ from offload.record import ItemType
 
 Preset = Literal["balanced", "aggressive", "archive"]
 
+# Threshold of tool results in the default policy.
+DEFAULT_MIN_TOKENS = 1500
 NEVER = Rule(enabled=False)
 MEDIA = Rule(min_tokens=500, after_turns=1)
 # Chosen by what whole sessions cost (benchmarks/bench_savings.py), read backs included. A user's text is
 # seen once before it goes: it may be the task itself. So are the large arguments of a call, a file that
 # the model wrote, say: it knows what it wrote when it gets the result.
 TYPES: dict[ItemType, Rule] = {
-    "tool_result": Rule(min_tokens=1500),
-    "tool_call": Rule(min_tokens=2000, after_turns=1, preview_chars=300),
+    "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS),
+    "tool_call": Rule(after_turns=1, preview_chars=300),
     "user_message": Rule(after_turns=1),
     "skill_prompt": Rule(after_turns=1),
     "assistant_message": NEVER,
@@ -27,7 +29,7 @@ TYPES: dict[ItemType, Rule] = {
 }
 # What a model asked to see in full it should see in full once: hiding a file that was just opened
 # costs a read back every time, and leaving it for good costs most of the saving.
-READERS = Rule(min_tokens=1500, after_turns=1)
+READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
 
 _LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_chars": 400}
 _SEEN = {"after_turns": 1}

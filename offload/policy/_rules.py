@@ -10,7 +10,7 @@ from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import ItemFacts
 from offload.settings import Count, Flag, Fraction, Seconds, SettingsModel, Size
 
-DEFAULT_MIN_TOKENS = 2000
+_MIN_TOKENS = 2000
 
 
 class _PolicyPart(SettingsModel):
@@ -59,7 +59,7 @@ class Rule(_PolicyPart):
         elif self.min_bytes is not None:
             unit, least, size = "bytes", self.min_bytes, item.bytes or 0
         else:
-            unit, least, size = "tokens", self.min_tokens or DEFAULT_MIN_TOKENS, item.tokens
+            unit, least, size = "tokens", self.min_tokens or _MIN_TOKENS, item.tokens
         return None if size >= least else f"{size} {unit}, under {least}"
 
 

@@ -1,8 +1,9 @@
 """What the model reads stored items back with: context_list, context_read, context_tail, context_grep."""
 
+from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 from offload.tools._budget import BUDGET, Budget, Spent
-from offload.tools._definitions import TOOL_NAMES, definitions, system_prompt
+from offload.tools._definitions import definitions, system_prompt
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
 from offload.tools._tools import Tools
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.errors import ConfigError
-from offload.tools._definitions import TOOL_NAMES, schema
+from offload.policy import TOOL_NAMES
+from offload.tools._definitions import schema
 
 # A petabyte; also, Python refuses to print integers of thousands of digits.
 _MAX_INTEGER = 10**15

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from offload.errors import ConfigError
+from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 
 Format = Literal["anthropic", "openai", "openai-responses", "mcp"]
 
-TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep")
 # The one that every placeholder names.
 READ = "context_read"
 

@@ -10,6 +10,7 @@ from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadErro
 from offload.events import Observer, observed
 from offload.locks import Recent
 from offload.placeholder import tool_label
+from offload.policy import TOOL_NAMES
 from offload.record import RecordInfo, encodable
 from offload.session import Session
 from offload.tools._answers import (
@@ -24,7 +25,7 @@ from offload.tools._answers import (
 )
 from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, Budget, Spent
-from offload.tools._definitions import TOOL_NAMES, Format, check_names, definitions, system_prompt
+from offload.tools._definitions import Format, check_names, definitions, system_prompt
 from offload.tools._grep import RUN_AGAIN, Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
 from offload.tools.search import Mode

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from offload.errors import PolicyError
 from offload.policy import (
     MAX_VIEW_TOKENS,
-    READ_BACK_TOOLS,
+    TOOL_NAMES,
     Decision,
     ItemFacts,
     OffloadPolicy,
@@ -126,7 +126,7 @@ def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
         ({"is_programmatic": True}, "read by code"),
         ({"is_pinned": True}, "pinned"),
         ({"is_pending": True}, "not finished yet"),
-        *(({"tool_name": t}, "an answer that was read back") for t in READ_BACK_TOOLS),
+        *(({"tool_name": t}, "an answer that was read back") for t in TOOL_NAMES),
     ],
 )
 def test_what_is_not_to_be_replaced_stays_whatever_the_rules_and_its_size(

@@ -8,7 +8,7 @@ from typing import Any
 from offload.errors import ConfigError
 from offload.messages import Item, scan_of
 from offload.offloader import Offloader
-from offload.policy import READ_BACK_TOOLS, OffloadPolicy, Rule
+from offload.policy import TOOL_NAMES, OffloadPolicy, Rule
 
 _EDIT = "clear_tool_uses_20250919"
 # What the API keeps where a request does not say.
@@ -86,7 +86,7 @@ class ClearedResults:
                 texts.setdefault(item.tool_use_id, []).append(item.text)
         named, quoted = [], []
         for call in cleared:
-            if names[call] in READ_BACK_TOOLS:
+            if names[call] in TOOL_NAMES:
                 continue
             label = f"- {names[call]}({arguments.get(call, '')[:_ARGUMENT_CHARS]}): "
             for text in texts.get(call, ()):

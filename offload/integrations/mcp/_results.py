@@ -12,7 +12,7 @@ from offload.engine.results import OffloadOutcome
 from offload.integrations.mcp._context import Json, data_url, link
 from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
-from offload.policy import MAX_VIEW_TOKENS, OffloadPolicy, Rule
+from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.store import OffloadStore
 from offload.tokens import estimate_tokens
 
@@ -57,7 +57,7 @@ class ResultOffloader:
         store: OffloadStore,
         session: str,
         *,
-        min_tokens: int = 1500,
+        min_tokens: int = DEFAULT_MIN_TOKENS,
         exclude: Sequence[str] = (),
         has_images: bool = False,
         hides_schemas: bool = False,

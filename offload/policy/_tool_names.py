@@ -1,0 +1,21 @@
+"""Tool names that a policy treats specially: retrieval tools, and file readers and browsers."""
+
+from __future__ import annotations
+
+import re
+
+TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep")
+# Words in the names of file readers and browsers; some names write two words as one.
+_WORDS = frozenset(
+    (
+        *("read", "reader", "readfile", "view", "viewer", "open", "cat", "notebook", "editor"),
+        *("browse", "browser", "fetch", "webfetch"),
+    )
+)
+# Splits web_fetch, WebFetch, readURL, fs.read and mcp__fs__read-text.
+_WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
+
+
+def is_reader(tool_name: str) -> bool:
+    """Return whether a word in the tool's name marks a file reader or browser."""
+    return any(word.lower() in _WORDS for word in _WORD.findall(tool_name))

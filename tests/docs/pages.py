@@ -1,9 +1,9 @@
-"""Pages of documentation as programs: their blocks are run in order, in a folder and a process of their own.
+"""Pages of documentation as programs: their blocks run in order, in an empty folder and a separate process.
 
-A block of `python` is run, a block of `console` has its lines that begin with `$ ` run. What stands below
-them there, or in a block of `text` that follows, is what they print; `…` stands for any text. A block that
-is not run says why in a comment before it: `<!-- not run: it waits for clients -->`. A page that a
-framework is needed for names its module: `<!-- needs: langchain -->`.
+Blocks of `python` are run; in blocks of `console` the lines that begin with `$ ` are run. The lines below
+them, or a following block of `text`, are the expected output; `…` matches any text. A comment before a block
+that is not run gives the reason: `<!-- not run: it waits for clients -->`. A page that needs a framework
+names its module: `<!-- needs: langchain -->`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Block:
 
     Attributes:
         language: the word behind the fence.
-        code: what stands in it.
+        code: its lines.
         line: the number of its first line in the page.
         why_not_run: the reason that the page gives for not running it; None if it is run.
-        follows: whether nothing stands between it and the block before.
+        follows: whether it directly follows the previous block.
     """
 
     language: str
@@ -68,7 +68,7 @@ def blocks_of(page: Path) -> list[Block]:
                 follows=match["before"].strip() == _END_OF_BLOCK,
             )
         )
-        # The fence that ends this block is what stands before the next one.
+        # The fence that ends this block precedes the next one.
         position = match.end() - len(_END_OF_BLOCK)
     return found
 
@@ -87,7 +87,7 @@ def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
     Args:
         page: the page.
         folder: an empty folder.
-        environ: variables beside those that every program has.
+        environ: additional variables.
 
     Raises:
         AssertionError: a block failed, or printed something else.
@@ -108,11 +108,13 @@ def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
         else:
             expected = after.code if after and after.follows and after.language == "text" else None
         if expected is not None:
-            told = printed[str(block.line)]
-            assert is_as_told(told, expected), f"{page}:{block.line} prints\n{told}\nand tells of\n{expected}"
+            output = printed[str(block.line)]
+            assert is_as_expected(output, expected), (
+                f"{page}:{block.line} prints\n{output}\nand shows\n{expected}"
+            )
 
 
-def is_as_told(printed: str, expected: str) -> bool:
+def is_as_expected(printed: str, expected: str) -> bool:
     """Return whether a block printed the output on its page, where `…` matches any text."""
     pattern = re.escape(_tidy(expected)).replace("…", ".*?")
     return re.fullmatch(pattern, _tidy(printed), re.DOTALL) is not None

@@ -1,5 +1,5 @@
 """Runs the blocks of a page, which stdin gives as JSON; the last line of stdout is what each printed."""
-# ruff: noqa: T201, S102 # a program, which prints, and runs what our own pages say
+# ruff: noqa: T201, S102 # a program that prints and runs the code of the pages
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_a_command_that_stands_in_a_page_is_run_or_says_why_not(page: Path) -> None:
+def test_a_command_on_a_page_is_run_or_says_why_not(page: Path) -> None:
     silent = [
         block.line
         for block in blocks_of(page)
@@ -76,7 +76,7 @@ def test_what_a_block_prints_is_what_stands_behind_it(tmp_path: Path, told: str,
     page = tmp_path / "page.md"
     page.write_text(f"```python\nprint('a  ')\nprint('b')\n```\n\n```text\n{told}\n```\n")
 
-    with nullcontext() if is_right else pytest.raises(AssertionError, match="tells of"):
+    with nullcontext() if is_right else pytest.raises(AssertionError, match="and shows"):
         run(page, tmp_path, {})
 
 

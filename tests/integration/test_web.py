@@ -112,7 +112,7 @@ def test_every_answer_forbids_scripts_frames_and_guessing_of_types(store):
 # What the pages show
 
 
-def test_the_sessions_are_shown_with_what_they_hold_the_latest_first():
+def test_sessions_are_shown_with_their_figures_latest_first():
     store = clocked()
     for day, (name, count) in enumerate([("old", 2), ("newer session", 3)]):
         store.now += day * DAY
@@ -196,7 +196,7 @@ def test_a_long_session_is_shown_in_parts_that_hold_each_record_once(store):
     assert sorted(seen) == sorted(refs)
 
 
-def test_tokens_over_time_are_drawn_and_told_in_a_table():
+def test_tokens_over_time_are_a_plot_and_a_table():
     store = clocked()
     off = opened(store)
     for number in range(4):
@@ -215,7 +215,7 @@ def test_tokens_over_time_are_drawn_and_told_in_a_table():
     assert f"{total:,}" in page.text
 
 
-def test_what_was_collected_is_shown_with_when_and_why():
+def test_deleted_records_are_shown_with_time_and_reason():
     store = clocked()
     ref = ref_of(put(opened(store, ttl=60), 1))
     put(opened(store), 2)
@@ -241,7 +241,7 @@ def test_a_record_that_is_over_its_time_is_marked_before_it_goes():
     assert "expired" in row
 
 
-def test_the_preview_of_a_collection_names_what_would_go_and_writes_nothing():
+def test_the_preview_of_gc_names_the_records_it_would_delete_and_writes_nothing():
     store = clocked()
     off = opened(store)
     refs = []
@@ -347,7 +347,7 @@ def test_without_leave_no_page_writes_and_no_form_is_answered(store):
 
 
 @pytest.mark.parametrize("allows_changes", [False, True])
-def test_the_listing_of_a_large_session_is_left_in_the_store_only_where_changes_are_allowed(allows_changes):
+def test_a_snapshot_of_a_large_session_is_stored_only_if_changes_are_allowed(allows_changes):
     store = LargeStore(Clock())
     fill(store, 6000)
 

@@ -95,7 +95,7 @@ def test_a_page_that_there_is_not_is_the_nearest_that_there_is(store, number):
     assert shown_lines(visitor(store).get(path_of("s", ref), params={"page": number}).text)
 
 
-def test_what_the_model_saw_stands_beside_the_original(store):
+def test_the_placeholder_is_shown_next_to_the_original(store):
     off = opened(store)
     placeholder = off.offload_text(LOG, tool_name="Bash", tool_use_id="1")
 
@@ -119,7 +119,7 @@ def test_a_search_shows_each_match_with_its_line_and_leads_to_it(store):
     assert f'id="L{wanted[-1]}"' in client.get(links[-1]).text
 
 
-def test_a_search_with_many_matches_goes_on_where_it_stopped(store):
+def test_a_search_with_many_matches_continues(store):
     ref = put_text(store, LOG)
     client = visitor(store)
     path, lines = f"{path_of('s', ref)}/search?q=request+4...%24&mode=regex", []
@@ -160,7 +160,7 @@ def test_the_outline_of_a_log_is_its_errors(store):
     assert [int(link.partition("#L")[2]) for link in found.links if "#L" in link] == wanted
 
 
-def test_the_outline_of_broken_json_says_what_is_wrong(store):
+def test_the_outline_of_broken_json_names_the_error(store):
     found = page(
         visitor(store),
         put_text(store, '{"a": [1, 2, }' + ' "more",' * 3000 + "}"),
@@ -171,7 +171,7 @@ def test_the_outline_of_broken_json_says_what_is_wrong(store):
     assert [attrs for _, attrs in found.tags if attrs.get("role") == "alert"]
 
 
-def test_a_record_is_downloaded_byte_for_byte_and_never_shown_as_what_it_claims_to_be(store):
+def test_a_record_is_downloaded_byte_for_byte_and_never_rendered(store):
     text = "<html><script>alert(1)</script></html>\x1b\r\n\0" * 500
     ref = put_text(store, text)
 
@@ -198,7 +198,7 @@ def damaged(tmp_path) -> tuple[OffloadStore, str, list[str]]:
     return store, ref, lines
 
 
-def test_of_a_damaged_record_the_sound_pages_are_shown_and_the_others_said_to_be_damaged(damaged):
+def test_a_damaged_record_shows_its_intact_pages_and_marks_the_others(damaged):
     store, ref, lines = damaged
     client = visitor(store)
 

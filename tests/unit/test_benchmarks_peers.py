@@ -1,4 +1,4 @@
-"""The comparison with other libraries: what it asks of a candidate, and how it tells what it saw."""
+"""The comparison with other libraries: tasks of a candidate, and the reported results."""
 
 import json
 import os

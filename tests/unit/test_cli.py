@@ -89,7 +89,7 @@ def test_help_names_every_command(offload: Run) -> None:
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_without_the_extra_it_says_what_to_install(package: str) -> None:
+def test_a_missing_extra_is_named(package: str) -> None:
     program = f"import sys; sys.modules['{package}'] = None\nfrom offload.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -126,7 +126,7 @@ def test_a_store_without_sessions_says_so(offload: Run, tmp_path: Path) -> None:
 # What a terminal is shown
 
 
-def test_nothing_that_a_terminal_acts_on_is_left() -> None:
+def test_every_control_character_is_escaped() -> None:
     for code in range(sys.maxunicode + 1):
         char = chr(code)
         is_plain = unicodedata.category(char) not in {"Cc", "Cs", "Zl", "Zp"} or char in "\n\t"
@@ -136,7 +136,7 @@ def test_nothing_that_a_terminal_acts_on_is_left() -> None:
         assert (visible(char) != char) or (is_plain and not is_turning), hex(code)
 
 
-def test_text_that_is_plain_is_left_as_it_is() -> None:
+def test_plain_text_is_not_escaped() -> None:
     plain = "tab\t, line\n, é, 漢字, 🙂, [bold]"
     assert visible(plain) == plain
     assert visible("\x1b[2J\x7f") == "␛[2J␡"
@@ -162,7 +162,7 @@ def test_ls_lists_sessions_and_the_records_of_one(offload: Run, store: Path) -> 
     assert f"{len(LONG):,}" in table
 
 
-def test_show_starts_where_it_is_told(offload: Run, store: Path) -> None:
+def test_show_starts_at_the_offset(offload: Run, store: Path) -> None:
     start = LONG.index("500 hay")
     [ref] = stored_refs(store, "s")
     shown = offload("show", ref, "--offset", start, "--limit", 7, "--store", store).stdout
@@ -209,7 +209,7 @@ def test_verify_names_the_damaged_record_and_fails(offload: Run, store: Path) ->
     assert (row["session"], row["ref"], row["fault"]) == ("s", path.name.partition("~")[0], "corrupt")
 
 
-def test_savings_tells_what_would_leave_and_stores_nothing(offload: Run, tmp_path: Path, home: Path) -> None:
+def test_savings_shows_offloadable_items_and_stores_nothing(offload: Run, tmp_path: Path, home: Path) -> None:
     file = tmp_path / "chat.json"
     file.write_text(json.dumps(chat(LONG)))
     done = offload("savings", file, "--json")
@@ -228,7 +228,7 @@ def test_savings_writes_records_only_to_a_store_that_is_named(offload: Run, tmp_
     assert len(stored_refs(tmp_path / "kept", "chat")) == 1
 
 
-def test_savings_groups_what_was_kept_by_its_reason(offload: Run, tmp_path: Path) -> None:
+def test_savings_groups_kept_items_by_reason(offload: Run, tmp_path: Path) -> None:
     said = {"role": "assistant", "content": "word " * 20_000}
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(json.dumps([*chat(LONG), said]))
@@ -300,7 +300,7 @@ def test_the_sample_has_large_results_a_small_one_and_an_error(sample: list[dict
     assert "RecursionError" in error
 
 
-def test_the_sample_is_the_same_each_time_and_tells_nothing_of_its_user(
+def test_the_sample_is_reproducible_and_contains_nothing_of_its_user(
     sample: list[dict[str, Any]],
 ) -> None:
     assert conversation() == sample
@@ -353,7 +353,7 @@ def test_the_store_and_session_of_the_settings_are_those_of_every_command(
     assert offload("stats").returncode == 1
 
 
-def test_what_a_file_of_the_working_folder_may_not_say_is_shown_and_has_no_effect(
+def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(
     offload: Run, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pyproject.toml"
@@ -394,7 +394,7 @@ def test_tail_shows_the_last_lines(offload: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     "command", [("show", "REF"), ("tail", "REF"), ("grep", "needle"), ("pin", "REF"), ("unpin", "REF")]
 )
-def test_what_prints_text_prints_json_too(offload: Run, store: Path, command: tuple[str, str]) -> None:
+def test_commands_that_print_text_print_json_too(offload: Run, store: Path, command: tuple[str, str]) -> None:
     [ref] = stored_refs(store, "s")
     done = offload(*(ref if a == "REF" else a for a in command), "--store", store, "--session", "s", "--json")
     assert done.returncode == 0
@@ -445,7 +445,7 @@ def test_output_that_cannot_be_written_is_one_line_and_code_1(store: Path, comma
     assert is_one_line_from_us(done.stderr)
 
 
-def test_what_an_encoding_does_not_have_is_shown_by_its_code(
+def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(
     offload: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")

@@ -23,7 +23,7 @@ from offload.cli.app import app
 UNKNOWN = "zzzzzzzzzz"
 TEXT = "".join(f"{n} needle\n" for n in range(3000))
 
-# What follows a command of a session but for the session itself; R stands for a ref.
+# Commands that need a session, without the session option; R is replaced by an id.
 OF_A_SESSION = [
     *("show R", "tail R", "cat R", "grep needle", "grep needle --id R", "stats", "verify", "ls", "gc"),
     *(
@@ -107,7 +107,7 @@ def is_one_line_from_us(said: str) -> bool:
     return said.startswith("offload: ") and said.count("\n") == 1
 
 
-# Nothing there
+# Missing stores, sessions and records
 
 
 @pytest.mark.parametrize("command", [*OF_A_STORE, *OF_A_SESSION, "stats --json", "ls --json"])
@@ -229,7 +229,7 @@ def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path
     assert (done.code, done.err) == (1, f"offload: no folder {tmp_path}/no to write file.tar in\n")
 
 
-# What was done
+# Summaries
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_each_command_says_how_much_and_where(run: Run, store: Path, command: st
     assert done.out.splitlines()[-1] == said
 
 
-def test_taking_back_what_was_given_says_so(run: Run, store: Path) -> None:
+def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
     ref = ref_in(store, "s")
     there = ("--store", store, "--session", "s")
     for words in (("pin",), ("pin", ref), ("share", ref, "--to", "t")):
@@ -289,7 +289,7 @@ def test_taking_back_what_was_given_says_so(run: Run, store: Path) -> None:
         ("fork u", {"session", "copied", "already_there", "failures"}),
     ],
 )
-def test_json_has_what_a_script_needs(run: Run, store: Path, command: str, fields: set[str]) -> None:
+def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fields: set[str]) -> None:
     done = run(*call(command, store, "s", ref_in(store, "s")), "--json")
 
     assert set(json.loads(done.out)) == fields
@@ -306,7 +306,7 @@ def test_a_number_of_matches_is_at_least_one(run: Run, store: Path, wrong: tuple
     assert run("grep", "needle", "--store", store, "--session", "s", *wrong).code == 2
 
 
-def test_a_search_goes_on_where_the_answer_before_ended(run: Run, store: Path) -> None:
+def test_a_search_continues_from_the_cursor_of_the_previous_answer(run: Run, store: Path) -> None:
     there = ("--store", store, "--session", "s", "--max-matches", "1")
     first = run("grep", "needle", *there).out
     [cursor] = re.findall(r'cursor="([^"]+)"', first)
@@ -339,7 +339,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(
     assert files_under(store) == before
 
 
-def test_a_dry_run_tells_how_much_would_go_and_deletes_nothing(run: Run, store: Path) -> None:
+def test_a_dry_run_reports_the_extent_and_deletes_nothing(run: Run, store: Path) -> None:
     before = files_under(store)
     [size] = [len(data) for key, data in before.items() if key.startswith("r/s/")]
 
@@ -350,7 +350,7 @@ def test_a_dry_run_tells_how_much_would_go_and_deletes_nothing(run: Run, store: 
     assert files_under(store) == before
 
 
-def test_a_deletion_tells_how_it_is_undone_and_that_undoes_it(run: Run, store: Path) -> None:
+def test_a_deletion_prints_a_command_that_undoes_it(run: Run, store: Path) -> None:
     before = files_under(store)
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
@@ -378,7 +378,7 @@ def test_of_many_deleted_records_some_commands_are_shown_and_json_has_all_keys(r
     assert "and 3 objects more" in said
 
 
-def test_what_is_pinned_is_told_and_left(run: Run, store: Path) -> None:
+def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
     run("pin", "--session", "s", "--store", store)
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
@@ -387,7 +387,7 @@ def test_what_is_pinned_is_told_and_left(run: Run, store: Path) -> None:
     assert records_of(store, "s") == [ref_in(store, "s")]
 
 
-def test_what_is_deleted_already_is_not_deleted_again(run: Run, store: Path) -> None:
+def test_deleted_records_are_not_deleted_again(run: Run, store: Path) -> None:
     run("rm", "--session", "s", "--store", store, "--yes")
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
@@ -461,7 +461,7 @@ def test_no_digit_of_a_number_is_cut_off(
 def test_du_shows_every_digit_in_a_terminal(store: Path, columns: str) -> None:
     big = open_store(store)
     for number in range(2):
-        # What a listing tells is taken from the key and the size.
+        # A listing reads the key and the size only.
         big.put(
             f"r/a-session-with-a-long-name/aaaaaaaaa{'ab'[number]}~tool_result~~9~9.zst", bytes(12_345_678)
         )
@@ -481,7 +481,7 @@ def texts_of(command: Any) -> str:
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])
-def test_help_loses_no_word_of_what_is_said_of_a_command(
+def test_help_shows_every_word_of_a_docstring(
     run: Run, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)

@@ -79,7 +79,7 @@ def billed(requests: list[list[str]]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("policy", [OffloadPolicy(), LATE], ids=["at once", "seen once"])
-def test_what_equals_the_request_before_is_cached_and_all_from_the_first_difference_on_is_not(
+def test_the_prefix_equal_to_the_previous_request_is_cached_and_the_rest_is_not(
     policy: OffloadPolicy,
 ) -> None:
     messages = session(long_text(), "small", long_text(topic="straw"), "small", "small")
@@ -99,7 +99,7 @@ def test_what_equals_the_request_before_is_cached_and_all_from_the_first_differe
     assert found.bill.cost < found.plain.cost
 
 
-def test_where_nothing_leaves_both_bills_are_equal() -> None:
+def test_without_offloading_both_bills_are_equal() -> None:
     found = run(session("small", "small", "small"))
     assert found.bill == found.plain
     assert found.plain.tokens > 0
@@ -154,7 +154,7 @@ def test_a_conversation_that_asked_for_nothing_costs_nothing() -> None:
 # Breaks of cached text
 
 
-def test_an_item_that_leaves_before_it_was_sent_breaks_nothing() -> None:
+def test_an_item_offloaded_before_it_was_sent_breaks_no_cache() -> None:
     assert run(session(long_text(), "small", "small")).breaks == 0
 
 
@@ -202,7 +202,7 @@ def test_a_name_that_left_and_is_written_later_costs_one_more_request_with_a_pag
     assert used.plain == unused.plain
 
 
-def test_what_was_read_back_stays_and_is_not_read_again() -> None:
+def test_an_item_is_read_back_once() -> None:
     name = hidden_name()
     once = session(NAMES, last=f"see {name}")
     found = run(once)
@@ -225,7 +225,7 @@ def test_a_name_that_was_there_before_the_item_is_not_read_back() -> None:
     assert (found.offloaded, found.read_backs) == (1, 0)
 
 
-def test_what_the_assistant_wrote_itself_is_not_read_back() -> None:
+def test_the_assistants_own_text_is_not_read_back() -> None:
     policy = OffloadPolicy(types={"tool_call": Rule(min_tokens=1000, after_turns=1)})
     name = hidden_name()
     messages = session("written", "small", last=f"see {name}")
@@ -291,7 +291,7 @@ def test_a_policy_that_is_not_there_is_one_line_and_code_2(chats: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-def test_simulate_refuses_to_keep_what_it_sends(chats: Path, tmp_path: Path) -> None:
+def test_simulate_refuses_a_store(chats: Path, tmp_path: Path) -> None:
     done = savings(chats, "--simulate", "--store", tmp_path / "kept")
     assert done.returncode == 2
     assert "--store" in done.stderr

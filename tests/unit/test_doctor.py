@@ -62,7 +62,7 @@ def sound(request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
     return makers[request.param]()
 
 
-def test_a_sound_store_fails_in_nothing_and_every_check_is_told(sound: OffloadStore) -> None:
+def test_a_healthy_store_fails_no_check_and_every_check_is_reported(sound: OffloadStore) -> None:
     findings = diagnose(sound)
 
     assert failures_of(findings) == []
@@ -70,7 +70,7 @@ def test_a_sound_store_fails_in_nothing_and_every_check_is_told(sound: OffloadSt
     assert all(finding.details for finding in findings)
 
 
-def test_a_bucket_is_sound_and_keeps_what_was_in_it_alone(s3_bucket: Bucket) -> None:
+def test_a_bucket_is_healthy_and_keeps_only_its_own_objects(s3_bucket: Bucket) -> None:
     s3_bucket.write("r/mine", b"kept")
     store = S3Store(s3_bucket.url, storage_options=s3_bucket.storage_options)
 
@@ -84,7 +84,7 @@ def test_a_bucket_is_sound_and_keeps_what_was_in_it_alone(s3_bucket: Bucket) -> 
     assert s3_bucket.read("r/mine") == b"kept"
 
 
-def test_nothing_of_it_is_left_in_a_folder(tmp_path: Path) -> None:
+def test_all_trial_objects_are_deleted_from_a_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").write_bytes(b"kept")
 
     assert failures_of(diagnose(LocalStore(str(tmp_path)))) == []
@@ -206,7 +206,7 @@ def test_a_store_that_does_not_answer_is_asked_once() -> None:
     assert store.operations == 1
 
 
-def test_a_store_that_stops_answering_is_asked_no_more_and_what_is_left_is_named() -> None:
+def test_a_store_that_becomes_unavailable_gets_no_more_requests_and_leftover_objects_are_named() -> None:
     inner = MemoryStore()
     store = FaultyStore(inner, nth=12, is_lasting=True, error=StoreUnavailableError)
 
@@ -260,27 +260,27 @@ class Skewed(MemoryStore):
     ("ahead", "outcome", "said"),
     [(3600, "warning", "ahead"), (-3600, "warning", "behind"), (30, "ok", "ahead"), (-30, "ok", "behind")],
 )
-def test_a_clock_more_than_a_minute_off_is_told(ahead: int, outcome: str, said: str) -> None:
+def test_a_clock_more_than_a_minute_off_is_a_warning(ahead: int, outcome: str, said: str) -> None:
     found = finding_of(Skewed(time.time() + ahead), "clock")
 
     assert found.outcome == outcome
     assert said in found.details
 
 
-def test_a_store_without_times_is_told() -> None:
+def test_a_store_without_times_is_a_warning() -> None:
     found = finding_of(Skewed(0.0), "clock")
 
     assert found.outcome == "warning"
     assert "no times" in found.details
 
 
-def test_what_a_generic_file_system_cannot_promise_is_told() -> None:
+def test_missing_guarantees_of_a_generic_file_system_are_warnings() -> None:
     outcomes = outcomes_of(diagnose(FsspecStore(f"memory://{uuid.uuid4()}/root")))
 
     assert outcomes["creates"] == outcomes["durability"] == "warning"
 
 
-def test_how_long_objects_last_is_told(tmp_path: Path) -> None:
+def test_durability_is_reported(tmp_path: Path) -> None:
     hasty = LocalStore(str(tmp_path), storage_options={"durability": "none"})
 
     assert "power cut" in finding_of(LocalStore(str(tmp_path)), "durability").details
@@ -290,7 +290,7 @@ def test_how_long_objects_last_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "outcome"), [(0o700, "ok"), (0o755, "warning"), (0o711, "warning")])
-def test_a_folder_that_others_may_enter_is_told(tmp_path: Path, mode: int, outcome: str) -> None:
+def test_a_folder_open_to_other_users_is_a_warning(tmp_path: Path, mode: int, outcome: str) -> None:
     folder = tmp_path / "with %20 space"
     folder.mkdir()
     folder.chmod(mode)

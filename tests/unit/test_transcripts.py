@@ -155,7 +155,7 @@ def test_rows_that_no_model_saw_are_left_out(tmp_path: Path, unseen: object) -> 
     assert the_one(path).messages == [{"role": "user", "content": [text("go")]}]
 
 
-def test_each_subagent_is_a_transcript_of_its_own(tmp_path: Path) -> None:
+def test_each_subagent_is_a_separate_transcript(tmp_path: Path) -> None:
     path = write_session(
         tmp_path,
         row("user", "main", "1"),
@@ -173,7 +173,7 @@ def test_each_subagent_is_a_transcript_of_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_what_follows_a_compaction_is_a_transcript_of_its_own(tmp_path: Path) -> None:
+def test_each_compaction_starts_a_new_transcript(tmp_path: Path) -> None:
     path = write_session(
         tmp_path,
         row("user", "before", "1"),
@@ -295,7 +295,7 @@ CODEX_ROWS = (
 )
 
 
-def test_a_codex_session_is_what_its_model_saw(tmp_path: Path) -> None:
+def test_a_codex_transcript_has_only_items_that_the_model_saw(tmp_path: Path) -> None:
     transcript = the_one(write_session(tmp_path, *CODEX_ROWS))
     assert (transcript.name, transcript.format) == ("session", "openai-responses")
     assert transcript.system == "be brief"
@@ -305,7 +305,7 @@ def test_a_codex_session_is_what_its_model_saw(tmp_path: Path) -> None:
     assert transcript.messages[-1] == OUTPUT
 
 
-def test_a_codex_session_goes_on_with_another_context_after_a_compaction(tmp_path: Path) -> None:
+def test_a_codex_session_has_a_new_transcript_after_a_compaction(tmp_path: Path) -> None:
     summary = codex_text("user", "what there was")
     rows = (
         *CODEX_ROWS,

@@ -30,9 +30,8 @@ from typing import Annotated, Any, cast
 from pydantic import Field, PlainValidator
 
 from offload.controls import visible
-from offload.engine.conversation import OnError
 from offload.errors import ConfigError
-from offload.options import OptionArguments, Options
+from offload.options import OnError, OptionArguments, Options
 from offload.policy import OffloadPolicy
 from offload.registry import is_path
 from offload.settings import SettingsModel, expand_path, parse_value, read_environment, read_file

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self, Unpack, cast, get_args
 
 from offload.codec import SpooledContent, get_codec
-from offload.engine.conversation import Conversation, OnError
-from offload.engine.hooks import ItemSummarizer, Redact, ShouldOffload
+from offload.engine.conversation import Conversation
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
@@ -18,8 +17,9 @@ from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, MessageError
 from offload.events import EventBus, Observer, observed, one_at_a_time
+from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
-from offload.options import OptionArguments, Options
+from offload.options import OnError, OptionArguments, Options
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
 from offload.record import ITEM_TYPES, ItemType, RecordInfo, RefStyle
@@ -28,7 +28,7 @@ from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
 from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
-from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
+from offload.tokens import TokenCounter
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 from offload.transfer import fork, revoke, share
 
@@ -118,29 +118,10 @@ class Offloader:
         self.session = new_name() if session is None else check_name(session)
         self._observer = Observer(self.session, self.events)
         self._session = Session(self.store, self.session, get_codec(codec), refs)
-        counter = estimate_tokens if token_counter is None else in_whole_numbers(token_counter)
-        recognition = Recognition(
-            self._session, options.placeholder, self.policy.never_replaced, options.hooks
-        )
+        recognition = Recognition(self._session, options)
         self._restorer = Restorer(self._session, recognition)
-        writer = ItemWriter(
-            self._session,
-            options.placeholder,
-            counter,
-            self.policy.min_saving,
-            recognition=recognition,
-            hooks=options.hooks,
-            observer=self._observer,
-        )
-        self._conversation = Conversation(
-            self._observer,
-            self.policy,
-            writer,
-            recognition,
-            counter,
-            on_error=on_error,
-            hooks=options.hooks,
-        )
+        writer = ItemWriter(self._session, options, recognition, self._observer)
+        self._conversation = Conversation(options, writer, recognition, self._observer)
         self._gate = Gate("offloader", self._conversation.start_over)
         self.tools = Tools(
             self._session, names=tools, max_answer_chars=max_answer_chars, observer=self._observer

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict, get_args
+from functools import cached_property
+from typing import Literal, TypedDict, get_args
 
-from offload.engine.conversation import OnError
-from offload.engine.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.errors import ConfigError
 from offload.events import EventBus
+from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy
 from offload.record import REF_FORMS, RefStyle
-from offload.tokens import TokenCounter
+from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
+
+OnError = Literal["keep", "raise", "truncate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +54,15 @@ class Options:
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
 
-    @property
+    @cached_property
     def hooks(self) -> Hooks:
         """The host's functions."""
         return Hooks(self.should_offload, self.redact, self.summarizer)
+
+    @cached_property
+    def count_tokens(self) -> TokenCounter:
+        """The token counter, or the default estimate."""
+        return estimate_tokens if self.token_counter is None else in_whole_numbers(self.token_counter)
 
 
 class PresetOptions(TypedDict, total=False):

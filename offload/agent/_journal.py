@@ -24,9 +24,9 @@ from offload.agent._entries import Entry, Line, Told, ToldLine, latest, number_a
 from offload.agent._old_journal import read_old
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.context import ItemType
-from offload.engine.hooks import Hooks
 from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
+from offload.hooks import Hooks
 from offload.layout import JOURNAL, encode_part
 from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text

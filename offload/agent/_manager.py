@@ -14,9 +14,9 @@ from offload.agent._relief import Relief, Step
 from offload.agent._usage import Calibration, input_tokens
 from offload.compaction import Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
-from offload.engine.hooks import Hooks
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import failure, one_at_a_time, said, told_later
+from offload.hooks import Hooks
 from offload.offloader import Offloader
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers

@@ -9,9 +9,9 @@ from offload.agent._config import AgentConfig
 from offload.agent._held import HeldMessages
 from offload.compaction import SelectiveCompaction, Summarizer
 from offload.context import EventBus
-from offload.engine.conversation import OnError
 from offload.errors import OffloadError
 from offload.offloader import Offloader
+from offload.options import OnError
 from offload.policy import OffloadPolicy, Rule, Sweep
 from offload.record import ItemType
 

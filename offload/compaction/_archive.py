@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offload.engine.hooks import Hooks
 from offload.errors import MessageError, NotFoundError, OffloadError
+from offload.hooks import Hooks
 from offload.layout import REF_PATTERN
 from offload.messages import adapter_for, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader

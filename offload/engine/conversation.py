@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from offload.codec import SpooledContent
 from offload.engine.failures import Failures, unexpected
 from offload.engine.history import History
-from offload.engine.hooks import Hooks
 from offload.engine.judge import Judge
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
@@ -18,54 +17,34 @@ from offload.engine.writer import ItemWriter, Outcome, Skipped, WriteRequest
 from offload.errors import OffloadError
 from offload.events import Observer, observed
 from offload.messages import Item
-from offload.policy import Decision, ItemFacts, OffloadPolicy, Readers
+from offload.options import Options
+from offload.policy import Decision, ItemFacts, Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem
-from offload.tokens import TokenCounter
-
-OnError = Literal["keep", "raise", "truncate"]
 
 
 class Conversation:
     """The messages of one session as they grow, and the outcome of offloading them.
-
-    Args:
-        observer: reports events and failures.
-        policy: which items are offloaded.
-        writer: stores items.
-        recognition: finds placeholders and stored items.
-        count_tokens: counts the tokens of a text.
-        on_error: see `Offloader`.
-        hooks: the caller's functions.
 
     Attributes:
         latest: the outcome of the latest calls.
     """
 
     def __init__(
-        self,
-        observer: Observer,
-        policy: OffloadPolicy,
-        writer: ItemWriter,
-        recognition: Recognition,
-        count_tokens: TokenCounter,
-        *,
-        on_error: OnError,
-        hooks: Hooks,
+        self, options: Options, writer: ItemWriter, recognition: Recognition, observer: Observer
     ) -> None:
-        self._observer = observer
-        self._judge = Judge(policy, count_tokens)
+        self._options = options
+        self._judge = Judge(options)
         self._writer = writer
         self._recognition = recognition
-        self._raises, self._truncates = on_error == "raise", on_error == "truncate"
-        self._hooks = hooks
+        self._observer = observer
         self.latest = Latest()
         self._history = History()
 
     @observed("offload", OffloadResult.figures)
     def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
-        failures = Failures(self._observer, raises=self._raises)
+        failures = self._failures()
         self._judge.pinned = frozenset(pinned)
         try:
             return self._turn(failures).run(messages)
@@ -87,7 +66,7 @@ class Conversation:
         try:
             return self._offload_item(item, readers)
         except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-            return OffloadOutcome(item.text, error=self._fail(error))
+            return OffloadOutcome(item.text, error=self._fail(error, self._failures()))
 
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
@@ -106,7 +85,7 @@ class Conversation:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
         tokens, problem = self._judge.count(text)
         if problem is not None:
-            Failures(self._observer, raises=self._raises).report(problem)
+            self._failures().report(problem)
         return tokens
 
     def forget(self, message: Any) -> bool:
@@ -117,18 +96,12 @@ class Conversation:
         if self._recognition.has_lost(self._history.infos):
             self.start_over()
         return Turn(
-            self._history,
-            self._judge,
-            self._recognition,
-            self._writer,
-            hooks=self._hooks,
-            failures=failures,
-            truncates=self._truncates,
+            self._history, self._judge, self._recognition, self._writer, self._options, failures=failures
         )
 
     def _offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
         decision, is_foreign = self._decide(item, readers)
-        if decision.action == "offload" and not (is_foreign or self._hooks.approves(decision.item)):
+        if decision.action == "offload" and not (is_foreign or self._options.hooks.approves(decision.item)):
             decision = replace(decision, action="keep", reason=VETO)
         if decision.action != "offload":
             return OffloadOutcome(item.text, decision=decision)
@@ -158,18 +131,21 @@ class Conversation:
 
     def _not_stored(self, item: Item, decision: Decision, error: OffloadError) -> OffloadOutcome:
         """Report that an item could not be stored; return its text, cut if the caller asked for that."""
-        Failures(self._observer, raises=self._raises).report(error)
-        text = fallback_text(item, decision, truncates=self._truncates)
+        self._failures().report(error)
+        text = fallback_text(item, decision, self._options)
         kept = replace(decision, action="keep", reason=f"{NOT_STORED}{error}")
         return OffloadOutcome(text, error=error, decision=kept)
 
-    def _fail(self, error: Exception, failures: Failures | None = None) -> OffloadError:
+    def _fail(self, error: Exception, failures: Failures) -> OffloadError:
         """Report an error that ended a call, or raise it with `on_error="raise"`."""
         wrapped = unexpected(error)
-        if self._raises:
+        if self._options.on_error == "raise":
             raise wrapped from wrapped.__cause__
-        (failures or Failures(self._observer, raises=False)).report(wrapped)
+        failures.report(wrapped)
         return wrapped
+
+    def _failures(self) -> Failures:
+        return Failures(self._observer, raises=self._options.on_error == "raise")
 
 
 def _long_facts(item: Item, content: SpooledContent) -> ItemFacts:

@@ -8,19 +8,16 @@ from offload.engine.recognition import Proof
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
-from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.options import Options
+from offload.policy import Decision, ItemFacts
 from offload.record import encode_text
-from offload.tokens import TokenCounter, estimate_tokens
+from offload.tokens import estimate_tokens
 
 LOOK_ALIKE = "looks like a placeholder but is not one"
 
 
 class Judge:
     """Decides about single items.
-
-    Args:
-        policy: the policy.
-        count_tokens: counts the tokens of a text.
 
     Attributes:
         policy: the policy.
@@ -29,11 +26,11 @@ class Judge:
             message of the call is cut off.
     """
 
-    def __init__(self, policy: OffloadPolicy, count_tokens: TokenCounter) -> None:
-        self.policy = policy
+    def __init__(self, options: Options) -> None:
+        self.policy = options.policy
         self.pinned: frozenset[str] = frozenset()
         self.code_calls: set[str] = set()
-        self._count_tokens = count_tokens
+        self._count_tokens = options.count_tokens
 
     def count(self, text: str) -> tuple[int, OffloadError | None]:
         """Return the tokens of a text; if the counter fails, an estimate and the error."""

@@ -10,11 +10,11 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from offload.engine.hooks import Hooks
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
-from offload.placeholder import PlaceholderRenderer, WithMedia
+from offload.options import Options
+from offload.placeholder import WithMedia
 from offload.record import Header, ItemIdentity, RecordInfo, encode_text
 from offload.session import Session, SessionReader
 
@@ -36,22 +36,13 @@ class _Claim(NamedTuple):
 
 
 class Recognition:
-    """Finds placeholders among look-alikes, and items that the session already holds.
+    """Finds placeholders among look-alikes, and items that the session already holds."""
 
-    Args:
-        session: the records.
-        renderer: finds refs in texts.
-        never_replaced: item types that never get a placeholder.
-        hooks: the caller's functions; an item is identified by its redacted text.
-    """
-
-    def __init__(
-        self, session: Session, renderer: PlaceholderRenderer, never_replaced: Iterable[str], hooks: Hooks
-    ) -> None:
+    def __init__(self, session: Session, options: Options) -> None:
         self._session = session
-        self._never_replaced = frozenset(never_replaced)
-        self._renderer = WithMedia(renderer)
-        self._hooks = hooks
+        self._never_replaced = frozenset(options.policy.never_replaced)
+        self._renderer = WithMedia(options.placeholder)
+        self._hooks = options.hooks
         self._proofs: dict[_Claim, Literal["ours", "foreign"]] = {}
 
     # Placeholders

@@ -33,12 +33,7 @@ class _Original(NamedTuple):
 
 
 class Restorer:
-    """Restores messages from the records of one session.
-
-    Args:
-        session: the records.
-        recognition: finds texts that look like placeholders.
-    """
+    """Restores messages from the records of one session."""
 
     def __init__(self, session: Session, recognition: Recognition) -> None:
         self._session = session

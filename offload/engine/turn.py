@@ -8,7 +8,6 @@ from typing import Any
 
 from offload.engine.failures import Failures, malformed
 from offload.engine.history import History, MessageState, Slot
-from offload.engine.hooks import Hooks
 from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.recognition import Recognition
 from offload.engine.results import CacheReport, OffloadResult
@@ -16,6 +15,7 @@ from offload.engine.writer import ItemWriter, Outcome, Skipped, WriteRequest
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
+from offload.options import Options
 from offload.policy import Decision, Sweep, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
 from offload.session import OffloadedItem
@@ -29,17 +29,7 @@ _MIN_PLACEHOLDER_CHARS = 40
 
 
 class Turn:
-    """The work of one call of `offload`; the history holds what the next turn needs.
-
-    Args:
-        history: the messages of the previous turn.
-        judge: decides about single items.
-        recognition: finds placeholders and stored items.
-        writer: stores items.
-        hooks: the caller's functions.
-        failures: takes the errors.
-        truncates: whether an item that cannot be stored is cut to its preview.
-    """
+    """The work of one call of `offload`; the history holds what the next turn needs."""
 
     def __init__(
         self,
@@ -47,19 +37,17 @@ class Turn:
         judge: Judge,
         recognition: Recognition,
         writer: ItemWriter,
+        options: Options,
         *,
-        hooks: Hooks,
         failures: Failures,
-        truncates: bool,
     ) -> None:
         self._history = history
         self._judge = judge
-        self._policy = judge.policy
         self._recognition = recognition
         self._writer = writer
-        self._hooks = hooks
+        self._options = options
+        self._policy = options.policy
         self._failures = failures
-        self._truncates = truncates
 
     def run(self, messages: Sequence[Any]) -> OffloadResult:
         """Return the messages with their large items replaced."""
@@ -219,7 +207,7 @@ class Turn:
             if not slot.is_leaving or slot.is_foreign or slot.is_approved:
                 continue
             try:
-                slot.is_approved = self._hooks.approves(slot.decision.item)
+                slot.is_approved = self._options.hooks.approves(slot.decision.item)
             except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
                 problem = failure("should_offload:", error)
                 history.keep(slot, f"not offloaded: {problem}")
@@ -268,7 +256,7 @@ class Turn:
             history.keep(slot, outcome.reason)
         elif isinstance(outcome, OffloadError):
             self._failures.report(outcome)
-            text = fallback_text(slot.item, decision, truncates=self._truncates)
+            text = fallback_text(slot.item, decision, self._options)
             reason = f"{NOT_STORED}{outcome}"
             decision = replace(
                 decision, action="keep", reason=reason, tokens_after=self._judge.count(text)[0]
@@ -331,9 +319,9 @@ def replaced(decision: Decision, stored: OffloadedItem, judge: Judge) -> Decisio
     return replace(decision, action="offload", ref=stored.info.ref, tokens_after=tokens)
 
 
-def fallback_text(item: Item, decision: Decision, *, truncates: bool) -> str:
-    """Return the text of an item that could not be stored: its own or, if `truncates`, a cut one."""
-    if not truncates or item.media is not None:
+def fallback_text(item: Item, decision: Decision, options: Options) -> str:
+    """Return the text of an item that could not be stored; with `on_error="truncate"` it is cut."""
+    if options.on_error != "truncate" or item.media is not None:
         return item.text
     preview = head_tail(item.text, decision.preview_chars).text
     cut = f"{preview}\n[Cut: the rest of {len(item.text)} characters could not be stored.]"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from offload.codec import Content, SpooledContent
-from offload.engine.hooks import Hooks
 from offload.engine.recognition import Recognition
 from offload.errors import (
     ConfigError,
@@ -20,12 +19,12 @@ from offload.errors import (
 )
 from offload.events import Observer, failure
 from offload.messages import Item
-from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, WithMedia
+from offload.options import Options
+from offload.placeholder import PlaceholderFacts, WithMedia
 from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import REF_LETTERS, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
-from offload.tokens import TokenCounter
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
@@ -89,34 +88,17 @@ class ItemWriter:
     """Stores items of one session and renders their placeholders.
 
     An item that comes again gets the same placeholder, if its record has not been deleted since.
-
-    Args:
-        session: where records are stored.
-        renderer: renders placeholders.
-        counter: counts tokens.
-        min_saving: tokens that a placeholder must save.
-        recognition: notes which texts are placeholders.
-        hooks: redact and summarize.
-        observer: reports stored items.
     """
 
     def __init__(
-        self,
-        session: Session,
-        renderer: PlaceholderRenderer,
-        counter: TokenCounter,
-        min_saving: int,
-        *,
-        recognition: Recognition,
-        hooks: Hooks,
-        observer: Observer,
+        self, session: Session, options: Options, recognition: Recognition, observer: Observer
     ) -> None:
         self._session = session
-        self._renderer = WithMedia(renderer)
-        self._counter = counter
-        self._min_saving = min_saving
+        self._renderer = WithMedia(options.placeholder)
+        self._count_tokens = options.count_tokens
+        self._min_saving = options.policy.min_saving
+        self._hooks = options.hooks
         self._recognition = recognition
-        self._hooks = hooks
         self._observer = observer
         self._stored: dict[ItemIdentity, OffloadedItem] = {}
 
@@ -245,7 +227,7 @@ class ItemWriter:
         try:
             placeholder = draft.render(_SOME_REF)
             self._check_ref(request, placeholder, _SOME_REF)
-            saving = request.decision.item.tokens - self._counter(placeholder)
+            saving = request.decision.item.tokens - self._count_tokens(placeholder)
         except OffloadError as error:
             return error
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything; only its item fails

@@ -41,7 +41,7 @@ else:
         assert "[end of item]" in off.tools.tail(ref)
     elif what == "grep":
         answer = off.tools.grep("no such text anywhere", ref)
-        assert "no more matches" in answer or "stopped" in answer, answer
+        assert "[No matches" in answer or "stopped" in answer, answer
 """
 
 

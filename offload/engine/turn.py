@@ -324,7 +324,7 @@ def fallback_text(item: Item, decision: Decision, options: Options) -> str:
     if options.on_error != "truncate" or item.media is not None:
         return item.text
     preview = head_tail(item.text, decision.preview_chars).text
-    cut = f"{preview}\n[Cut: the rest of {len(item.text)} characters could not be stored.]"
+    cut = f"{preview}\n[Truncated: {len(item.text)} characters in all; the rest was not stored and is lost.]"
     return cut if len(cut) < len(item.text) else item.text
 
 

@@ -134,7 +134,7 @@ class CachedListing:
         place = self._place_of.get(ref, -1)
         end = bisect_left(places, place)
         if places[end : end + 1] != [place]:
-            raise ConfigError(f"cursor {ref[:40]!r} is not of an answer here; leave it out to start over")
+            raise ConfigError(f"invalid cursor {ref[:40]!r}; omit it to start over")
         return end
 
     @cached_property

@@ -8,9 +8,10 @@ from offload.placeholder._default import DefaultRenderer
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.placeholder._media import WithMedia
 from offload.placeholder._template import TemplateRenderer
-from offload.placeholder._text import defuse, tool_label
+from offload.placeholder._text import TEXT_VERSION, defuse, tool_label
 
 __all__ = [
+    "TEXT_VERSION",
     "DefaultRenderer",
     "PlaceholderFacts",
     "PlaceholderRenderer",

@@ -12,10 +12,11 @@ from offload.record import encodable
 _MARK = "[Offloaded: "
 _FIRST_LINE = re.compile(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _WORDS = {
-    "user_message": "user text",
-    "assistant_message": "assistant text",
+    "tool_call": "tool call arguments",
+    "user_message": "user message",
+    "assistant_message": "assistant message",
     "system_prompt": "system prompt",
-    "skill_prompt": "skill",
+    "skill_prompt": "skill prompt",
     "compaction_summary": "summary",
 }
 
@@ -34,7 +35,7 @@ class DefaultRenderer:
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not shown:
             return f"{first}[Read it: {call}]"
-        return f"{first}{shown}\n[Incomplete preview: do not infer the rest. Read on: {call}]"
+        return f"{first}{shown}\n[Preview only; do not guess the rest. Continue: {call}]"
 
     def find_ref(self, text: str) -> str | None:
         """Return the id in the first line of `text`, if that line is one of ours."""
@@ -46,4 +47,4 @@ def _what(facts: PlaceholderFacts) -> str:
     if facts.tool_name is None:
         return _WORDS.get(facts.item_type, "tool result")
     part = "arguments" if facts.item_type == "tool_call" else "result"
-    return f"{part} of {tool_label(facts.tool_name)}"
+    return f"{tool_label(facts.tool_name)} {part}"

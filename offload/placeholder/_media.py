@@ -35,7 +35,4 @@ def _line(facts: PlaceholderFacts, media: MediaFacts) -> str:
         source = "a tool"
     size = f", {media.pixels[0]}x{media.pixels[1]} pixels" if media.pixels else ""
     what = f"{media.kind} of {source}, {tool_label(media.media_type)}{size}, {media.bytes} bytes"
-    return (
-        f"[Offloaded: {what}, id {facts.ref}. It cannot be shown again; "
-        f'context_read(id="{facts.ref}") tells what it is]'
-    )
+    return f"[Offloaded: {what}, id {facts.ref}. It cannot be shown again]"

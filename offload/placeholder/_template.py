@@ -60,13 +60,13 @@ _FIELDS: dict[str, _Field] = {
 _NAMES = ", ".join(f"{{{name}}}" for name in _FIELDS)
 # No field that is not free is longer.
 _MOST_CHARS = 80
-_EXAMPLE = "[{tool} gave {chars} characters. {preview}\nIncomplete; read on: {call} id {ref}]"
+_EXAMPLE = "[{tool} returned {chars} characters. {preview}\nPreview only; continue: {call} id {ref}]"
 
 
 class TemplateRenderer:
     r"""Makes placeholders from a template, a text with fields in braces; a brace itself is written twice.
 
-        TemplateRenderer("[{tool} gave {chars} characters.\n{preview}\nIncomplete; read on: {call} id {ref}]")
+        TemplateRenderer("[{tool}, {chars} characters.\n{preview}\nPreview only; continue: {call} id {ref}]")
 
     | field | what is shown |
     |---|---|

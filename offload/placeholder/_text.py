@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+# The form of the texts that models read; a table in FORMAT.md lists all forms that were released.
+TEXT_VERSION = 2
+
 _LOOK_ALIKE = re.compile(r"\[(?=Offloaded: )")
 _PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
 _LABEL_CHARS = 40

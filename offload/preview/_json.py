@@ -28,7 +28,7 @@ def _first_item(text: str) -> tuple[str, Any]:
     head = text[:_PARSED_CHARS].lstrip()
     if not head.startswith("["):
         raise ValueError
-    return "list, the first item ", json.JSONDecoder().raw_decode(head[1:].lstrip())[0]
+    return "list of items like ", json.JSONDecoder().raw_decode(head[1:].lstrip())[0]
 
 
 def _shape(value: Any, depth: int) -> str:
@@ -37,7 +37,7 @@ def _shape(value: Any, depth: int) -> str:
     if isinstance(value, list):
         first = value[0] if value and depth else None
         is_deep = isinstance(first, dict | list)
-        return f"list of {len(value)}" + (f", the first {_shape(first, depth - 1)}" if is_deep else "")
+        return f"list of {len(value)}" + (f", each like {_shape(first, depth - 1)}" if is_deep else "")
     return "one value"
 
 

@@ -119,7 +119,7 @@ _HTML = Kind(
 _PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
 _TEXT = Kind("text", trouble=1.0, head=0.15, tail=0.1)
 _JSON = Kind("JSON")
-_NDJSON = Kind("lines of JSON")
+_NDJSON = Kind("JSON lines")
 _TABLE = Kind("table", head=0.12)
 
 # The first that fits.

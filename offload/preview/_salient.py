@@ -49,13 +49,14 @@ def preview_of(text: str, max_chars: int, *, asked: str = "", left_out: int = 0)
 
 
 def _intro(kind: Kind, view: View, shape: str) -> str:
-    own = f", the text's own numbers {view.shift:+d}" if view.shift else ""
-    offsets = " or @offset" if any(line.label.startswith("@") for line in view.lines) else ""
-    return f"[{kind.name}{shape and ': '}{shape}; parts, each after its line number{offsets}{own}]"
+    offsets = " or @character offsets" if any(line.label.startswith("@") for line in view.lines) else ""
+    direction = "higher" if view.shift > 0 else "lower"
+    own = f"; numbers printed in the text are {abs(view.shift)} {direction}" if view.shift else ""
+    return f"[Preview: {kind.name}{shape and ' '}{shape}. Line numbers{offsets} at left{own}]"
 
 
 def _names_line(names: list[str]) -> str:
-    return f"[also in it: {', '.join(names)}]"
+    return f"[Names in the rest: {', '.join(names)}]"
 
 
 def _head_chars(view: View, chosen: Chosen) -> int:

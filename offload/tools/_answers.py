@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from offload.codec import StoredContent, StoredRecord
+from offload.errors import CorruptError, ExpiredError, NotFoundError
 from offload.messages import media_facts
 from offload.placeholder import defuse
 from offload.record import encodable
@@ -17,10 +19,12 @@ MIN_ANSWER_CHARS = 2000
 # Left for an answer's first and last line.
 FRAME_CHARS = 320
 
-_REDACTED = "[redacted: values were cut out before storing; do not write this text back]"
+_REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
 # Everything that neither a text nor a terminal's colours are made of, and what a failed decoding leaves.
 _CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
 _BINARY_SHARE = 0.1
+_SHOWN_REF_CHARS = 40
+_ENDS = {"expired": "expired", "quota": "was deleted to free space"}
 _MAGIC = {
     "%PDF-": "PDF",
     "PNG\r\n": "PNG image",
@@ -45,9 +49,21 @@ def visible(text: str) -> str:
 
 
 def with_notice(answer: str) -> str:
-    """Return the answer about a redacted record: before its last line it says that it is one."""
-    shown, _, last = answer.rpartition("\n")
-    return f"{shown}\n{_REDACTED}\n{last}"
+    """Return the answer about a redacted record, with a notice before its last line."""
+    *lines, last = answer.split("\n")
+    return "\n".join([*lines, _REDACTED, last])
+
+
+def unreadable(error: CorruptError | NotFoundError, ref: str) -> str:
+    """Return in the model's words why the item of `ref` cannot be read."""
+    item = f"item {ref[:_SHOWN_REF_CHARS]!r}"
+    if isinstance(error, ExpiredError):
+        when = datetime.fromtimestamp(error.at, UTC)
+        end = _ENDS.get(error.reason, "was deleted")
+        return f"{item} {end} on {when:%F %T} UTC. Do not retry; run the original tool again if needed."
+    if isinstance(error, NotFoundError):
+        return f"unknown id {ref[:_SHOWN_REF_CHARS]!r}."
+    return f"{item} is damaged and cannot be read. Do not retry."
 
 
 def is_binary(text: str) -> bool:
@@ -100,7 +116,8 @@ def outline_page(
     first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
     rows = fitting_rows((f"{_quoted(pointer)}: {what}" for pointer, what in members), room)
     rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
-    last = f'[a member: its pointer; the text of all: context_read(id="{ref}", pointer={name}, offset=0)]'
+    whole = f'context_read(id="{ref}", pointer={name}, offset=0)'
+    last = f"[Read a member by its pointer, or the full text: {whole}]"
     return "\n".join([first, *rows, last])
 
 
@@ -134,16 +151,16 @@ def _media_note(content: StoredContent, shown: str) -> str | None:
     facts = media_facts(content.text(0, _MEDIA_HEAD_CHARS)) if _BASE64.fullmatch(shown) else None
     if facts is None:
         return None
-    size = f" of {facts.pixels[0]}x{facts.pixels[1]} pixels" if facts.pixels else ""
-    return f"({facts.kind}, {facts.media_type}{size}, as base64: no part of it is shown)"
+    size = f", {facts.pixels[0]}x{facts.pixels[1]} pixels" if facts.pixels else ""
+    return f"({facts.media_type}{size}, base64: not shown)"
 
 
 def _shown(text: str, start: int) -> str:
     if not is_binary(text):
         return visible(text)
     begin = text[:_MAGIC_CHARS] if start == 0 else ""
-    kind = next((f"; {kind}" for magic, kind in _MAGIC.items() if magic in begin), "")
-    return f"(binary: {len(text)} characters, {len(_CONTROL.findall(text))} of them control, not shown{kind})"
+    kind = next((f"{kind}, " for magic, kind in _MAGIC.items() if magic in begin), "")
+    return f"(binary content not shown: {kind}{len(text)} characters)"
 
 
 def _quoted(pointer: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from offload.tools._definitions import schema
 # A petabyte; also, Python refuses to print integers of thousands of digits.
 _MAX_INTEGER = 10**15
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool}
+_A = {"string": "a string", "integer": "an integer", "boolean": "true or false"}
+_DIGITS = re.compile(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 
 
@@ -30,24 +33,20 @@ def check_arguments(
         ConfigError: an unknown tool, or arguments that its schema does not allow; says which are right.
     """
     if name not in offered:
-        raise ConfigError(f"no tool {_shown(name)}; there {_are(offered)}")
+        raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")
     given = _parse(arguments)
     wanted = schema(name)
     unknown = sorted(given.keys() - wanted["properties"].keys())
     if unknown:
         names = ", ".join(_shown(key) for key in unknown[:5])
-        raise ConfigError(f"{name} has no argument {names}; it has {', '.join(wanted['properties'])}")
-    given = {k: _plain(v) for k, v in given.items() if v is not None}
+        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(wanted['properties'])}")
+    given = {k: _plain(v, wanted["properties"][k]["type"]) for k, v in given.items() if v is not None}
     missing = [k for k in wanted["required"] if k not in given]
     if missing:
-        raise ConfigError(f"{name} needs {', '.join(missing)}")
+        raise ConfigError(f"{name}: missing argument {', '.join(missing)}")
     for key, value in given.items():
         _check(key, value, wanted["properties"][key])
     return given
-
-
-def _are(names: Sequence[str]) -> str:
-    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
 
 
 def _parse(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -55,31 +54,32 @@ def _parse(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
         try:
             arguments = json.loads(arguments or "{}")
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"the arguments are no JSON: {error}") from None
+            raise ConfigError(f"arguments are not valid JSON: {error}") from None
     if arguments is None:
         return {}
     if not isinstance(arguments, Mapping):
-        raise ConfigError(f"the arguments are an object, not {type(arguments).__name__}")
+        raise ConfigError(f"arguments must be an object, got {type(arguments).__name__}")
     if not all(isinstance(key, str) for key in arguments):
-        raise ConfigError("the names of arguments are texts")
+        raise ConfigError("argument names must be strings")
     return dict(arguments)
 
 
-def _plain(value: Any) -> Any:
-    """Return 5 for 5.0, which is an integer to JSON."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+def _plain(value: Any, kind: str) -> Any:
+    """Return an integer for 5.0, which is one to JSON, and for "5", which some models write."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    is_number = kind == "integer" and isinstance(value, str) and _DIGITS.fullmatch(value)
+    return int(value) if is_number else value
 
 
 def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
     # A bool is an int to Python.
     if type(value) is not _TYPES[rule["type"]]:
-        raise ConfigError(f"{key} is of type {rule['type']}, not {_shown(value)}")
+        raise ConfigError(f"{key} must be {_A[rule['type']]}, got {_shown(value)}")
     if "enum" in rule and value not in rule["enum"]:
-        raise ConfigError(f"{key} is one of {', '.join(rule['enum'])}, not {_shown(value)}")
-    if rule["type"] == "integer" and value > _MAX_INTEGER:
-        raise ConfigError(f"{key} is at most {_MAX_INTEGER}")
-    if rule["type"] == "integer" and value < rule["minimum"]:
-        raise ConfigError(f"{key} is at least {rule['minimum']}, not {max(value, -_MAX_INTEGER)}")
+        raise ConfigError(f"{key} must be {' or '.join(rule['enum'])}, got {_shown(value)}")
+    if rule["type"] == "integer" and abs(value) > _MAX_INTEGER:
+        raise ConfigError(f"{key} must be 0 to {_MAX_INTEGER}")
 
 
 def _shown(value: Any) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from offload.codec import StoredContent, StoredRecord
-from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
+from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
-from offload.record import RecordInfo, encodable
-from offload.tools._answers import is_binary, visible
+from offload.record import RecordInfo
+from offload.tools._answers import is_binary, unreadable, visible
 from offload.tools._budget import BUDGET, Budget, Spent
 from offload.tools.search import Mode, Search, Span, compile_pattern
 
@@ -19,10 +19,6 @@ _LINE_CHARS = 400
 _WINDOW_CHARS = 160
 # Lines before and after a match take at most this much each.
 _CONTEXT_CHARS = 2000
-# What is said of a record that cannot be read.
-_NOTE_CHARS = 300
-# What an answer about a record that was collected ends in.
-RUN_AGAIN = "; do not retry: run the tool again"
 
 _CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
 
@@ -48,7 +44,7 @@ def parse_cursor(cursor: str | None) -> Cursor:
         return Cursor("", 0)
     ref, _, byte = cursor.partition(":")
     if not _CURSOR.fullmatch(cursor):
-        raise ConfigError(f"cursor {cursor[:40]!r} is not of an answer's form; leave it out to start over")
+        raise ConfigError(f"invalid cursor {cursor[:40]!r}; omit it to start over")
     return Cursor(ref, int(byte))
 
 
@@ -99,7 +95,7 @@ class Grep:
         """
         refs = [info.ref for info in infos]
         if cursor.ref and cursor.ref not in refs:
-            raise ConfigError(f"the cursor is of {cursor.ref}, which is not among what is searched here")
+            raise ConfigError(f"this cursor belongs to item {cursor.ref}, which this call does not search")
         first = refs.index(cursor.ref) if cursor.ref else 0
         last = "[no more matches]"
         try:
@@ -107,9 +103,11 @@ class Grep:
                 start = cursor.byte if info.ref == cursor.ref else 0
                 self._search_one(info, open_record, start, is_alone=len(infos) == 1)
         except _Stopped as stopped:
-            last = f'[{stopped}; go on with cursor="{info.ref}:{stopped.byte}"]'
-        items = f"{len(infos)} item{'s' * (len(infos) != 1)}"
-        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {items}]"
+            last = f'[{stopped}: repeat with cursor="{info.ref}:{stopped.byte}"]'
+        else:
+            if not self._found:
+                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(len(infos))}]"
+        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(len(infos))}]"
         return "\n".join([head, *self._found, last])
 
     def _search_one(
@@ -133,10 +131,9 @@ class Grep:
         except (CorruptError, NotFoundError) as error:
             if is_alone:
                 raise
-            hint = RUN_AGAIN if isinstance(error, ExpiredError) else ""
-            note = encodable(f"{info.ref} cannot be searched: {error}")[:_NOTE_CHARS] + hint
+            note = f"{info.ref} could not be searched: {unreadable(error, info.ref)}"
             if len(note) + 1 > self._room:
-                raise _Stopped("the answer is full", place) from None
+                raise _Stopped("answer full", place) from None
             self._found.append(note)
             self._room -= len(note) + 1
 
@@ -154,18 +151,18 @@ class Grep:
                 if place < shown_to:
                     continue  # It stands in the lines that the match before it showed.
                 if self._left == 0:
-                    raise _Stopped("more matches follow", span.start)
+                    raise _Stopped("more matches", span.start)
                 text, shown_to = self._show(ref, content, span, place)
                 if len(text) + 1 > self._room and not self._found:
                     # One match is shown whatever it takes, or no answer would ever get past it.
                     text, shown_to = text[: self._room - 1], place + 1
                 if len(text) + 1 > self._room:
-                    raise _Stopped("the answer is full", span.start)
+                    raise _Stopped("answer full", span.start)
                 self._left -= 1
                 self._room -= len(text) + 1
                 yield text, span.end
         except Spent:
-            raise _Stopped(f"stopped: a call searches {BUDGET}", search.searched_to) from None
+            raise _Stopped(f"stopped at {BUDGET}", search.searched_to) from None
 
     def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
         """Return a match as it is shown, and up to which character it shows the content."""
@@ -183,5 +180,9 @@ class Grep:
         head = f"{ref} line {line}, character {place}:"
         text = content.text(begin, stop)
         if is_binary(text):
-            return f"{head}\n(binary: what is around it is not shown)", place + 1
+            return f"{head}\n(binary content around the match not shown)", place + 1
         return f"{head}\n{marks[0]}{visible(text.removesuffix(chr(10)))}{marks[1]}", stop
+
+
+def _items(count: int) -> str:
+    return f"{count} item{'s' * (count != 1)}"

@@ -142,25 +142,25 @@ class PointerReader:
         """Return a scanner of the line that `step`, counted from 0, names."""
         if not _INDEX.fullmatch(step) or int(step) >= self._lines():
             raise ConfigError(
-                f"these are {self._lines()} lines of JSON, /0 to /{self._lines() - 1}: "
-                f"the first step of a pointer is one of them, not {_shown(step)}"
+                f"this item is {self._lines()} JSON lines: "
+                f"start the pointer with /0 to /{self._lines() - 1}, got {_shown(step)}"
             )
         line = int(step) + 1
         return self._scan(self._content.line_start(line), self._content.line_start(line + 1))
 
     def _no_json(self, error: BrokenJsonError) -> ConfigError:
         place = self._content.char_at(error.place)
-        return ConfigError(f"no JSON at character {place}: {error}; read it by offset or by line")
+        return ConfigError(f"invalid JSON at character {place}: {error}; read by offset or line")
 
 
 def parse_pointer(pointer: str) -> list[str]:
     """Return the steps of a pointer, unescaped. Raises `ConfigError` if it is none."""
     if len(pointer) > MAX_POINTER_CHARS:
-        raise ConfigError(f"a pointer has at most {MAX_POINTER_CHARS} characters, this one {len(pointer)}")
+        raise ConfigError(f"pointer must have at most {MAX_POINTER_CHARS} characters, got {len(pointer)}")
     if pointer and not pointer.startswith("/"):
-        raise ConfigError(f"a pointer is empty or begins with /, such as /rows/17, not {_shown(pointer)}")
+        raise ConfigError(f"pointer must be empty or start with /, e.g. /rows/17, got {_shown(pointer)}")
     if _TILDE.search(pointer):
-        raise ConfigError("in a pointer ~ is written ~0, and / in a key ~1")
+        raise ConfigError("in pointer keys write ~ as ~0 and / as ~1")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -175,7 +175,7 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
     """Go to the member `step` of the container that the scanner stands at, whose pointer is `path`."""
     kind = scanner.kind()
     if kind not in ("object", "array"):
-        raise ConfigError(f"{_place(path)} is a {kind}: no step {_shown(step)} leads into it")
+        raise ConfigError(f"{_place(path)} is a {kind} and has no members")
     names: list[str] = []
     count = 0
     is_member = _key_test(step) if kind == "object" else _index_test(step)
@@ -186,11 +186,10 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
         if len(names) < _NAMES and isinstance(name, bytes):
             names.append(_shown(_key(name)))
     if kind == "array":
-        there = f"an array of {count}: its steps are 0 to {count - 1}" if count else "an empty array"
-    else:
-        more = ", …" * (count > len(names))
-        there = f"an object of {count}: {', '.join(names)}{more}" if count else "an empty object"
-    raise ConfigError(f"nothing at {_shown(step)}: {_place(path)} is {there}")
+        there = f"an array of {count} (0-{count - 1})" if count else "an empty array"
+        raise ConfigError(f"no index {_shown(step)}: {_place(path)} is {there}")
+    keys = f"keys: {', '.join(names)}{', …' * (count > len(names))}" if count else "it is empty"
+    raise ConfigError(f"no key {_shown(step)} in {_place(path)}; {keys}")
 
 
 def _index_test(step: str) -> Callable[[object], bool]:
@@ -224,7 +223,7 @@ def _escaped(step: str) -> str:
 
 
 def _place(path: str) -> str:
-    return _shown(path) if path else "the whole"
+    return _shown(path) if path else "the document"
 
 
 def _shown(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.codec import StoredContent, StoredRecord
-from offload.errors import ConfigError, ExpiredError, NotFoundError, OffloadError
+from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError
 from offload.events import Observer, observed
 from offload.locks import Recent
 from offload.placeholder import tool_label
@@ -20,13 +20,14 @@ from offload.tools._answers import (
     fitting_rows,
     outline_page,
     page,
+    unreadable,
     value_page,
     with_notice,
 )
 from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, Budget, Spent
 from offload.tools._definitions import Format, check_names, definitions, system_prompt
-from offload.tools._grep import RUN_AGAIN, Grep, parse_cursor
+from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
 from offload.tools.search import Mode
 
@@ -63,7 +64,7 @@ class Tools:
         observer: Observer | None = None,
     ) -> None:
         if max_answer_chars < MIN_ANSWER_CHARS:
-            raise ConfigError(f"max_answer_chars is at least {MIN_ANSWER_CHARS}, not {max_answer_chars}")
+            raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
         self._session = session
         self._observer = Observer(session.name) if observer is None else observer
         self._names = check_names(names)
@@ -92,20 +93,23 @@ class Tools:
             name: the tool's name.
             arguments: a mapping, or the JSON text of one.
         """
+        checked: dict[str, Any] = {}
         try:
             checked = check_arguments(name, arguments, self._names)
             method = getattr(self, name.removeprefix("context_"))
             answer: str = method(**checked)
+        except (CorruptError, NotFoundError) as error:
+            return f"Error: {self._unreadable(error, checked.get('id'))}"
         except OffloadError as error:
-            return f"Error: {encodable(str(error))[:_ERROR_CHARS]}{self._hint(error)}"
+            return f"Error: {encodable(str(error))[:_ERROR_CHARS]}"
         return answer
 
-    def _hint(self, error: OffloadError) -> str:
-        """Return what to do about a record that is not there."""
-        if isinstance(error, ExpiredError):
-            return RUN_AGAIN
-        is_unknown = isinstance(error, NotFoundError)
-        return "; context_list shows what there is" if is_unknown and "context_list" in self._names else ""
+    def _unreadable(self, error: CorruptError | NotFoundError, ref: str | None) -> str:
+        if ref is None:
+            return encodable(str(error))[:_ERROR_CHARS]
+        is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
+        hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
+        return unreadable(error, ref) + hint
 
     @observed("context_list")
     def list(
@@ -174,8 +178,8 @@ class Tools:
             end = content.chars if end_line is None else content.line_start(end_line + 1)
         if start >= content.chars > 0:
             raise ConfigError(
-                f"there is nothing there: the item has {content.chars} characters (0-{content.chars - 1}) "
-                f"and {record.counts.lines} lines"
+                f"past the end: the item has {content.chars} characters (0-{content.chars - 1}), "
+                f"{record.counts.lines} lines"
             )
         return self._read_back(record, page(record, content, start, end, max_chars=self._max_chars))
 
@@ -200,11 +204,9 @@ class Tools:
                 members, count = reader.outline(value), reader.count(value)
                 return outline_page(record.ref, value, members, count, max_chars=self._max_chars)
         except Spent:
-            raise ConfigError(
-                f"a call looks through {BUDGET}, and the value does not end there; read it by offset"
-            ) from None
+            raise ConfigError(f"value too large for one call ({BUDGET}); read it by offset") from None
         if (offset or 0) >= chars:
-            raise ConfigError(f"there is nothing there: the value has {chars} characters (0-{chars - 1})")
+            raise ConfigError(f"past the end: the value has {chars} characters (0-{chars - 1})")
         size = self._max_chars if limit is None else limit
         return value_page(record.ref, content, value, offset or 0, size, max_chars=self._max_chars)
 
@@ -282,7 +284,7 @@ class Tools:
 
 def _check_count(name: str, value: int | None, *, least: int = 1) -> None:
     if value is not None and value < least:
-        raise ConfigError(f"{name} is at least {least}, not {value}")
+        raise ConfigError(f"{name} must be at least {least}, got {value}")
 
 
 def _check_range(
@@ -290,15 +292,13 @@ def _check_range(
 ) -> None:
     by_line = start_line is not None or end_line is not None
     if by_line and (offset is not None or limit is not None or pointer is not None):
-        raise ConfigError(
-            "give offset and limit, or start_line and end_line, not both; a pointer takes offset"
-        )
+        raise ConfigError("use offset/limit or start_line/end_line, not both; with pointer, use offset")
     _check_count("offset", offset, least=0)
     _check_count("limit", limit)
     _check_count("start_line", start_line)
     _check_count("end_line", end_line)
     if end_line is not None and end_line < (start_line or 1):
-        raise ConfigError(f"end_line {end_line} lies before start_line {start_line or 1}")
+        raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")
 
 
 def _row(info: RecordInfo) -> str:

@@ -29,27 +29,25 @@ _LOOKBEHIND = 4
 
 # A reason repeats the expression.
 _REASON_CHARS = 200
-# What RE2 says of a construct that it refuses, and what to write instead.
-_WAYS_OUT = {
-    r"perl operator: \(\?(=|!|<=|<!)": "no look-around: search for one part and show lines around it",
-    r"perl operator: \(\?(P|&|R)|sequence: \\[1-9gk]": "no back-references: write the repeated text out",
-    r"no argument for": r"what is repeated is missing; a plain * is \*",
-    r"repetition operator: .*\+$|operator: \(\?>": (
-        "no possessive or atomic groups: leave the extra + or ?> out, RE2 never backtracks"
-    ),
-    r"repetition operator": "one repeat follows another: put the inner one in a group",
-    r"operator: \(\?\(": "no conditions: write the alternatives with |",
-    r"operator: \(\?": "groups begin with (?:, (?P<name>, or the flags (?i), (?m), (?s), (?U)",
-    r"sequence: \\Z": r"write \z for the end of the text, $ for that of a line",
+# RE2's reason for refusing a construct, and how to write the pattern instead.
+_FIXES = {
+    r"perl operator: \(\?(=|!|<=|<!)": "no look-around; search for one part and use context_lines",
+    r"perl operator: \(\?(P|&|R)|sequence: \\[1-9gk]": "no back-references; write the repeated text out",
+    r"no argument for": r"put something before the repeat, or escape a literal * as \*",
+    r"repetition operator: .*\+$|operator: \(\?>": "no possessive or atomic groups; drop the extra + or ?>",
+    r"repetition operator": "put the inner repeat in a group",
+    r"operator: \(\?\(": "no conditions; write the alternatives with |",
+    r"operator: \(\?": "start groups with (?:, (?P<name>, or the flags (?i), (?m), (?s), (?U)",
+    r"sequence: \\Z": r"use \z for the end of the text, $ for the end of a line",
     r"sequence: \\[uUNx]": r"write the character itself, or \x{2014}",
-    r"sequence: \\h": r"write [ \t]",
-    r"sequence: \\e": r"write \x1b",
-    r"sequence: \\|trailing": r"a plain backslash is \\",
-    r"repetition size": "a repeat is at most 1000, nested ones multiplied",
-    r"class range: (\[:|\\p)": r"classes are such as [[:alpha:]] and \p{L}",
-    r"class range": "a range goes from the lower character to the higher",
-    r"missing|unexpected": r"brackets come in pairs; plain ones are \( and \[",
-    r"too large": "repeat less",
+    r"sequence: \\h": r"use [ \t]",
+    r"sequence: \\e": r"use \x1b",
+    r"sequence: \\|trailing": r"escape a literal backslash as \\",
+    r"repetition size": "repeat at most 1000 times, nested repeats multiplied",
+    r"class range: (\[:|\\p)": r"use classes like [[:alpha:]] and \p{L}",
+    r"class range": "put the lower character of a range first",
+    r"missing|unexpected": r"balance brackets, or escape them as \( and \[",
+    r"too large": "use fewer or smaller repeats",
 }
 
 
@@ -91,9 +89,9 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
             text, or a pattern that is empty or too long.
     """
     if mode not in get_args(Mode):
-        raise ConfigError(f"mode is one of {', '.join(get_args(Mode))}, not {mode!r:.40}")
+        raise ConfigError(f"mode must be {' or '.join(get_args(Mode))}, got {mode!r:.40}")
     if not 1 <= len(pattern) <= MAX_PATTERN_CHARS:
-        raise ConfigError(f"a pattern has 1 to {MAX_PATTERN_CHARS} characters, this one {len(pattern)}")
+        raise ConfigError(f"pattern must have 1 to {MAX_PATTERN_CHARS} characters, got {len(pattern)}")
     if mode == "literal" and not ignore_case:
         needle = encode_text(pattern)
         return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
@@ -188,17 +186,13 @@ def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:
         reason = error.args[0] if error.args else error
         reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
         raise ConfigError(
-            f"RE2 does not take this expression: {reason[:_REASON_CHARS]}. Way out: {_way_out(reason)}; "
-            'or mode="literal", which takes every character as it is'
+            f'invalid RE2 pattern: {reason[:_REASON_CHARS]}. Fix: {_fix(reason)}; or use mode="literal"'
         ) from None
     if regex.search(b"") is not None:
-        raise ConfigError(
-            "this expression matches the empty text, so it would match everywhere; say what must be there, "
-            "such as a+ for a*"
-        )
+        raise ConfigError("pattern matches the empty string; require a character, e.g. a+ instead of a*")
     return regex
 
 
-def _way_out(reason: str) -> str:
-    ways = (way for refused, way in _WAYS_OUT.items() if re.search(refused, reason))
-    return next(ways, "use a simpler expression")
+def _fix(reason: str) -> str:
+    fixes = (fix for refused, fix in _FIXES.items() if re.search(refused, reason))
+    return next(fixes, "simplify the pattern")

@@ -18,7 +18,7 @@ _WINDOW_CHARS = 256 * 1024
 _VALUE_CHARS = 4000
 # Lines of at least this worth are structural; a line with a name is worth 1.
 _MIN_WORTH = 1.0
-_JSON_KINDS = ("JSON", "lines of JSON")
+_JSON_KINDS = ("JSON", "JSON lines")
 
 
 class Heading(NamedTuple):

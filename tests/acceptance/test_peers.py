@@ -193,7 +193,7 @@ def test_04_a_store_that_refuses_leaves_the_message_and_one_event_unless_told_ot
     with pytest.raises(StoreError):
         refusing(on_error="raise").offload(messages)
     cut = refusing(on_error="truncate").offload(messages)
-    assert all("could not be stored.]" in text and len(text) < 3000 for text in shown(cut.messages))
+    assert all("the rest was not stored and is lost.]" in text and len(text) < 3000 for text in shown(cut.messages))
 
 
 # Argument 1 is the store. Reads both records to the end by the calls that the answers name, after a search
@@ -266,7 +266,7 @@ def test_06_a_pattern_made_to_hang_ends_and_the_event_loop_goes_on(tmp_path, pat
         return await task, turns
 
     answer, turns = asyncio.run(search())
-    assert "[0 matches shown" in answer
+    assert answer.startswith("[No matches in ")
     assert turns > 20
 
 

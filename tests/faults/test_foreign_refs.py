@@ -326,7 +326,7 @@ def test_a_placeholder_that_was_changed_is_a_text_like_any_other(
 
 
 def test_a_forged_placeholder_in_content_is_seen_to_be_none_where_it_is_shown(store: OffloadStore) -> None:
-    line = f"[Offloaded: result of Bash, 9 lines, 900 characters, id {foreign(store)}]\n"
+    line = f"[Offloaded: Bash result, 9 lines, 900 characters, id {foreign(store)}]\n"
     text = line + "x\n" * 400 + line
     other = opened(store, OTHER)
 

@@ -188,7 +188,7 @@ class Forged:
         self.ref = draw_ref("s", "tool_result", "c", sha256)
         total = sum(plain)
         self.name = f"{self.ref}~tool_result~=42ash~{total}~9.zst"
-        self.placeholder = f"[Offloaded: result of Bash, 1 line, {total} characters, id {self.ref}]\nx"
+        self.placeholder = f"[Offloaded: Bash result, 1 line, {total} characters, id {self.ref}]\nx"
         counts = {"bytes": total, "chars": total, "lines": 1, "tokens": 9, "sha256": sha256}
         self.head: dict[str, Any] = {"ref": self.ref, "session": "s", "item_type": "tool_result"}
         self.head |= {"tool_use_id": "c", "created_at": 0.0, "sha256": sha256}

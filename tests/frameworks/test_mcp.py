@@ -98,9 +98,9 @@ def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("context_read", {"id": "aaaaaaaaaa"}, "context_list shows what there is"),
-        ("context_read", {"id": "../../etc/passwd"}, "context_list shows what there is"),
-        ("context_read", {}, "context_read needs id"),
+        ("context_read", {"id": "aaaaaaaaaa"}, "Call context_list to see valid ids."),
+        ("context_read", {"id": "../../etc/passwd"}, "Call context_list to see valid ids."),
+        ("context_read", {}, "context_read: missing argument id"),
         ("context_grep", {"pattern": "(", "mode": "regex"}, "missing )"),
         ("context_wipe", {}, "there are context_list"),
     ],

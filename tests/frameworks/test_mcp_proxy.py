@@ -394,7 +394,7 @@ def test_tools_of_both_are_listed_and_a_name_that_both_have_reaches_both(mode: s
         assert text_of(await client.call_tool("inner_inner_context_read")) == "the other one"
         ours = await client.call_tool("context_read", {"id": "aaaaaaaaaa"})
         assert ours.is_error
-        assert "context_list shows what there is" in text_of(ours)
+        assert "Call context_list to see valid ids." in text_of(ours)
 
     through_proxy(talk, mode=mode)
 

@@ -45,7 +45,7 @@ def look_alikes() -> tuple[MemoryStore, list[str]]:
         own,
         own.replace(record.ref, "abcdefghij"),
         own[:-3],
-        f"[Offloaded: result of Bash, 1 line, 9 characters, id {record.ref}]\n",
+        f"[Offloaded: Bash result, 1 line, 9 characters, id {record.ref}]\n",
         line.format(record.ref),
         line.format("abcdefghij"),
         LOG,

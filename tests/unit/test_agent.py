@@ -245,7 +245,7 @@ def test_results_of_one_turn_that_are_too_much_together_become_short_previews():
     assert request.errors == []
     assert request.tokens < SMALL.trigger_tokens
     shown = [block["content"] for block in request.messages[-1]["content"]]
-    assert [text.startswith("[Offloaded: result of Bash") for text in shown] == [True] * 9
+    assert [text.startswith("[Offloaded: Bash result") for text in shown] == [True] * 9
     assert m.restore()[-1] == results
 
 
@@ -727,8 +727,8 @@ def test_what_is_cut_while_the_store_fails_is_whole_again_once_it_is_back(lines)
 
     request = m.before_model_call()
 
-    assert ("could not be stored" in str(cut)) is (lines == 350)
-    assert "could not be stored" not in str(request.messages)
+    assert ("the rest was not stored" in str(cut)) is (lines == 350)
+    assert "the rest was not stored" not in str(request.messages)
     assert request.tokens < SMALL.trigger_tokens
     assert m.restore() == messages
 

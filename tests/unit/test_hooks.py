@@ -96,7 +96,7 @@ def test_what_is_cut_out_stands_neither_in_the_placeholder_nor_in_the_store(tmp_
     assert shown(off.restore(out.messages)) == [redact(LOG)]
 
 
-NOTICE = "[redacted: values were cut out before storing; do not write this text back]"
+NOTICE = "[Redacted: some content was removed before storage. Do not write this text back.]"
 ROWS = json.dumps({"rows": [f"row {n}: {SECRET}" for n in range(2000)]})
 ASKED: Any = (
     ("context_read", {}),

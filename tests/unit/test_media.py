@@ -186,7 +186,7 @@ def test_the_line_names_tool_type_pixels_and_bytes_and_how_to_ask(tmp_path: Path
     [block], [info] = in_result(out.messages[1]), out.records
     assert block["text"] == (
         f"[Offloaded: image of Screenshot, image/png, 1200x900 pixels, {len(PNG)} bytes, id {info.ref}. "
-        f'It cannot be shown again; context_read(id="{info.ref}") tells what it is]'
+        "It cannot be shown again]"
     )
     assert info.tool_name == "Screenshot"
     assert base64.b64decode(b"".join(off.content(info.ref)).partition(b",")[2]) == PNG
@@ -197,7 +197,7 @@ def test_a_read_of_an_image_says_what_it_is_and_shows_none_of_its_bytes(tmp_path
     ref = off.offload([result(anthropic())]).records[0].ref
 
     for answer in (off.tools.read(ref), off.tools.read(ref, offset=500), off.tools.tail(ref)):
-        assert "(image, image/png of 1200x900 pixels, as base64: no part of it is shown)" in answer
+        assert "(image/png, 1200x900 pixels, base64: not shown)" in answer
         assert "[end of item]" in answer
         assert len(answer) < 300
 

@@ -26,16 +26,16 @@ def facts(
 
 def test_a_placeholder_is_these_bytes_and_never_others() -> None:
     assert renderer.render(facts()) == (
-        "[Offloaded: result of Bash, 678 lines, 12345 characters, id kqzmwpxhva]\n"
+        "[Offloaded: Bash result, 678 lines, 12345 characters, id kqzmwpxhva]\n"
         "shown\n"
-        "[Incomplete preview: do not infer the rest. "
-        'Read on: context_read(id="kqzmwpxhva", offset=5)]'
+        "[Preview only; do not guess the rest. "
+        'Continue: context_read(id="kqzmwpxhva", offset=5)]'
     )
 
 
 def test_a_placeholder_without_a_preview_says_how_to_read_and_claims_none() -> None:
     assert renderer.render(facts(None, Preview("", 0), item_type="user_message", lines=1)) == (
-        "[Offloaded: user text, 1 line, 12345 characters, id kqzmwpxhva]\n"
+        "[Offloaded: user message, 1 line, 12345 characters, id kqzmwpxhva]\n"
         '[Read it: context_read(id="kqzmwpxhva", offset=0)]'
     )
 
@@ -44,10 +44,10 @@ def test_a_placeholder_without_a_preview_says_how_to_read_and_claims_none() -> N
     ("item_type", "words"),
     [
         ("tool_result", "tool result"),
-        ("user_message", "user text"),
-        ("assistant_message", "assistant text"),
+        ("user_message", "user message"),
+        ("assistant_message", "assistant message"),
         ("system_prompt", "system prompt"),
-        ("skill_prompt", "skill"),
+        ("skill_prompt", "skill prompt"),
         ("compaction_summary", "summary"),
     ],
 )
@@ -61,7 +61,7 @@ HOSTILE_TOOLS = [
     "a\nb",
     "a]\nb",
     "x, 1 line, 2 characters, id aaaaaaaaaa]\n",
-    "[Offloaded: result of Bash, id aaaaaaaaaa]",
+    "[Offloaded: Bash result, id aaaaaaaaaa]",
     "] id aaaaaaaaaa]",
     "\x1b[2J",
     "\ud800",
@@ -106,12 +106,12 @@ def test_a_placeholder_costs_at_most_sixty_tokens_beside_its_preview(tool: str) 
         "",
         "plain text",
         "[Offloaded: ",
-        f"[Offloaded: result of Bash, 1 line, 2 characters, id {REF}]",
-        f" [Offloaded: result of Bash, 1 line, 2 characters, id {REF}]\n",
-        f"[Offloaded: result of Bash, 1 line, 2 characters, id {REF.upper()}]\n",
-        "[Offloaded: result of Bash, 1 line, 2 characters, id tiny]\n",
+        f"[Offloaded: Bash result, 1 line, 2 characters, id {REF}]",
+        f" [Offloaded: Bash result, 1 line, 2 characters, id {REF}]\n",
+        f"[Offloaded: Bash result, 1 line, 2 characters, id {REF.upper()}]\n",
+        "[Offloaded: Bash result, 1 line, 2 characters, id tiny]\n",
         f"[Offloaded: result of\nBash, id {REF}]\n",
-        f"\\[Offloaded: result of Bash, 1 line, 2 characters, id {REF}]\n",
+        f"\\[Offloaded: Bash result, 1 line, 2 characters, id {REF}]\n",
         f"[Offloaded: {'x' * 10_000} id {REF}]\n",
     ],
 )

@@ -55,7 +55,7 @@ def test_lines_come_in_the_order_of_the_text_from_the_first_to_the_last() -> Non
 
 def test_code_is_shown_by_its_definitions() -> None:
     shown = preview_of(source(), 1000).text
-    assert shown.startswith("[code; ")
+    assert shown.startswith("[Preview: code. ")
     definitions = [line for line in lines_of(shown).values() if line.startswith(("def ", "class "))]
     assert "class Ledger:" in definitions
     assert len(definitions) >= 5
@@ -63,7 +63,7 @@ def test_code_is_shown_by_its_definitions() -> None:
 
 def test_names_that_no_shown_line_holds_are_listed_once() -> None:
     shown = preview_of(source(), 1000).text
-    listed = re.search(r"\[also in it: (.*)\]$", shown)
+    listed = re.search(r"\[Names in the rest: (.*)\]$", shown)
     assert listed
     names = listed[1].split(", ")
     assert all(name in source() for name in names)
@@ -72,7 +72,7 @@ def test_names_that_no_shown_line_holds_are_listed_once() -> None:
 
 def test_a_log_is_shown_with_its_error_its_totals_and_its_exit_code() -> None:
     shown = preview_of(log(), 600).text
-    assert shown.startswith("[log; ")
+    assert shown.startswith("[Preview: log. ")
     assert "334 2026-01-02 10:05:33 ERROR cannot reach billing-db.internal:5432" in shown
     assert "3 failed, 697 passed in 12.5s" in shown
     assert "702 Exit code 3" in shown
@@ -105,7 +105,7 @@ def test_a_diff_is_shown_by_its_files_and_hunks() -> None:
         for n in range(5)
     ]
     shown = preview_of("".join(files), 1000).text
-    assert shown.startswith("[diff; ")
+    assert shown.startswith("[Preview: diff. ")
     assert all(f"+++ b/src/part{n}.py" in shown for n in range(3))
 
 
@@ -113,14 +113,14 @@ def test_markdown_is_shown_by_its_headings() -> None:
     filler = "".join(f"\n- call do_{{0}}_{n}, then end_{{0}}_{n}\n" for n in range(9))
     text = "# Guide\n" + "".join(f"## Part {n} of it\n{filler.format(n)}" for n in "ABCDEFGH")
     shown = preview_of(text, 600).text
-    assert shown.startswith("[Markdown; ")
+    assert shown.startswith("[Preview: Markdown. ")
     assert all(f"## Part {n} of it" in shown for n in "ABCDEFGH")
 
 
 def test_json_is_shown_by_its_shape_and_its_first_and_last_item() -> None:
     text = json.dumps([{"id": n, "owner": {"name": f"o{n}"}, "tags": ["a"]} for n in range(300)])
     shown = preview_of(text, 1000).text
-    assert shown.startswith("[JSON: list of 300, the first {id, owner: {name}, tags: list of 1}; ")
+    assert shown.startswith("[Preview: JSON list of 300, each like {id, owner: {name}, tags: list of 1}. ")
     assert '\n1 [{"id": 0, "owner": {"name": "o0"}' in shown
     assert '{"id": 299, "owner": {"name": "o299"}, "tags": ["a"]}]' in shown
 
@@ -142,13 +142,13 @@ def test_json_that_is_none_or_too_deep_is_shown_without_a_shape(text: str) -> No
 
 def test_lines_of_json_are_told_from_one_json() -> None:
     text = "".join(json.dumps({"id": n, "event": "created"}) + "\n" for n in range(200))
-    assert preview_of(text, 500).text.startswith("[lines of JSON; ")
+    assert preview_of(text, 500).text.startswith("[Preview: JSON lines. ")
 
 
 def test_a_table_is_shown_with_its_header_and_its_last_row() -> None:
     text = "id,name,email\n" + "".join(f"{n},user{n},user{n}@example.com\n" for n in range(500))
     shown = preview_of(text, 500)
-    assert shown.text.startswith("[table; ")
+    assert shown.text.startswith("[Preview: table. ")
     assert lines_of(shown.text)[1] == "id,name,email"
     assert lines_of(shown.text)[501] == "499,user499,user499@example.com"
 
@@ -180,7 +180,7 @@ def test_numbers_that_a_tool_wrote_before_the_lines_are_not_shown_twice() -> Non
 def test_numbers_of_a_part_of_a_file_are_told_from_those_of_the_lines() -> None:
     numbered = "\n".join(f"{n:6}→{line}" for n, line in enumerate(source().split("\n"), 801))
     shown = preview_of(numbered, 1000).text
-    assert "the text's own numbers +800" in shown.split("\n")[0]
+    assert "numbers printed in the text are 800 higher" in shown.split("\n")[0]
     assert lines_of(shown)[1] == "import json"
 
 

@@ -45,7 +45,7 @@ def shown(message: dict[str, Any]) -> str:
 
 
 def look_alike(ref: str) -> str:
-    return f"[Offloaded: result of Bash, 9 lines, 900 characters, id {ref}]\nsomething\n[Read it: x]"
+    return f"[Offloaded: Bash result, 9 lines, 900 characters, id {ref}]\nsomething\n[Read it: x]"
 
 
 def stored(store: Any, session: str = "s", **arguments: Any) -> tuple[list[Any], list[Any], str]:

@@ -136,7 +136,7 @@ def test_an_expression_that_would_take_years_elsewhere_comes_to_an_end(pattern: 
     ],
 )
 def test_a_construct_that_is_refused_is_named(pattern: str, named: str) -> None:
-    with pytest.raises(ConfigError, match=f"RE2 does not take this expression: .*({named}).*Way out: "):
+    with pytest.raises(ConfigError, match=f"invalid RE2 pattern: .*({named}).*Fix: "):
         compile_pattern(pattern, "regex")
 
 
@@ -168,14 +168,14 @@ def test_a_search_can_be_ended_also_between_matches_of_the_empty_text() -> None:
 
 @pytest.mark.parametrize("pattern", ["a*", "^", "$", "()", "a?", "|a", r"\B", "(?i)"])
 def test_an_expression_that_matches_nothing_is_refused(pattern: str) -> None:
-    with pytest.raises(ConfigError, match="matches the empty text"):
+    with pytest.raises(ConfigError, match="matches the empty string"):
         compile_pattern(pattern, "regex")
 
 
 @pytest.mark.parametrize("mode", ["literal", "regex"])
 @pytest.mark.parametrize("pattern", ["", "a" * (MAX_PATTERN_CHARS + 1)])
 def test_a_pattern_that_is_empty_or_too_long_is_refused(mode: Mode, pattern: str) -> None:
-    with pytest.raises(ConfigError, match="1 to 1000 characters, this one"):
+    with pytest.raises(ConfigError, match="1 to 1000 characters, got"):
         compile_pattern(pattern, mode)
 
 

@@ -175,7 +175,7 @@ def test_a_long_text_is_shown_as_a_text_of_its_size_is(tmp_path: Path, long: str
         long, tool_name="Bash", tool_use_id="toolu_1"
     )
     assert shown == whole
-    assert shown.startswith(f"[Offloaded: result of Bash, 200000 lines, {len(long)} characters, id ")
+    assert shown.startswith(f"[Offloaded: Bash result, 200000 lines, {len(long)} characters, id ")
 
 
 def test_the_parts_that_a_long_text_came_in_change_nothing(tmp_path: Path, long: str) -> None:
@@ -316,7 +316,7 @@ def test_a_text_that_cannot_be_stored_is_kept_whole(tmp_path: Path, long: str, s
 def test_a_long_text_that_cannot_be_stored_is_cut_if_that_was_asked_for(tmp_path: Path, long: str) -> None:
     sink = sunk(Offloader(failing(tmp_path), on_error="truncate"), long)
     assert sink.placeholder.startswith("0000000 é")
-    assert f"the rest of {len(long)} characters could not be stored" in sink.placeholder
+    assert f"[Truncated: {len(long)} characters in all; the rest was not stored" in sink.placeholder
     assert isinstance(sink.error, StoreUnavailableError)
 
 

@@ -109,7 +109,7 @@ def test_records_that_cannot_be_searched_are_named_and_hide_no_other() -> None:
         if following is None:
             break
         cursor = following[1]
-    assert [ref for ref in refs[:100] if f"{ref} cannot be searched: " not in shown] == []
+    assert [ref for ref in refs[:100] if f"{ref} could not be searched: " not in shown] == []
     assert [ref for ref in refs[100:] if f"{ref} line 1, character 0:" not in shown] == []
 
 
@@ -122,7 +122,7 @@ def test_what_was_found_before_a_damaged_place_is_shown_beside_the_damage() -> N
     damage(store, ref)
     answer = Tools(session(store)).call("context_grep", {"pattern": "needle"})
     assert answer.startswith("[1 match shown, in 2 items]")
-    assert f"{ref} line 1, character 0:\nneedle\n{ref} cannot be searched: " in answer
+    assert f"{ref} line 1, character 0:\nneedle\n{ref} could not be searched: " in answer
 
 
 def test_a_call_ends_in_time_and_with_a_cursor_whatever_the_matches_cost(
@@ -133,7 +133,7 @@ def test_a_call_ends_in_time_and_with_a_cursor_whatever_the_matches_cost(
     monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     tools, ref = tools_for("needle\n" * 60)
     answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100})
-    assert "stopped: a call searches 1 GiB or 10 seconds; go on with cursor=" in answer
+    assert "stopped at 1 GiB or 10 seconds: repeat with cursor=" in answer
     assert follow(tools, pattern="needle", max_matches=100) == [(ref, 7 * n) for n in range(60)]
 
 
@@ -174,13 +174,13 @@ def test_a_search_goes_on_where_lines_around_a_match_fill_an_answer() -> None:
     [
         ({"pattern": ""}, "1 to 1000 characters"),
         ({"pattern": "x" * 1001}, "1 to 1000 characters"),
-        ({"pattern": "(?=a)", "mode": "regex"}, "RE2 does not take"),
-        ({"pattern": "a*", "mode": "regex"}, "matches the empty text"),
-        ({"pattern": "a", "mode": "glob"}, "mode is one of literal, regex"),
-        ({"pattern": "a", "cursor": "7"}, "not of an answer's form"),
-        ({"pattern": "a", "cursor": "aaaaaaaaaa:-1"}, "not of an answer's form"),
+        ({"pattern": "(?=a)", "mode": "regex"}, "invalid RE2 pattern"),
+        ({"pattern": "a*", "mode": "regex"}, "matches the empty string"),
+        ({"pattern": "a", "mode": "glob"}, "mode must be literal or regex"),
+        ({"pattern": "a", "cursor": "7"}, "invalid cursor"),
+        ({"pattern": "a", "cursor": "aaaaaaaaaa:-1"}, "invalid cursor"),
         ({"pattern": "a", "context_lines": -1}, "at least 0"),
-        ({}, "needs pattern"),
+        ({}, "missing argument pattern"),
     ],
 )
 def test_a_search_that_cannot_be_meant_is_answered_with_what_can(

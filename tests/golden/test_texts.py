@@ -1,0 +1,95 @@
+"""Placeholders of every released form: found, kept and restored by this version.
+
+`texts_messages.json` is a conversation. The folder of a form holds the store that its release wrote, and the
+conversation as it was offloaded there, once with previews and once redacted. Neither is ever written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.messages import stand_in_ref
+from offload.placeholder import TEXT_VERSION, DefaultRenderer, defuse
+
+HERE = Path(__file__).parent
+FORMAT = Path(__file__).parents[2] / "offload" / "FORMAT.md"
+TYPES = ("tool_result", "user_message", "tool_call")
+ADDRESS = "10.0.29.1"
+RELEASES = {1: "0_1"}
+SESSIONS = ("previews", "redacted")
+
+
+def original() -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads((HERE / "texts_messages.json").read_text())
+    return messages
+
+
+def offloaded(release: str, session: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = json.loads((HERE / f"texts_{release}" / f"{session}.json").read_text())
+    return messages
+
+
+def opened(store: Path, session: str) -> Offloader:
+    """Return an offloader with the settings that the golden conversations were offloaded with."""
+    is_redacted = session == "redacted"
+    return Offloader(
+        store,
+        session=session,
+        policy=OffloadPolicy(
+            types={t: Rule(min_chars=1000, preview_chars=0 if is_redacted else 700) for t in TYPES},
+            exclude_tools=(),
+            media=Rule(min_tokens=1),
+        ),
+        redact=(lambda text: text.replace(ADDRESS, "[secret]")) if is_redacted else None,
+        summarizer=(lambda text: "A log of an API." if "exit status" in text else None)
+        if is_redacted
+        else None,
+    )
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Yield every string of a message that begins like a placeholder."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts(each)
+    elif isinstance(value, str) and value.startswith("[Offloaded: "):
+        yield value
+
+
+@pytest.mark.parametrize("session", SESSIONS)
+@pytest.mark.parametrize("release", RELEASES.values())
+def test_placeholders_of_a_release_are_found_kept_and_restored(
+    release: str, session: str, tmp_path: Path
+) -> None:
+    shutil.copytree(HERE / f"texts_{release}" / "store", tmp_path / "store")
+    before = offloaded(release, session)
+    off = opened(tmp_path / "store", session)
+
+    stored = {info.ref for info in off.records()}
+    placeholders = list(texts(before))
+    assert {stand_in_ref(text) or DefaultRenderer().find_ref(text) for text in placeholders} == stored
+    assert all(defuse(text).startswith("\\[Offloaded: ") for text in placeholders)
+    expected = json.loads(
+        json.dumps(original()).replace(ADDRESS, "[secret]" if session == "redacted" else ADDRESS)
+    )
+    assert off.restore(before) == expected
+    assert opened(tmp_path / "store", session).offload(original()).messages == before
+    assert opened(tmp_path / "store", session).offload(before).messages == before
+    assert {info.ref for info in off.records()} == stored
+
+
+def test_every_form_of_the_texts_has_its_row_in_format_md_and_its_golden_conversation() -> None:
+    section = FORMAT.read_text().partition("## Texts that models read\n")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (\d+) \| (\d+\.\d+) ", section, re.MULTILINE))
+    assert max(map(int, rows)) == TEXT_VERSION
+    assert {int(form): release.replace("_", ".") for form, release in RELEASES.items()}.items() <= {
+        int(form): release for form, release in rows.items()
+    }.items()

@@ -49,7 +49,7 @@ def opened(store: Path, session: str) -> Offloader:
             media=Rule(min_tokens=1),
         ),
         redact=(lambda text: text.replace(ADDRESS, "[secret]")) if is_redacted else None,
-        summarizer=(lambda text: "A log of an API." if "exit status" in text else None)
+        summarizer=(lambda text: "A log of an API." if "exit status" in text else "")
         if is_redacted
         else None,
     )

@@ -193,7 +193,9 @@ def test_04_a_store_that_refuses_leaves_the_message_and_one_event_unless_told_ot
     with pytest.raises(StoreError):
         refusing(on_error="raise").offload(messages)
     cut = refusing(on_error="truncate").offload(messages)
-    assert all("the rest was not stored and is lost.]" in text and len(text) < 3000 for text in shown(cut.messages))
+    assert all(
+        "the rest was not stored and is lost.]" in text and len(text) < 3000 for text in shown(cut.messages)
+    )
 
 
 # Argument 1 is the store. Reads both records to the end by the calls that the answers name, after a search

@@ -1,4 +1,4 @@
-"""What puts offloading into an agent framework: one module per framework, loaded when it is named.
+"""Integrations with agent frameworks, one module per framework.
 
-Each needs its framework, which is an extra of the same name, and says so where it is missing.
+Each module needs the extra of the same name and raises `MissingExtraError` without it.
 """

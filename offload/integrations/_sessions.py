@@ -1,31 +1,38 @@
-"""The offloaders of an integration: one for each conversation of its framework, or one for all."""
+"""Offloaders of an integration: one per conversation of its framework, or one for all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Unpack
 
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
 
-# Conversations whose histories are remembered; one that comes back later is looked up in the store.
+# Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
 _OPEN = 256
 
 
-class Sessions:
-    """Opens the sessions of a store, each once.
+class StoreArguments(OptionArguments, total=False):
+    """Keyword arguments of an integration that opens a store: those of `Offloader` without `session`."""
 
-    Args:
-        store: as for `Offloader`.
-        session: the one session of all; without one each name has a session.
-        storage_options: as for `Offloader`.
-        options: what else an `Offloader` takes.
+    storage_options: Mapping[str, Any] | None
+
+
+class SessionArguments(StoreArguments, total=False):
+    """Keyword arguments of an integration that may use one session: those of `Offloader`."""
+
+    session: str | None
+
+
+class Sessions:
+    """The sessions of one store, opened on demand. The arguments are those of `Offloader`.
 
     Attributes:
-        own: the offloader of the one session; without one its session is new, and no name has it.
-        is_shared: whether all have one session.
+        session: name of the session for all conversations, or None for one session per conversation.
+        own: the offloader of `session`, otherwise of a new session.
+        open: returns a new offloader of a session, given as `session=name`.
 
     Raises:
         ConfigError: as for `Offloader`.
@@ -34,24 +41,29 @@ class Sessions:
     def __init__(
         self,
         store: Any,
-        session: str | None,
-        storage_options: Mapping[str, Any] | None,
-        options: OptionArguments,
+        *,
+        session: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Unpack[OptionArguments],
     ) -> None:
-        opened = open_store(store, storage_options=storage_options)
-        self.own = Offloader(opened, session=session, **options)
-        self.is_shared = session is not None
-        self._named = lru_cache(_OPEN)(lambda name: Offloader(opened, session=name, **options))
+        self.open = partial(Offloader, open_store(store, storage_options=storage_options), **options)
+        self.session = session
+        self.own = self.open(session=session)
+        self._named = lru_cache(_OPEN)(lambda name, _list: self.open(session=name))
 
-    def named(self, name: str | None) -> Offloader:
-        """Return the offloader of what is called `name`.
+    def named(self, name: str | None, messages: str = "") -> Offloader:
+        """Return the offloader of the conversation `name`.
+
+        Args:
+            name: name of the conversation, None for a conversation without one.
+            messages: name of the message list; each list of a conversation needs its own offloader.
 
         Raises:
-            ConfigError: no session can have that name.
+            ConfigError: `name` is not a valid session name.
         """
-        return self.own if name is None or self.is_shared else self._named(name)
+        return self.own if name is None or self.session is not None else self._named(name, messages)
 
 
 def is_error(answer: str) -> bool:
-    """Tell whether the answer of a tool that reads back says what went wrong."""
+    """Return whether a retrieval tool's answer is an error."""
     return answer.startswith("Error: ")

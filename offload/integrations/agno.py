@@ -1,11 +1,11 @@
-"""agno: offloading as a tool hook of an agent or team, with the tools that read back as a toolkit.
+"""agno: offloading as a tool hook of an agent or team, and the retrieval tools as a toolkit.
 
     offloading = OffloadTools("s3://bucket/prefix")
     agent = Agent(model=model, tools=[run_sql, offloading], tool_hooks=[offloading.hook])
 
-A large tool result leaves as it is returned: the run, and so its database, holds its placeholder. agno has
-no hook that knows the session before a model call, so what a policy wants seen once first, such as the
-results of file readers, stays in view.
+A large tool result is offloaded when the tool returns, so the run and its database contain the placeholder.
+agno has no hook with the session before a model call. So items that a policy offloads only after the model's
+next reply, such as file-reader results, are kept.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import SessionArguments, Sessions
 from offload.offloader import Offloader
-from offload.options import OptionArguments
 from offload.threads import in_thread
 
 try:
@@ -34,44 +33,31 @@ __all__ = ["OffloadTools"]
 
 
 class OffloadTools(Toolkit):
-    """Offloads what the tools of an agent return, each session's in a session of its own.
+    """Offloads tool results, with one session per agno session, and explains placeholders to the model.
 
-    The caller's policy decides as anywhere. A text leaves, also the text beside media; any other value, a
-    stream among them, stays as the tool returned it, and so does what agno shows to the user: the results of
-    tools with `show_result` or `stop_after_tool_call`. The toolkit brings the lines that explain
-    placeholders.
+    Texts are offloaded, including the text next to media. All other values, including streams, are kept, as
+    are results that agno shows to the user: those of tools with `show_result` or `stop_after_tool_call`.
 
-    Args:
-        store: as for `Offloader`.
-        session: the session of every run; without one the name of agno's session is that of ours. Where a
-            run is given no session, and sees none of its agent's history, it is the id of the run.
-        storage_options: as for `Offloader`.
-        options: what else an `Offloader` takes: `policy`, `redact` and so on. With `on_error="raise"` agno
-            gives the model the error as the result, and the run goes on without what the tool returned.
+    The arguments are those of `Offloader`. Without `session`, agno's session name is used, or the run's id
+    for a run that has no session and does not see its agent's history. With `on_error="raise"`, agno gives
+    the model the error as the tool result, and the run continues without the output.
 
     Raises:
         ConfigError: as for `Offloader`.
     """
 
-    def __init__(
-        self,
-        store: Any = None,
-        *,
-        session: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Unpack[OptionArguments],
-    ) -> None:
-        self._sessions = Sessions(store, session, storage_options, options)
+    def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        self._sessions = Sessions(store, **options)
         super().__init__(name="offload", instructions=self._sessions.own.prompt(), add_instructions=True)
-        for told in self._sessions.own.tools.definitions():
-            self.functions[told["name"]] = _function(told, partial(self._answer, told["name"]))
-            self.async_functions[told["name"]] = _function(told, partial(self._aanswer, told["name"]))
+        for tool in self._sessions.own.tools.definitions():
+            self.functions[tool["name"]] = _function(tool, partial(self._answer, tool["name"]))
+            self.async_functions[tool["name"]] = _function(tool, partial(self._aanswer, tool["name"]))
 
     def offloader(self, session_id: str) -> Offloader:
-        """Return the `Offloader` of an agno session, or of a run without one by the run's id.
+        """Return the `Offloader` of an agno session, or of a run without a session by the run's id.
 
         Raises:
-            ConfigError: no session can have that name.
+            ConfigError: the id is not a valid session name.
         """
         return self._sessions.named(session_id)
 
@@ -85,7 +71,7 @@ class OffloadTools(Toolkit):
         agent: Any = None,
         team: Any = None,
     ) -> Any:
-        """Run a tool; offload the text that it returned. For `tool_hooks` of sync and async runs."""
+        """Run a tool and offload its text; for `tool_hooks` of sync and async runs."""
         returned, runner = func(**arguments), agent or team
         if _is_shown(name, [*_listed(runner, "tools"), *_listed(run_context, "tools")]):
             return returned
@@ -98,7 +84,7 @@ class OffloadTools(Toolkit):
         is_named = run_context.session_id and not _is_drawn(run_context.session_id, runner)
         return self.offloader(run_context.session_id if is_named else run_context.run_id)
 
-    # What a model calls by these names agno drops: the session is the host's to name.
+    # agno drops arguments of these names from a model's call, so only the host chooses the session.
     def _answer(
         self, name: str, /, run_context: RunContext, _agno_agent: Any, _agno_team: Any, **arguments: Any
     ) -> str:
@@ -112,34 +98,34 @@ class OffloadTools(Toolkit):
 
 
 def _is_drawn(session_id: str, runner: Any) -> bool:
-    """Tell whether agno drew the id, once for all runs of an agent, none of which sees the others."""
+    """Return whether the id is a random one for all runs of an agent, which do not see each other."""
     if getattr(runner, "session_id", None) != session_id or getattr(runner, "add_history_to_context", False):
         return False
     try:
-        return UUID(session_id).version == 4  # noqa: PLR2004 # random
+        return UUID(session_id).version == 4  # noqa: PLR2004 # the version of random ids
     except ValueError:
         return False
 
 
 def _listed(holder: Any, name: str) -> list[Any]:
-    found = getattr(holder, name, None)
-    return found if isinstance(found, list) else []
+    value = getattr(holder, name, None)
+    return value if isinstance(value, list) else []
 
 
 def _is_shown(name: str, tools: Iterable[Any]) -> bool:
-    """Tell whether agno shows to the user what the tool called `name` returns."""
+    """Return whether agno shows the results of `name` to the user."""
     kits = [{**each.functions, **each.async_functions} for each in tools if isinstance(each, Toolkit)]
-    found = [each for each in tools if isinstance(each, Function) and each.name == name]
-    found += [kit[name] for kit in kits if name in kit]
-    return any(each.show_result or each.stop_after_tool_call for each in found)
+    functions = [each for each in tools if isinstance(each, Function) and each.name == name]
+    functions += [kit[name] for kit in kits if name in kit]
+    return any(each.show_result or each.stop_after_tool_call for each in functions)
 
 
-def _function(told: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:
-    """Return a tool that reads back. Whatever a model makes its arguments gets an answer."""
+def _function(tool: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:
+    """Return a retrieval tool that answers calls with any arguments."""
     return Function(
-        name=told["name"],
-        description=told["description"],
-        parameters=told["input_schema"],
+        name=tool["name"],
+        description=tool["description"],
+        parameters=tool["input_schema"],
         entrypoint=entrypoint,
         skip_entrypoint_processing=True,
     )
@@ -156,13 +142,13 @@ async def _later(returned: Awaitable[Any], offload: Callable[[str], str]) -> Any
 
 
 def _call_id(run_context: RunContext, name: str, arguments: Mapping[str, Any]) -> str | None:
-    """Return the id of the call that runs, which agno does not tell a hook; None if it could be several."""
+    """Return the id of the current call, which agno does not pass to a hook; None if several calls match."""
     calls = next((m.tool_calls for m in reversed(run_context.messages or ()) if m.role == "assistant"), None)
-    found = [call for call in calls or () if _is_of(call.get("function") or {}, name, arguments)]
-    return found[0].get("id") if len(found) == 1 else None
+    matches = [call for call in calls or () if _is_call_of(call.get("function") or {}, name, arguments)]
+    return matches[0].get("id") if len(matches) == 1 else None
 
 
-def _is_of(function: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> bool:
+def _is_call_of(function: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> bool:
     try:
         return function.get("name") == name and json.loads(function.get("arguments") or "{}") == arguments
     except ValueError:

@@ -6,9 +6,9 @@
         artifact_service=OffloadArtifactService("s3://bucket/prefix"),
     )
 
-A large tool result leaves when its event is appended: the session, and so its database, holds its
-placeholder. What leaves later, by age or in a sweep, leaves what the model is sent. Every agent of the app
-gets the tools that read back, and the lines of the instructions that explain them.
+A large tool result is offloaded when its event is appended, so the session and its database contain the
+placeholder. Items offloaded later, by age or in a sweep, are replaced only in the model's request. Every
+agent of the app gets the retrieval tools and instructions that explain them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
-from offload.integrations._objects import ObjectStore
-from offload.integrations._sessions import Sessions, is_error
+from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._sessions import Sessions, StoreArguments, is_error
 from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
-from offload.options import OptionArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
@@ -37,11 +36,11 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[google-adk]'") from error
 
-# A reference may name a reference; as deep as ADK's own services follow it.
+# A reference may point to another reference; ADK's own services follow as many.
 _MAX_REFERENCES = 5
 _USER_SCOPE = "user:"
 _LENGTH_BYTES = 4
-# What stands for a file that is not there: the second is what ADK saves where a session is rewound.
+# Contents of a missing file; ADK saves the second one when a session is rewound.
 _ABSENT = (
     types.Part(),
     types.Part(inline_data=types.Blob(mime_type="application/octet-stream", data=b"")),
@@ -51,43 +50,31 @@ __all__ = ["AdkOffloadPlugin", "OffloadArtifactService"]
 
 
 class AdkOffloadPlugin(BasePlugin):
-    """Offloads the contents of every session of an app, each in a session of its own.
+    """Offloads the contents of an app's sessions, each into its own `offload` session.
 
-    The caller's policy decides as anywhere. A tool result that leaves is replaced in its event; of all that
-    leaves later the events keep the original, and the model alone sees the placeholder. A result that ends a
-    turn (`skip_summarization`) is for the user: its event keeps it too.
-    `offloader(session).restore([event.content for event in session.events])` gives the originals back.
+    A placeholder replaces a tool result in its event. All other placeholders are only in the model's
+    request; the events keep the original. A result that ends a turn (`skip_summarization`) is for the user
+    and is kept.
+    `offloader(session).restore([event.content for event in session.events])` restores the originals.
 
-    Args:
-        store: as for `Offloader`.
-        storage_options: as for `Offloader`.
-        options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
+    The arguments are those of `Offloader` without `session`.
 
     Raises:
         ConfigError: as for `Offloader`.
     """
 
-    def __init__(
-        self,
-        store: Any = None,
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Unpack[OptionArguments],
-    ) -> None:
+    def __init__(self, store: Any = None, **options: Unpack[StoreArguments]) -> None:
         super().__init__(name="offload")
-        opened = open_store(store, storage_options=storage_options)
-        # The events of a session and what an agent is sent of it are two lists, each with a history.
-        self._events = Sessions(opened, None, None, options)
-        self._requests = Sessions(opened, None, None, options)
-        self._prompt = self._events.own.prompt()
-        self._tools = [_RetrievalTool(each, self._answer) for each in self._events.own.tools.definitions()]
+        self._sessions = Sessions(store, **options)
+        self._prompt = self._sessions.own.prompt()
+        self._tools = [_RetrievalTool(each, self._answer) for each in self._sessions.own.tools.definitions()]
 
     def offloader(self, session: Any) -> Offloader:
-        """Return the `Offloader` of an ADK session, by its app, its user and its id."""
-        return self._events.named(_space(session.app_name, session.user_id, session.id))
+        """Return the `Offloader` of an ADK session, by its app, user and id."""
+        return self._named(session, "events")
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
-        """Offload the tool results of an event before it is appended to its session."""
+        """Offload the tool results of an event before the session appends it."""
         if not event.get_function_responses() or event.is_final_response():
             return
         session = invocation_context.session
@@ -96,24 +83,26 @@ class AdkOffloadPlugin(BasePlugin):
         event.content = out.messages[-1]
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
-        """Make of a request what the model is sent: after offloading, with the tools that read back."""
-        session = callback_context.session
-        offloader = self._requests.named(_space(session.app_name, session.user_id, session.id))
+        """Offload the contents of a request, and add the retrieval tools and instructions."""
+        offloader = self._named(callback_context.session, "request")
         out = await offloader.aoffload(llm_request.contents)
         llm_request.contents = out.messages
         llm_request.append_tools(self._tools)
         llm_request.append_instructions([self._prompt])
+
+    def _named(self, session: Any, messages: str) -> Offloader:
+        return self._sessions.named(_space(session.app_name, session.user_id, session.id), messages)
 
     def _answer(self, session: Any, name: str, arguments: Mapping[str, Any]) -> str:
         return self.offloader(session).tools.call(name, arguments)
 
 
 class _RetrievalTool(BaseTool):
-    """A tool that reads back. Whatever a model makes its arguments gets an answer."""
+    """A retrieval tool that answers calls with any arguments."""
 
-    def __init__(self, told: Mapping[str, Any], answer: Any) -> None:
-        super().__init__(name=told["name"], description=told["description"])
-        self._schema = told["input_schema"]
+    def __init__(self, definition: Mapping[str, Any], answer: Any) -> None:
+        super().__init__(name=definition["name"], description=definition["description"])
+        self._schema = definition["input_schema"]
         self._answer = answer
 
     def _get_declaration(self) -> types.FunctionDeclaration:
@@ -127,7 +116,7 @@ class _RetrievalTool(BaseTool):
 
 
 class _File(NamedTuple):
-    """A file by its names, as ADK gives them."""
+    """An artifact file, identified by ADK's names."""
 
     app_name: str
     user_id: str
@@ -136,34 +125,36 @@ class _File(NamedTuple):
 
     @property
     def space(self) -> str:
-        """The space that its versions are in. Raises `InputValidationError` if it lacks a session."""
+        """The object space of its versions. Raises `InputValidationError` if the session is missing."""
         if self.filename.startswith(_USER_SCOPE):
             return _space(self.app_name, self.user_id)
         if self.session_id is None:
-            raise InputValidationError(f"a file outside a session begins with {_USER_SCOPE!r}")
+            raise InputValidationError(
+                f"a file without a session must start with {_USER_SCOPE!r}, got {self.filename!r:.80}"
+            )
         return _space(self.app_name, self.user_id, self.session_id)
 
     def check(self, part: types.Part) -> None:
-        """Raise `InputValidationError` for what is no artifact, or refers to one out of reach."""
+        """Raise `InputValidationError` if `part` is not an artifact or refers to an inaccessible one."""
         if part.inline_data is None and part.text is None and part.file_data is None:
-            raise InputValidationError("an artifact has inline_data, text or file_data")
+            raise InputValidationError("artifact must have inline_data, text or file_data")
         uri = _reference(part)
         if uri is not None:
             self.target(uri)
 
     def target(self, uri: str, remaining: int = _MAX_REFERENCES) -> tuple[_File, int]:
-        """Return the file and the version that a reference names. Raises `InputValidationError`."""
-        found = artifact_util.resolve_artifact_reference(
+        """Return the file and the version of a reference. Raises `InputValidationError`."""
+        target = artifact_util.resolve_artifact_reference(
             file_uri=uri,
             app_name=self.app_name,
             user_id=self.user_id,
             session_id=self.session_id,
             remaining_depth=remaining,
         )
-        return _File(found.app_name, found.user_id, found.filename, found.session_id), found.version
+        return _File(target.app_name, target.user_id, target.filename, target.session_id), target.version
 
     def described(self, part: types.Part, version: int, metadata: dict[str, Any]) -> ArtifactVersion:
-        """Return what is known of a version."""
+        """Return the description of a version."""
         session = None if self.filename.startswith(_USER_SCOPE) else self.session_id
         names = (self.app_name, self.user_id, self.filename, version, session)
         holder = part.inline_data or part.file_data
@@ -175,28 +166,26 @@ class _File(NamedTuple):
         )
 
 
-class _Stored(BaseModel):
-    """What an artifact is, without its bytes: they stand behind it as they are."""
+class _Artifact(BaseModel):
+    """Head of a stored artifact; the bytes of its data follow."""
 
     version: ArtifactVersion
     part: types.Part
 
 
 class OffloadArtifactService(BaseArtifactService):
-    """The artifacts of ADK's sessions and users, on any store.
+    """The artifacts of ADK's sessions and users on any store.
 
-    Names are data: any text is a file's name, a user's, a session's. Every save is a version of its own, also
-    of two at once. What the store says of a failure comes through as `offload.StoreError`.
+    Any text is a valid file, user or session name. Every save creates a version, also if two run at once. A
+    failing store raises `offload.StoreError`.
 
-    Args:
-        store: a path, a URL or a store, as for `offload.Offloader`.
-        storage_options: as for `offload.Offloader`.
+    `store` and `storage_options` are those of `offload.Offloader`.
 
     Raises:
-        ConfigError: an argument that cannot work. Nothing is read or written before the first call.
+        ConfigError: an argument is invalid. Nothing is read or written before the first call.
     """
 
-    def __init__(self, store: Any = None, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, store: Any = None, *, storage_options: StorageOptions = None) -> None:
         self._open = partial(ObjectStore, open_store(store, storage_options=storage_options), FILE)
 
     async def save_artifact(self, *, artifact: Any, custom_metadata: Any = None, **where: Any) -> int:
@@ -204,13 +193,13 @@ class OffloadArtifactService(BaseArtifactService):
         return await in_thread(self._save, _File(**where), ensure_part(artifact), custom_metadata or {})
 
     async def load_artifact(self, *, version: int | None = None, **where: Any) -> types.Part | None:
-        """Return a version of a file, without one the latest; None if there is none."""
+        """Return a version of a file, by default the latest; None if it does not exist."""
         return await in_thread(self._load, _File(**where), version)
 
     async def list_artifact_keys(
         self, *, app_name: str, user_id: str, session_id: str | None = None
     ) -> list[str]:
-        """Return the names of a user's files and, with a session, of its own, sorted."""
+        """Return the names of a user's files and, if given, a session's files, sorted."""
         spaces = [_space(app_name, user_id)]
         if session_id is not None:
             spaces.append(_space(app_name, user_id, session_id))
@@ -218,7 +207,7 @@ class OffloadArtifactService(BaseArtifactService):
         return sorted({name.rpartition("/")[0] for name in names})
 
     async def delete_artifact(self, **where: Any) -> None:
-        """Remove all versions of a file; nothing there is success."""
+        """Delete all versions of a file; a missing file is success."""
         await in_thread(self._delete, _File(**where))
 
     async def list_versions(self, **where: Any) -> list[int]:
@@ -226,18 +215,18 @@ class OffloadArtifactService(BaseArtifactService):
         return await in_thread(self._versions, _File(**where))
 
     async def list_artifact_versions(self, **where: Any) -> list[ArtifactVersion]:
-        """Return what is known of each version of a file, in order. Reads them all."""
+        """Return the description of each version of a file, in order. Reads all of them."""
         file = _File(**where)
         versions = await in_thread(self._versions, file)
-        found = [await in_thread(self._read, file, version) for version in versions]
-        return [each.version for each in found if each is not None]
+        artifacts = [await in_thread(self._read, file, version) for version in versions]
+        return [each.version for each in artifacts if each is not None]
 
     async def get_artifact_version(
         self, *, version: int | None = None, **where: Any
     ) -> ArtifactVersion | None:
-        """Return what is known of a version of a file, without one of the latest; None if there is none."""
-        found = await in_thread(self._read, _File(**where), version)
-        return None if found is None else found.version
+        """Return the description of a version, by default the latest; None if it does not exist."""
+        artifact = await in_thread(self._read, _File(**where), version)
+        return None if artifact is None else artifact.version
 
     def _save(self, file: _File, part: types.Part, metadata: dict[str, Any]) -> int:
         file.check(part)
@@ -253,15 +242,15 @@ class OffloadArtifactService(BaseArtifactService):
                 return version
 
     def _load(self, file: _File, version: int | None, remaining: int = _MAX_REFERENCES) -> types.Part | None:
-        found = self._read(file, version)
-        if found is None or found.part in _ABSENT:
+        artifact = self._read(file, version)
+        if artifact is None or artifact.part in _ABSENT:
             return None
-        uri = _reference(found.part)
+        uri = _reference(artifact.part)
         if uri is not None:
             return self._load(*file.target(uri, remaining), remaining - 1)
-        return found.part
+        return artifact.part
 
-    def _read(self, file: _File, version: int | None) -> _Stored | None:
+    def _read(self, file: _File, version: int | None) -> _Artifact | None:
         if version is None:
             version = max(self._versions(file), default=-1)
         try:
@@ -279,12 +268,12 @@ class OffloadArtifactService(BaseArtifactService):
 
 
 def _space(*names: str) -> str:
-    """Return a name for what has several; no two rows of names share one."""
+    """Return one name for several, injectively."""
     return "/".join(encode_part(name) for name in names)
 
 
 def _reference(part: types.Part) -> str | None:
-    """Return the address of the artifact that `part` stands for, None if it is one itself."""
+    """Return the address of the artifact to which `part` refers, None if it is an artifact itself."""
     uri = part.file_data and part.file_data.file_uri
     return uri if uri and artifact_util.is_artifact_ref(part) else None
 
@@ -292,13 +281,13 @@ def _reference(part: types.Part) -> str | None:
 def _packed(version: ArtifactVersion, part: types.Part) -> bytes:
     blob = part.inline_data
     bare = blob and part.model_copy(update={"inline_data": blob.model_copy(update={"data": b""})})
-    head = _Stored(version=version, part=bare or part).model_dump_json(exclude_none=True).encode()
+    head = _Artifact(version=version, part=bare or part).model_dump_json(exclude_none=True).encode()
     return len(head).to_bytes(_LENGTH_BYTES) + head + ((blob and blob.data) or b"")
 
 
-def _unpacked(stored: bytes) -> _Stored:
+def _unpacked(stored: bytes) -> _Artifact:
     end = _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES])
-    found = _Stored.model_validate_json(stored[_LENGTH_BYTES:end])
-    if found.part.inline_data is not None:
-        found.part.inline_data.data = stored[end:]
-    return found
+    artifact = _Artifact.model_validate_json(stored[_LENGTH_BYTES:end])
+    if artifact.part.inline_data is not None:
+        artifact.part.inline_data.data = stored[end:]
+    return artifact

@@ -2,9 +2,9 @@
 
     agent = create_agent(model, tools, middleware=[OffloadMiddleware("s3://bucket/prefix")])
 
-A large tool result leaves when it is appended: the state of the graph, and so every checkpoint, holds its
-placeholder. What leaves later, by age or in a sweep, leaves just before a model call. The model gets the
-tools that read back, and the lines of the system prompt that explain them.
+A large tool result is offloaded when it is appended, so the graph's state and every checkpoint contain the
+placeholder. Items offloaded later, by age or in a sweep, are replaced just before the next model call. The
+model gets the retrieval tools and a system prompt that explains them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import ObjectStore
-from offload.integrations._sessions import Sessions, is_error
+from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._sessions import SessionArguments, Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
-from offload.options import OptionArguments
-from offload.registry import open_store
 from offload.session import new_name
-from offload.store import OffloadStore
 from offload.threads import in_thread
 
 try:
@@ -41,45 +38,40 @@ __all__ = ["OffloadByteStore", "OffloadMiddleware", "thread_id"]
 
 
 def thread_id() -> str | None:
-    """Return the id of the LangGraph thread that runs here; None for an empty one and for what is no text."""
-    found = ensure_config().get("configurable", {}).get("thread_id")
-    if isinstance(found, UUID):
-        return str(found)
-    return found if isinstance(found, str) and found else None
+    """Return the id of the current LangGraph thread; None if it is empty or neither a text nor a UUID."""
+    thread = ensure_config().get("configurable", {}).get("thread_id")
+    if isinstance(thread, UUID):
+        return str(thread)
+    return thread if isinstance(thread, str) and thread else None
 
 
-def _first(named: str | None, other: str | None) -> str | None:
-    return named or other
+def _first(name: str | None, other: str | None) -> str | None:
+    return name or other
 
 
 class _State(AgentState[Any]):
-    """The state of an agent, and in a run without a thread the name of its session.
+    """State of an agent, with a session name for runs without a thread.
 
-    It is no input: whom a session belongs to is not for the caller's caller to say. And it is given once:
-    agents that others call have names of their own, and hand their whole state back.
+    The name is omitted from the input, because only the host chooses a session. The first name wins, because
+    a subagent returns its whole state, including its own session name.
     """
 
-    offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]  # type: ignore[valid-type] # the base is one
+    offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]  # type: ignore[valid-type] # mypy does not see the base
 
 
 class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
-    """Offloads the messages of an agent, each thread's in a session of its own.
+    """Offloads the messages of an agent, with one session per thread.
 
-    The caller's policy decides as anywhere. A tool result that leaves is replaced in the state of the
-    graph, with its id, name, status and artifact kept; of all else the state keeps the original, and the
-    model alone sees the placeholder. `offloader(thread).restore(messages)` gives the originals back.
+    A placeholder replaces a tool result in the graph's state, which keeps the result's id, name, status and
+    artifact. All other placeholders are only in the model's request; the state keeps the original.
+    `offloader(thread).restore(messages)` restores the originals. If a result is offloaded late, the graph
+    streams a second update of its model node.
 
-    Where a result leaves late, the graph streams a second update of its model node.
-
-    Args:
-        store: as for `Offloader`.
-        session: the session of every thread; without one a thread's id is the name of its session, and a
-            run without a thread has a session of its own, whose name is `offload_session` in its state.
-        storage_options: as for `Offloader`.
-        options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
+    The arguments are those of `Offloader`. Without `session`, the thread id is the session name. A run
+    without a thread has a new session, named `offload_session` in its state.
 
     Attributes:
-        tools: the tools that read back, which the agent offers its model.
+        tools: the retrieval tools, which the agent offers its model.
 
     Raises:
         ConfigError: as for `Offloader`.
@@ -87,90 +79,81 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
     state_schema = _State
 
-    def __init__(
-        self,
-        store: Any = None,
-        *,
-        session: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Unpack[OptionArguments],
-    ) -> None:
-        self._threads = Sessions(store, session, storage_options, options)
+    def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        self._threads = Sessions(store, **options)
         self._prompt = self._threads.own.prompt()
         self.tools = [
             _RetrievalTool(
-                name=told["name"],
-                description=told["description"],
-                args_schema=told["input_schema"],
+                name=tool["name"],
+                description=tool["description"],
+                args_schema=tool["input_schema"],
                 handle_tool_error=True,
                 session=partial(self._here, {}),
             )
-            for told in self._threads.own.tools.definitions()
+            for tool in self._threads.own.tools.definitions()
         ]
 
     def offloader(self, thread: str | None = None) -> Offloader:
-        """Return the `Offloader` of a thread, or of a run without one by the name in its state.
+        """Return the `Offloader` of a thread, or of a run without a thread by the name in its state.
 
-        Without a name it is that of the one session; where threads have their own, that of a session that
-        no run has.
+        Without a name, it is that of the constructor's `session`, or of a session that no run uses.
 
         Raises:
-            ConfigError: no session can have that name.
+            ConfigError: the id is not a valid session name.
         """
         return self._threads.named(thread)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002 # the framework's signature
-        """Name the session of a run that has no thread."""
-        if self._threads.is_shared or thread_id() or state.get("offload_session"):
+        """Name the session of a run without a thread."""
+        if self._threads.session is not None or thread_id() or state.get("offload_session"):
             return None
         return {"offload_session": new_name()}
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Run a tool; offload what it returned, unless that is for the user."""
-        returned = handler(self._bound(request))
-        given = _for_the_model(request, returned)
-        if not given:
-            return returned
-        before = request.state["messages"]
-        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
-        out = self._here(request.state).offload([*before, *given], pinned=pinned)
-        return _with_results(returned, iter(out.messages[len(before) :]))
+        """Run a tool and offload its result, unless the result is for the user."""
+        return self._offloaded(request, handler(self._bound(request)))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Do what `wrap_tool_call` does, in a thread."""
-        returned = await handler(self._bound(request))
-        given = _for_the_model(request, returned)
-        if not given:
-            return returned
-        before = request.state["messages"]
-        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
-        out = await self._here(request.state).aoffload([*before, *given], pinned=pinned)
-        return _with_results(returned, iter(out.messages[len(before) :]))
+        """Run a tool and offload its result in a thread, unless the result is for the user."""
+        return await in_thread(self._offloaded, request, await handler(self._bound(request)))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> Any:
-        """Call the model with the conversation as it is after offloading."""
-        pinned = _pinned(request.messages, request.tools)
-        out = self._here(request.state).offload(request.messages, pinned=pinned)
-        return _with_update(request, out.messages, handler(self._prepared(request, out.messages)))
+        """Call the model with the offloaded conversation."""
+        messages = self._outgoing(request)
+        return _with_update(request, messages, handler(self._prepared(request, messages)))
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> Any:
-        """Call the model with the conversation as it is after offloading, which is done in a thread."""
+        """Call the model with the conversation, offloaded in a thread."""
+        messages = await in_thread(self._outgoing, request)
+        return _with_update(request, messages, await handler(self._prepared(request, messages)))
+
+    def _offloaded(self, request: Any, returned: Any) -> Any:
+        """Return a tool's result with its tool messages offloaded."""
+        results = [] if getattr(request.tool, "return_direct", False) else _results(returned)
+        if not results:
+            return returned
+        before = request.state["messages"]
+        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
+        out = self._here(request.state).offload([*before, *results], pinned=pinned)
+        return _with_results(returned, iter(out.messages[len(before) :]))
+
+    def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
+        """Return the offloaded messages of a model request."""
         pinned = _pinned(request.messages, request.tools)
-        out = await self._here(request.state).aoffload(request.messages, pinned=pinned)
-        return _with_update(request, out.messages, await handler(self._prepared(request, out.messages)))
+        return self._here(request.state).offload(request.messages, pinned=pinned).messages
 
     def _here(self, state: Mapping[str, Any]) -> Offloader:
-        """Return the `Offloader` of the thread that runs here, or of the run whose state this is."""
+        """Return the `Offloader` of the current thread, or of the run with this state."""
         return self.offloader(thread_id() or state.get("offload_session") or new_name())
 
     def _bound(self, request: Any) -> Any:
-        """Return `request` with a tool that reads back from the session that it is called in."""
+        """Return `request` with a retrieval tool bound to the current session."""
         if not isinstance(request.tool, _RetrievalTool):
             return request
         session = self._here(request.state)
@@ -183,11 +166,11 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 class _RetrievalTool(BaseTool):
-    """A tool that reads back. Whatever a model makes its arguments gets an answer."""
+    """A retrieval tool that answers calls with any arguments."""
 
     session: Callable[[], Offloader]
 
-    # A model may call an argument `self`.
+    # Positional only: a model may send an argument named `self`.
     def _run(self, /, **arguments: Any) -> str:
         answer = self.session().tools.call(self.name, arguments)
         if is_error(answer):
@@ -198,13 +181,8 @@ class _RetrievalTool(BaseTool):
         return await in_thread(partial(self._run, **arguments))
 
 
-def _for_the_model(request: Any, returned: Any) -> list[ToolMessage]:
-    """Return the tool messages in what a tool returned, none if it goes to the user as it is."""
-    return [] if getattr(request.tool, "return_direct", False) else _results(returned)
-
-
 def _pinned(messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
-    """Return the calls of tools whose results go to the user as they are."""
+    """Return the ids of calls whose results go directly to the user."""
     direct = {tool.name for tool in tools if getattr(tool, "return_direct", False)}
     if not direct:
         return set()
@@ -212,7 +190,7 @@ def _pinned(messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
 
 
 def _results(returned: Any) -> list[ToolMessage]:
-    """Return the tool messages in what a tool returned: one, a command that adds some, a list of both."""
+    """Return the tool messages in a tool's result: a message, a command with messages, or a list of these."""
     if isinstance(returned, list):
         return [message for each in returned for message in _results(each)]
     if isinstance(returned, Command):
@@ -222,7 +200,7 @@ def _results(returned: Any) -> list[ToolMessage]:
 
 
 def _with_results(returned: Any, results: Iterator[Any]) -> Any:
-    """Return what a tool returned with the tool messages that `_results` found replaced, in order."""
+    """Return a tool's result with its tool messages replaced, in the order of `_results`."""
     if isinstance(returned, list):
         return [_with_results(each, results) for each in returned]
     if isinstance(returned, Command) and _results(returned):
@@ -232,14 +210,14 @@ def _with_results(returned: Any, results: Iterator[Any]) -> Any:
 
 
 def _with_update(request: ModelRequest[Any], messages: Sequence[Any], response: ModelResponse[Any]) -> Any:
-    """Return the model's response, with the tool results that left late for their place in the state.
+    """Return the model's response with a state update for newly offloaded tool results.
 
-    A message that another middleware made for this call alone is not the state's, and stays out of it.
+    The update omits messages that another middleware made for this request and that are not in the state.
     """
     pairs = zip(request.messages, messages, strict=True)
-    left = {id(old): new for old, new in pairs if new is not old and isinstance(new, ToolMessage) and new.id}
-    held = [left[id(m)] for m in request.state["messages"] if id(m) in left] if left else []
-    return ExtendedModelResponse(response, Command(update={"messages": held})) if held else response
+    new = {id(old): new for old, new in pairs if new is not old and isinstance(new, ToolMessage) and new.id}
+    changed = [new[id(m)] for m in request.state["messages"] if id(m) in new] if new else []
+    return ExtendedModelResponse(response, Command(update={"messages": changed})) if changed else response
 
 
 def _instructed(message: SystemMessage | None, prompt: str) -> SystemMessage:
@@ -251,53 +229,43 @@ def _instructed(message: SystemMessage | None, prompt: str) -> SystemMessage:
 
 
 class OffloadByteStore(BaseStore[str, bytes]):
-    """LangChain's key-value store of bytes, on any store: for caches of embeddings, documents, files.
+    """LangChain's key-value store of bytes on any store, for caches of embeddings, documents and files.
 
-    Args:
-        store: a path, a URL or a store, as for `Offloader`.
-        namespace: stores of other namespaces at the same URL see nothing of each other.
-        storage_options: as for `Offloader`.
+    `store` and `storage_options` are those of `Offloader`. Other namespaces do not see the values.
 
     Raises:
-        ConfigError: an argument that cannot work. Nothing is read or written before the first call.
+        ConfigError: an argument is invalid. Nothing is read or written before the first call.
     """
 
     def __init__(
-        self,
-        store: Any = None,
-        *,
-        namespace: str = "default",
-        storage_options: Mapping[str, Any] | None = None,
+        self, store: Any = None, *, namespace: str = "default", storage_options: StorageOptions = None
     ) -> None:
-        opened: OffloadStore = open_store(store, storage_options=storage_options)
-        self._values = ObjectStore(opened, VALUE, namespace)
+        self._values = ObjectStore(store, VALUE, namespace, storage_options)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the value of each key, None where there is none.
+        """Return the value of each key, or None.
 
         Raises:
             CorruptError: a value is damaged.
             StoreError: the store failed.
         """
-        return [_value(found) for found in self._values.get_many(keys)]
+        return list(map(_value, self._values.get_many(keys)))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
-        """Give each key its value, in the place of an older one. Raises `StoreError`."""
+        """Store each value under its key, overwriting an older one. Raises `StoreError`."""
         self._values.put_many(dict(key_value_pairs))
 
     def mdelete(self, keys: Sequence[str]) -> None:
-        """Remove the keys; those that are not there are no error. Raises `StoreError`."""
+        """Delete the keys, ignoring missing ones. Raises `StoreError`."""
         for key in keys:
             self._values.delete(key)
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """Yield the keys that start with `prefix`, by listing the namespace. Raises `StoreError`."""
-        for found in self._values.list():
-            if found.name.startswith(prefix or ""):
-                yield found.name
+        return (value.name for value in self._values.list(prefix or ""))
 
 
-def _value(found: bytes | OffloadError) -> bytes | None:
-    if isinstance(found, OffloadError) and not isinstance(found, NotFoundError):
-        raise found
-    return None if isinstance(found, NotFoundError) else found
+def _value(value: bytes | OffloadError) -> bytes | None:
+    if isinstance(value, OffloadError) and not isinstance(value, NotFoundError):
+        raise value
+    return None if isinstance(value, NotFoundError) else value

@@ -1,26 +1,24 @@
-"""pydantic-ai: offloading as a capability of an agent, and a store for the harness's spilled results.
+"""pydantic-ai: offloading as a capability of an agent, and an overflow store for the harness.
 
     agent = Agent(model, tools=[query_sales], capabilities=[OffloadCapability("s3://bucket/prefix")])
 
-What leaves does so just before a model request, in the history of the run too: `all_messages()` holds
-placeholders. The model gets the tools that read back, and the instructions that explain them.
+Items are offloaded just before a model request, in the run's history too: `all_messages()` contains the
+placeholders. The model gets the retrieval tools and instructions that explain them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
-from offload.integrations._objects import ObjectStore
-from offload.integrations._sessions import Sessions
+from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.integrations._sessions import SessionArguments, Sessions
 from offload.layout import FILE
 from offload.offloader import Offloader
-from offload.options import OptionArguments
-from offload.registry import open_store
 from offload.threads import in_thread
 
 try:
@@ -45,111 +43,100 @@ __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 
 
 class OffloadCapability(AbstractCapability[Any]):
-    """Offloads the messages of an agent, each conversation's in a session of its own.
+    """Offloads the messages of an agent, with one session per conversation.
 
-    The caller's policy decides as anywhere. Results and prompts leave, and arguments of calls; files in
-    them stay, and what the framework itself reads: results of tools of a kind, native tools, system prompts.
+    Tool results, prompts and tool-call arguments are offloaded. Files in them are kept, as are parts that
+    the framework reads: results of tools with a kind, native tools and system prompts.
 
-    Args:
-        store: as for `Offloader`.
-        session: the session of every conversation; without one a run's `conversation_id`, which its
-            messages carry from run to run, is the name of its session.
-        storage_options: as for `Offloader`.
-        options: what else an `Offloader` takes: `policy`, `on_error`, `redact` and so on.
+    The arguments are those of `Offloader`. Without `session`, the `conversation_id`, which messages carry
+    from run to run, is the session name.
 
     Raises:
         ConfigError: as for `Offloader`.
     """
 
-    def __init__(
-        self,
-        store: Any = None,
-        *,
-        session: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Unpack[OptionArguments],
-    ) -> None:
-        self._conversations = Sessions(store, session, storage_options, options)
+    def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        self._conversations = Sessions(store, **options)
 
     def offloader(self, conversation: str | None = None) -> Offloader:
-        """Return the `Offloader` of a conversation, or of what has none.
+        """Return the `Offloader` of a conversation, or of messages without one.
 
         Raises:
-            ConfigError: no session can have the conversation's id for a name.
+            ConfigError: the conversation's id is not a valid session name.
         """
         return self._conversations.named(conversation)
 
     def restore(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages of a conversation with every placeholder replaced by what it stands for.
+        """Return the messages of a conversation with every placeholder replaced by its content.
 
-        A result that was no text comes back as its JSON does: a model of pydantic as a dict.
+        A result that was not a text is restored from its JSON: a pydantic model as a dict.
 
         Raises:
-            ExpiredError: what a placeholder stands for was collected.
+            ExpiredError: a record was deleted.
             CorruptError: a record is damaged.
             StoreError: the store could not be read.
         """
         ids = (message.conversation_id for message in reversed(messages))
         offloader = self.offloader(next(filter(None, ids), None))
-        given = [_blocks_of(message) for message in messages]
-        return list(map(_message_of, messages, given, offloader.restore(given)))
+        converted = [_blocks_of(message) for message in messages]
+        return list(map(_message_of, messages, converted, offloader.restore(converted)))
 
     def get_instructions(self) -> str:
-        """Return the lines that tell the model how to work with placeholders."""
+        """Return the instructions on placeholders for the model."""
         return self._conversations.own.prompt()
 
     def get_toolset(self) -> FunctionToolset[Any]:
-        """Return the tools that read back."""
+        """Return the retrieval tools."""
         return FunctionToolset(
             [
                 Tool.from_schema(
-                    partial(self._answer, told["name"]),
-                    told["name"],
-                    told["description"],
-                    told["input_schema"],
+                    partial(self._answer, tool["name"]),
+                    tool["name"],
+                    tool["description"],
+                    tool["input_schema"],
                     takes_ctx=True,
                 )
-                for told in self._conversations.own.tools.definitions()
+                for tool in self._conversations.own.tools.definitions()
             ]
         )
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
-        """Replace what leaves in the request, and in the history of the run where it stands there too."""
-        sent = request_context.messages
-        given = [_blocks_of(message) for message in sent]
-        out = await self.offloader(ctx.conversation_id).aoffload(given)
-        new = list(map(_message_of, sent, given, out.messages))
-        left = {id(was): now for was, now in zip(sent, new, strict=True) if now is not was}
-        if left:
-            ctx.messages[:] = [left.get(id(message), message) for message in ctx.messages]
-            request_context.messages = new
+        """Offload the messages of the request, and replace changed ones in the run's history too."""
+        before = request_context.messages
+        converted = [_blocks_of(message) for message in before]
+        out = await self.offloader(ctx.conversation_id).aoffload(converted)
+        after = list(map(_message_of, before, converted, out.messages))
+        changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
+        if changed:
+            ctx.messages[:] = [changed.get(id(message), message) for message in ctx.messages]
+            request_context.messages = after
         return request_context
 
-    # A model may call an argument `self` or `ctx`.
+    # Positional only: a model may send arguments named `self` or `ctx`.
     async def _answer(self, name: str, ctx: RunContext[Any], /, **arguments: Any) -> str:
         return await in_thread(self.offloader(ctx.conversation_id).tools.call, name, arguments)
 
 
 def _blocks_of(message: ModelMessage) -> dict[str, Any]:
-    """Return a message in the format of Bedrock Converse, where JSON is a result too."""
+    """Return a message in the Bedrock Converse format, in which results may be JSON."""
     role = "assistant" if isinstance(message, ModelResponse) else "user"
     return {"role": role, "content": [block for part in message.parts for block in _part_blocks(part)]}
 
 
-def _message_of(message: ModelMessage, given: dict[str, Any], made: dict[str, Any]) -> ModelMessage:
-    """Return `message` with the blocks `made` in the place of `given`."""
-    if made is given:
+def _message_of(message: ModelMessage, old: dict[str, Any], new: dict[str, Any]) -> ModelMessage:
+    """Return `message` with the blocks of `new` instead of those of `old`."""
+    if new is old:
         return message
-    was, now, parts = iter(given["content"]), iter(made["content"]), []
+    old_blocks, new_blocks, parts = iter(old["content"]), iter(new["content"]), []
     for part in message.parts:
         count = len(_part_blocks(part))
-        blocks = list(islice(now, count))
-        parts.append(part if blocks == list(islice(was, count)) else _with_blocks(part, blocks))
+        blocks = list(islice(new_blocks, count))
+        parts.append(part if blocks == list(islice(old_blocks, count)) else _with_blocks(part, blocks))
     return replace(message, parts=parts)
 
 
 def _part_blocks(part: Any) -> list[dict[str, Any]]:
-    """Return the blocks of a part: one, or one for each thing in a user's prompt."""
+    """Return the blocks of a part: one, or one per element of a user prompt."""
     match part:
         case UserPromptPart(content=str(text)) | TextPart(content=text):
             return [{"text": text}]
@@ -183,12 +170,12 @@ def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:
 
 
 def _fixed(text: str = "") -> dict[str, Any]:
-    """Return a block that is counted and never leaves."""
+    """Return a block that is counted but never offloaded."""
     return {"reasoningContent": {"reasoningText": {"text": text}}}
 
 
 def _contents(part: ToolReturnPart) -> list[Any]:
-    """Return what a result holds: one value, or files and what stands beside them."""
+    """Return the values of a result: one, or files and the values next to them."""
     return list(part.content) if part.files and isinstance(part.content, list) else [part.content]
 
 
@@ -199,7 +186,7 @@ def _result_block(index: int, value: Any) -> dict[str, Any]:
         return {"kept": index}
     try:
         return {"json": tool_return_ta.dump_python(value, mode="json", by_alias=True)}
-    except Exception:  # noqa: BLE001 # a value of the caller's own may refuse in any way: it stays
+    except Exception:  # noqa: BLE001 # a caller's value may raise anything; keep it
         return {"kept": index}
 
 
@@ -210,37 +197,30 @@ def _result_value(block: dict[str, Any], contents: list[Any]) -> Any:
 
 
 class OffloadOverflowStore:
-    """The harness's `OverflowStore`, on any store: `ToolOutputLimits(store=OffloadOverflowStore(url))`.
+    """The harness's `OverflowStore` on any store: `ToolOutputLimits(store=OffloadOverflowStore(url))`.
 
-    Args:
-        store: a path, a URL or a store, as for `Offloader`.
-        namespace: stores of other namespaces at the same URL see nothing of each other.
-        storage_options: as for `Offloader`.
+    `store` and `storage_options` are those of `Offloader`. Other namespaces do not see the data.
 
     Raises:
-        ConfigError: an argument that cannot work. Nothing is read or written before the first call.
+        ConfigError: an argument is invalid. Nothing is read or written before the first call.
     """
 
     def __init__(
-        self,
-        store: Any = None,
-        *,
-        namespace: str = "tool-output",
-        storage_options: Mapping[str, Any] | None = None,
+        self, store: Any = None, *, namespace: str = "tool-output", storage_options: StorageOptions = None
     ) -> None:
-        self._objects = ObjectStore(open_store(store, storage_options=storage_options), FILE, namespace)
+        self._objects = ObjectStore(store, FILE, namespace, storage_options)
 
     async def write(self, key: str, data: bytes) -> str:
-        """Store `data` under `key`, in the place of what is there; return the key. Raises `StoreError`."""
+        """Store `data` under `key`, overwriting what exists; return the key. Raises `StoreError`."""
         await in_thread(self._objects.put, key, data)
         return key
 
     async def read(self, handle: str) -> bytes:
-        """Return what is stored under `handle`.
+        """Return the data stored under `handle`.
 
         Raises:
-            FileNotFoundError: nothing is.
-            OSError: it is damaged; `StoreError`, which is one, if the store failed.
+            FileNotFoundError: no data is stored under it.
+            OSError: the data is damaged, or the store failed (`StoreError`).
         """
         try:
             return await in_thread(self._objects.get, handle)

@@ -1,4 +1,4 @@
-"""Anthropic SDK: offloading for its tool runner, a memory backend, server-side clearing without loss.
+"""Anthropic SDK: offloading for its tool runner, a memory backend, lossless server-side clearing.
 
     off = Offloader("s3://bucket/prefix", session="research-42")
     runner = client.beta.messages.tool_runner(

@@ -1,4 +1,4 @@
-"""The tool runner of the SDK: tools that read back, and its conversation offloaded turn by turn."""
+"""The SDK's tool runner: retrieval tools, and offloading of its conversation."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from offload.threads import in_thread
 
 
 def tools(offloader: Offloader) -> list[BetaBuiltinFunctionTool]:
-    """Return the tools that read back what `offloader` stored, for the tool runner of `Anthropic`."""
-    return [_RetrievalTool(offloader, told) for told in offloader.tools.definitions()]
+    """Return the retrieval tools of `offloader` for the tool runner of `Anthropic`."""
+    return [_RetrievalTool(offloader, tool) for tool in offloader.tools.definitions()]
 
 
 def async_tools(offloader: Offloader) -> list[BetaAsyncBuiltinFunctionTool]:
-    """Return the tools that read back what `offloader` stored, for the tool runner of `AsyncAnthropic`."""
-    return [_AsyncRetrievalTool(offloader, told) for told in offloader.tools.definitions()]
+    """Return the retrieval tools of `offloader` for the tool runner of `AsyncAnthropic`."""
+    return [_AsyncRetrievalTool(offloader, tool) for tool in offloader.tools.definitions()]
 
 
 def offloaded(
     runner: BetaToolRunner[Any] | BetaStreamingToolRunner[Any], offloader: Offloader
 ) -> Iterator[Any]:
-    """Yield what `runner` yields; offload its messages before each request, tool results first of all.
+    """Iterate over `runner`, and offload its messages before each request.
 
-    Iterate this in the place of the runner. What leaves is replaced in the runner's own history. A tool
-    runs once, when the loop's body is done with the message that calls it.
+    Use this instead of iterating over the runner. Placeholders replace items in the runner's own history. A
+    tool runs once, after the loop body for the message with its call.
 
     Args:
-        runner: a tool runner, or one that streams.
-        offloader: whose session the messages go to.
+        runner: a tool runner, possibly a streaming one.
+        offloader: the `Offloader` of the session.
 
     Raises:
-        OffloadError: with `on_error="raise"`, what the store raised.
+        OffloadError: with `on_error="raise"`, the error of the store.
     """
     first = offloader.offload(_history(runner))
     runner.set_messages_params(partial(_sent, messages=first.messages))
     for item in runner:
         yield item
         reply = item.get_final_message() if isinstance(item, BetaMessageStream) else item
-        # Calls of a message that was cut off are never run.
+        # The calls of a truncated message never run.
         results = runner.generate_tool_call_response() if reply.stop_reason == "tool_use" else None
         if results is not None:
             history = _history(runner)
@@ -64,7 +64,7 @@ def offloaded(
 async def aoffloaded(
     runner: BetaAsyncToolRunner[Any] | BetaAsyncStreamingToolRunner[Any], offloader: Offloader
 ) -> AsyncIterator[Any]:
-    """Do what `offloaded` does for a runner of `AsyncAnthropic`; the store is used in a thread."""
+    """Iterate over a runner of `AsyncAnthropic` as `offloaded` does, using the store in a thread."""
     first = await offloader.aoffload(_history(runner))
     runner.set_messages_params(partial(_sent, messages=first.messages))
     async for item in runner:
@@ -78,20 +78,20 @@ async def aoffloaded(
 
 
 def _history(runner: Any) -> list[Any]:
-    """Return what the runner sent last; the one public way to it is that which changes it."""
-    found: list[Any] = []
+    """Return the messages that the runner sent last, through its only public accessor, a setter."""
+    messages: list[Any] = []
 
-    def look(params: Any) -> Any:
-        found.extend(params["messages"])
+    def read(params: Any) -> Any:
+        messages.extend(params["messages"])
         return params
 
-    runner.set_messages_params(look)
-    return found
+    runner.set_messages_params(read)
+    return messages
 
 
 def _take_over(runner: Any, history: list[Any], messages: list[Any], results: Any) -> None:
-    """Give the runner its history and the results of its tools as they are after offloading."""
-    # The runner holds the results that it is about to send, and gave us that very object.
+    """Update the runner's history and tool results after offloading."""
+    # `results` is the object that the runner is about to send.
     results["content"] = messages[-1]["content"]
     earlier = messages[: len(history)]
     if any(new is not old for new, old in zip(earlier, history, strict=True)):
@@ -103,14 +103,14 @@ def _sent(params: Any, messages: list[Any]) -> Any:
 
 
 class _RetrievalTool(BetaBuiltinFunctionTool):
-    """A tool that reads back. Whatever a model makes its arguments gets an answer."""
+    """A retrieval tool that answers calls with any arguments."""
 
-    def __init__(self, offloader: Offloader, told: Mapping[str, Any]) -> None:
-        self._answer = partial(offloader.tools.call, told["name"])
-        self._told = told
+    def __init__(self, offloader: Offloader, definition: Mapping[str, Any]) -> None:
+        self._answer = partial(offloader.tools.call, definition["name"])
+        self._definition = definition
 
     def to_dict(self) -> BetaToolParam:
-        return cast("BetaToolParam", dict(self._told))
+        return cast("BetaToolParam", dict(self._definition))
 
     def call(self, input: object) -> str:  # noqa: A002 # the SDK's signature
         answer = self._answer(cast("Mapping[str, Any]", input))
@@ -120,10 +120,10 @@ class _RetrievalTool(BetaBuiltinFunctionTool):
 
 
 class _AsyncRetrievalTool(BetaAsyncBuiltinFunctionTool):
-    """The same for `AsyncAnthropic`."""
+    """A retrieval tool for `AsyncAnthropic`."""
 
-    def __init__(self, offloader: Offloader, told: Mapping[str, Any]) -> None:
-        self._tool = _RetrievalTool(offloader, told)
+    def __init__(self, offloader: Offloader, definition: Mapping[str, Any]) -> None:
+        self._tool = _RetrievalTool(offloader, definition)
 
     def to_dict(self) -> BetaToolParam:
         return self._tool.to_dict()

@@ -186,7 +186,7 @@ class _Part:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the block is kept and is neither an image nor audio."""
+        """Return whether the block is kept and is neither an image nor audio."""
         is_media = isinstance(self.block, dict) and self.block.get("type") in ("image", "audio")
         return self.replacement == [self.block] and not is_media
 

@@ -66,8 +66,8 @@ def instrument(
 
     Args:
         events: `Offloader.events`, or a bus of several offloaders.
-        tracer_provider: creates the spans; the default is the global one. `NoOpTracerProvider()` creates none.
-        meter_provider: creates the metrics; the default is the global one.
+        tracer_provider: creates spans; default: the global one. `NoOpTracerProvider()` creates none.
+        meter_provider: creates metrics; default: the global one.
     """
     tracer = get_tracer(_SCOPE, __version__, tracer_provider)
     telemetry = _Telemetry(tracer, get_meter(_SCOPE, __version__, meter_provider))

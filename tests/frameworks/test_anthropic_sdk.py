@@ -636,10 +636,10 @@ def test_a_path_that_leads_out_is_refused_by_every_command(store, command, path)
     wrote(files, "/memories/a")
     others = {"old_path": path, "new_path": "/memories/z", "file_text": "", "old_str": "a", "new_str": "b"}
 
-    with pytest.raises(ToolError, match="begins with /memories"):
+    with pytest.raises(ToolError, match="must start with /memories"):
         told(files, command, path=path, insert_line=0, insert_text="", **others)
 
-    with pytest.raises(ToolError, match="begins with /memories"):
+    with pytest.raises(ToolError, match="must start with /memories"):
         told(files, "rename", old_path="/memories/a", new_path=path)
 
 

@@ -308,7 +308,7 @@ def test_files_of_any_content_come_back_as_they_were(files):
     assert [each.content for each in found] == [*contents.values(), None]
     assert found[-1].error == "file_not_found"
     assert files.read("/a.png").file_data["encoding"] == "base64"
-    assert "no text" in files.edit("/a.png", "a", "b").error
+    assert "not a text" in files.edit("/a.png", "a", "b").error
 
 
 def test_any_text_is_a_name_and_leads_nowhere_else(tmp_path):

@@ -430,7 +430,7 @@ class Offloader:
         Raises:
             ConfigError: as for `Offloader`.
         """
-        options = cast("OptionArguments", {**vars(self.options), **changes})
+        options = cast("OptionArguments", {**self.options.arguments(), **changes})
         return Offloader(
             self.store if store is None else store,
             session=self.session if session is None else session,

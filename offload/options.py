@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from offload.errors import ConfigError
 from offload.events import EventBus
@@ -53,6 +53,10 @@ class Options:
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `Offloader`."""
+        return {option.name: getattr(self, option.name) for option in fields(self)}
 
     @cached_property
     def hooks(self) -> Hooks:

@@ -300,27 +300,27 @@ def test_the_text_of_a_tool_stays_if_it_cannot_be_stored(broken):
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ({"content": "x"}, 'messages[1]: expected a message with a string "role"'),
-        ("text", 'messages[1]: expected a message with a string "role", got str'),
+        ({"content": "x"}, 'messages[1]: a message must have a string "role"'),
+        ("text", 'messages[1]: a message must have a string "role", got str'),
         (
             {"role": "user", "content": 7},
             "messages[1].content: expected a string or a list of blocks, got int",
         ),
         (
             {"role": "user", "content": [{"no": "type"}]},
-            'messages[1].content[0]: expected a content block with a string "type"',
+            'messages[1].content[0]: a content block must have a string "type"',
         ),
         (
             {"role": "user", "content": [{"type": "text", "text": None}]},
-            'messages[1].content[0]: a text block needs a string "text", got NoneType',
+            'messages[1].content[0]: a text block must have a string "text"',
         ),
         (
             {"role": "user", "content": [{"type": "tool_result", "content": "x"}]},
-            'messages[1].content[0]: a tool_result block needs a string "tool_use_id", got None',
+            'messages[1].content[0]: a tool_result block must have a string "tool_use_id"',
         ),
         (
             {"role": "tool", "content": "x"},
-            'messages[1]: a message of role tool needs a string "tool_call_id"',
+            'messages[1]: a message of role tool must have a string "tool_call_id"',
         ),
     ],
 )

@@ -70,14 +70,14 @@ for _name, _function, _example in (
     ("doctor", doctor.doctor, "offload doctor s3://bucket/prefix"),
     ("serve", serve.serve, "offload serve ./context"),
     ("mcp", mcp.mcp, "offload mcp ./context --session research-42"),
+    ("mcp-proxy", mcp.mcp_proxy, "offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server"),
 ):
-    app.command(_name, short_help=_first_line(_function), epilog=f"Example: {_example}")(_function)
-app.command(
-    "mcp-proxy",
-    short_help=_first_line(mcp.mcp_proxy),
-    epilog="Example: offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
-    context_settings=mcp.PASSES_ON,
-)(mcp.mcp_proxy)
+    app.command(
+        _name,
+        short_help=_first_line(_function),
+        epilog=f"Example: {_example}",
+        context_settings=mcp.PASSES_ON if _name == "mcp-proxy" else None,
+    )(_function)
 app.add_typer(config.app, name="config")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
@@ -59,7 +59,7 @@ class Bill:
         return Bill(self.tokens + other.tokens, self.cached + other.cached, self.cost + other.cost)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Simulation:
     """Result of replaying a conversation.
 
@@ -74,12 +74,12 @@ class Simulation:
     """
 
     requests: int
-    offloaded: int
-    plain: Bill
-    bill: Bill
-    read_backs: int
-    breaks: int
-    breaks_paid: int
+    offloaded: int = 0
+    plain: Bill = field(default_factory=Bill)
+    bill: Bill = field(default_factory=Bill)
+    read_backs: int = 0
+    breaks: int = 0
+    breaks_paid: int = 0
 
 
 def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
@@ -97,59 +97,51 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
     answers = [i for i, m in enumerate(messages) if i and role_of(m, f"messages[{i}]") == "assistant"]
     firsts = set(answers) - {i + 1 for i in answers}
     requests_left = len(firsts)
-    replay = _Replay(transcript.system, policy, prices)
+    simulation = Simulation(requests_left)
+    replay = _Replay(simulation, transcript.system, policy, prices)
     for answer in answers:
         if answer in firsts:
             replay.ask(messages[:answer], requests_left=requests_left)
             requests_left -= 1
         replay.read_back(messages[answer])
-    return Simulation(
-        requests=len(firsts),
-        offloaded=replay.offloaded,
-        plain=replay.plain.bill,
-        bill=replay.sent.bill,
-        read_backs=replay.read_backs,
-        breaks=replay.breaks,
-        breaks_paid=replay.breaks_paid,
-    )
+    return simulation
 
 
 class _Replay:
     """One conversation, sent request by request with and without offloading."""
 
-    def __init__(self, system: Any, policy: OffloadPolicy, prices: Prices) -> None:
+    def __init__(self, result: Simulation, system: Any, policy: OffloadPolicy, prices: Prices) -> None:
+        self._result = result
         self._prices = prices
         self._system = [{"role": "system", "content": system}] if system else []
         self._off = Offloader("memory://", session="simulation", policy=policy, on_error="raise")
         self._needs = _Needs(self._system)
-        self.plain, self.sent = _Prompt(prices), _Prompt(prices)
-        self.offloaded = self.read_backs = self.breaks = self.breaks_paid = 0
+        self._plain, self._sent = _Prompt(result.plain, prices), _Prompt(result.bill, prices)
 
     def ask(self, messages: Sequence[Any], *, requests_left: int) -> None:
         """Send a request; `requests_left` counts it and those after it."""
-        result = self._off.offload(messages)
-        self.plain.send([*self._system, *messages])
-        self.sent.send([*self._system, *result.messages])
-        self._needs.note(messages, result)
-        self.offloaded = len(result.records)
-        if result.cache is not None:
-            turns = result.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
-            self.breaks += 1
-            self.breaks_paid += turns is not None and turns <= requests_left
+        out = self._off.offload(messages)
+        self._plain.send([*self._system, *messages])
+        self._sent.send([*self._system, *out.messages])
+        self._needs.note(messages, out)
+        self._result.offloaded = len(out.records)
+        if out.cache is not None:
+            turns = out.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
+            self._result.breaks += 1
+            self._result.breaks_paid += turns is not None and turns <= requests_left
 
     def read_back(self, answer: Any) -> None:
         """Charge the read backs that the assistant needs for its answer."""
         for tokens in self._needs.read_backs(answer):
-            self.sent.read_back(tokens)
-            self.read_backs += 1
+            self._sent.read_back(tokens)
+            self._result.read_backs += 1
 
 
 class _Prompt:
     """The input of consecutive requests and its bill."""
 
-    def __init__(self, prices: Prices) -> None:
-        self.bill = Bill()
-        self._prices = prices
+    def __init__(self, bill: Bill, prices: Prices) -> None:
+        self._bill, self._prices = bill, prices
         self._messages: list[Any] = []
         self._texts: list[list[str]] = []
         # Tokens before each message and after the last.
@@ -177,8 +169,9 @@ class _Prompt:
         self._read_back += tokens
 
     def _charge(self, cached: int, uncached: int) -> None:
-        cost = cached * self._prices.cached + uncached * self._prices.uncached
-        self.bill += Bill(cached + uncached, cached, cost)
+        self._bill.tokens += cached + uncached
+        self._bill.cached += cached
+        self._bill.cost += cached * self._prices.cached + uncached * self._prices.uncached
 
 
 class _Needs:

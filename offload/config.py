@@ -34,7 +34,7 @@ from offload.errors import ConfigError
 from offload.options import OnError, OptionArguments, Options
 from offload.policy import OffloadPolicy
 from offload.registry import is_path
-from offload.settings import SettingsModel, expand_path, parse_value, read_environment, read_file
+from offload.settings import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
 from offload.store import OffloadStore, without_secrets
 
 FILE_VARIABLE = "OFFLOAD_CONFIG"
@@ -181,7 +181,7 @@ def load_config(
     for source in used:
         _validated(source.data, source.name)
         _warn_of_refused(source)
-        merged = _merged(merged, source.data)
+        merged = merge(merged, source.data)
     return Config(_validated(merged, " and ".join(source.name for source in used)), used)
 
 
@@ -295,7 +295,7 @@ def _environment(environ: Mapping[str, str]) -> Source:
         fields = read_environment(
             environ if name in _FILE_SETTINGS else {**environ, variable: ""}, variable, (*_TABLE, name)
         )
-        data = _merged(data, {name: fields} if fields else {})
+        data = merge(data, {name: fields} if fields else {})
     return Source("environment", data)
 
 
@@ -304,16 +304,6 @@ def _validated(data: Json, origin: str) -> Settings:
         return Settings.model_validate(data)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
-
-
-def _merged(base: Json, changes: Json) -> Json:
-    """Return `base` with `changes`, table by table."""
-    both = {
-        name: _merged(base[name], value)
-        for name, value in changes.items()
-        if isinstance(value, dict) and isinstance(base.get(name), dict)
-    }
-    return {**base, **changes, **both}
 
 
 def _values(origin: str, data: Mapping[str, Any], prefix: str = "") -> Iterator[SettingValue]:

@@ -1,4 +1,4 @@
-"""Offloader: decide, store, verify, replace; and restore."""
+"""The offloader: decide, store, verify, replace, and restore."""
 
 from __future__ import annotations
 
@@ -36,48 +36,48 @@ OnMissing = Literal["raise", "keep"]
 
 
 class Offloader:
-    """Takes the large parts of one session's messages out to a store, and brings them back.
+    """Replaces the large items of one session's messages by placeholders, and restores them.
 
-    Safe to call from several threads: calls of `offload` run one after the other, all else side by side. The
-    functions handed in are called from all of them. Within one, as within a listener, only what reads may be
-    used of the offloader that calls it; `offload`, `offload_text`, sinks and `fork` raise `ConfigError`.
+    Safe to call from several threads: calls of `offload` run one after another, other calls concurrently.
+    Hooks run in all these threads. A hook or listener may only read from the offloader that calls it;
+    `offload`, `offload_text`, sinks and `fork` raise `ConfigError` there.
 
     Args:
-        store: a path, a URL (`file://`, `memory://`, `s3://bucket/prefix`, any fsspec URL) or a store;
-            without one, a folder under the user's data directory.
-        session: name of the session; without one, `session_{YYYYMMDD_HHMMSS}_{6 random}`. Give the same
-            name to go on with a session, from any process or machine that reaches the store.
-        policy: what is offloaded; the default is `OffloadPolicy()`.
+        store: a path, a URL (`file://`, `memory://`, `s3://bucket/prefix`, any fsspec URL) or a store; the
+            default is a folder in the user's data directory.
+        session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
+            resumes a session, from any process or machine that reaches the store.
+        policy: which items are offloaded; the default is `OffloadPolicy()`.
         storage_options: passed to the backend: credentials, endpoint, durability.
-        placeholder: renders the text left in a message.
-        codec: how records are written: "zstd", "json" or "raw".
-        refs: how the refs of new records look: "letters", ten or more of a-z, or "short", five or six letters
-            a-z and digits, of which one in some thousands meets another's and is drawn again.
-        token_counter: counts tokens of a text; the default is an offline estimate.
-        should_offload: asked of each item that the policy lets go, with its `ItemFacts`; false keeps it.
-            An async one, here and below, fails after 60 seconds; a plain one must end by itself.
-        redact: returns a text without what must not be stored, before preview and record are made. What
-            was cut out does not come back with `restore`; the record and its placeholder say so.
-        summarizer: returns a few sentences on a text; they stand in its placeholder and its record.
-        tools: the tools that the model is offered, by name; no others are named or answered. context_read
-            is always among them, since every placeholder names it.
-        max_answer_chars: the most characters of a tool's answer, at least 2,000.
-        on_error: what `offload` does when an item cannot be stored: "keep" leaves the item in its
-            message and reports, "raise" raises, "truncate" leaves its preview alone.
-        events: told what is stored, read back and fails, see `offload.events`; without one, a bus of its
-            own.
+        placeholder: renders the text that replaces an item.
+        codec: the format of records: "zstd", "json" or "raw".
+        refs: the form of new ids: "letters" is ten or more of a-z; "short" is five or six of a-z and 0-9,
+            drawn again if the id is in use.
+        token_counter: counts the tokens of a text; the default is an offline estimate.
+        should_offload: called with the `ItemFacts` of each item that the policy offloads; false keeps it.
+            An async hook fails after 60 seconds; a plain one has no time limit.
+        redact: returns a text without the parts that must not be stored. It runs before the preview and the
+            record are made. `restore` returns the redacted text; record and placeholder are marked.
+        summarizer: returns a short summary of a text for its placeholder and record.
+        tools: names of the tools that the model gets; calls of others are refused. context_read is always
+            included, since every placeholder names it.
+        max_answer_chars: maximum characters of a tool's answer, at least 2,000.
+        on_error: the reaction of `offload` to an item that cannot be stored: "keep" keeps the item in its
+            message and reports the error, "raise" raises it, "truncate" keeps only a preview.
+        events: receives an event for each item that is stored, read or fails, see `offload.events`; the
+            default is a new bus.
 
     Attributes:
-        policy: what is offloaded.
-        store: where it goes.
+        policy: which items are offloaded.
+        store: the store of the records.
         session: name of the session.
-        options: its other arguments; `with_options` opens an offloader that shares them.
-        tools: what the model calls to read back.
-        events: who is told what happens.
+        options: the other arguments; `with_options` opens an offloader that shares them.
+        tools: the retrieval tools, for calls of the model.
+        events: the event bus.
 
     Raises:
-        ConfigError: an argument that cannot work: an unknown scheme, codec or option, a package that is
-            not installed. Nothing is read or written before the first call that needs it.
+        ConfigError: an invalid argument: an unknown scheme, codec or option, or a missing package. Nothing
+            is read or written before the first call that needs it.
     """
 
     def __init__(
@@ -169,23 +169,23 @@ class Offloader:
     def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
-        Call it with the whole conversation before each request to the model. What was replaced once
-        is replaced by the same text again; work grows with what is new since the last call.
+        Call it with the whole conversation before each request to the model. Later calls replace
+        the same items by the same texts, and process only the new messages.
 
         Args:
-            messages: the conversation, as Anthropic Messages, OpenAI chat or Responses, LangChain, Bedrock
-                Converse or Gemini hold it, as dicts or SDK objects. Never changed.
-            pinned: ids of tool calls whose results stay in view; what left before stays away.
+            messages: the conversation in the format of Anthropic Messages, OpenAI chat or Responses,
+                LangChain, Bedrock Converse or Gemini, as dicts or SDK objects. Never changed.
+            pinned: ids of tool calls whose results are kept in view, unless they are offloaded already.
 
         Raises:
-            ConfigError: `pinned` is no collection of ids, or the call would wait for itself: for a hook that
-                waits for it, or an async hook on the event loop of this thread; use `aoffload`.
-            MessageError: `messages` is no list; or, with `on_error="raise"`, one of them is malformed.
-            OffloadError: with `on_error="raise"`, what the store raised.
+            ConfigError: `pinned` is not a collection of ids; or the call would wait for itself: a hook calls
+                it, or an async hook needs the event loop of this thread; use `aoffload`.
+            MessageError: `messages` is not a list; with `on_error="raise"`, also a malformed message.
+            OffloadError: with `on_error="raise"`, an error of the store.
         """
-        given, pins = _as_list(messages), _as_ids(pinned)
+        conversation, pins = _as_list(messages), _as_ids(pinned)
         with one_at_a_time(self._gate):
-            return self._conversation.latest.note(self._conversation.offload(given, pins))
+            return self._conversation.latest.note(self._conversation.offload(conversation, pins))
 
     def offload_text(
         self,
@@ -196,30 +196,29 @@ class Offloader:
         item_type: ItemType = "tool_result",
         readers: Readers = "offload",
     ) -> str:
-        """Offload one text, as a tool returns it; return its placeholder, or the text unchanged.
+        """Offload one text, such as a tool's output; return its placeholder, or the text if it is kept.
 
-        The text stays if a rule of the policy keeps it, or wants it seen first, or if storing fails under
-        `on_error="keep"`. `explain` and an event `item_kept` tell why one stays.
+        A text is kept if the policy keeps it or lets the model see it first, or if storing it fails under
+        `on_error="keep"`. `explain` and an `item_kept` event give the reason.
 
         Args:
             text: the text.
-            tool_name: the tool that made it, for the policy and the placeholder.
-            tool_use_id: the provider's id of the call. `restore` finds the text again only in a result
-                of the same call.
-            item_type: what kind of part of a message it will be.
-            readers: "keep" applies `policy.readers` too, which has a file reader's result seen in full first.
-                That is for who calls `offload` with the messages later; else nothing takes it any more.
+            tool_name: the tool that produced it, for the policy and the placeholder.
+            tool_use_id: the provider's id of the call. `restore` restores the text only in a result of this
+                call.
+            item_type: type of the item.
+            readers: "keep" also applies `policy.readers`, so that the model sees a file reader's result
+                first. Use it if you call `offload` with the messages later; nothing else would offload it.
 
         Raises:
-            ConfigError: an unknown item type, a text that is none, or another word for `readers`; a hook or a
-                listener calls it.
-            OffloadError: with `on_error="raise"`, what the store raised.
+            ConfigError: an invalid argument, or a hook or listener calls this method.
+            OffloadError: with `on_error="raise"`, an error of the store.
         """
         if not isinstance(text, str):
-            raise ConfigError(f"text is a str, not {type(text).__name__}")
+            raise ConfigError(f"text must be a str, got {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id)
         _check_readers(readers)
-        return self._take(item, readers).text
+        return self._offload_one(item, readers).text
 
     def open_sink(
         self,
@@ -229,98 +228,99 @@ class Offloader:
         item_type: ItemType = "tool_result",
         readers: Readers = "offload",
     ) -> Sink:
-        """Return a sink, which takes a text of any size in parts and gives its placeholder; see `Sink`.
+        """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.
 
         Args:
-            tool_name: the tool that makes the text, for the policy and the placeholder.
-            tool_use_id: the provider's id of the call, as in `offload_text`.
-            item_type: what kind of part of a message it will be.
-            readers: as in `offload_text`.
+            tool_name: as for `offload_text`, like the other arguments.
+            tool_use_id: the provider's id of the call.
+            item_type: type of the item.
+            readers: "offload" or "keep".
 
         Raises:
-            ConfigError: an unknown item type, a name that is no text, or another word for `readers`.
+            ConfigError: an invalid argument.
         """
         item = _item("", item_type, tool_name, tool_use_id)
         _check_readers(readers)
 
-        def take_text(text: str) -> OffloadOutcome:
-            return self._take(replace(item, text=text), readers)
+        def offload_short(text: str) -> OffloadOutcome:
+            return self._offload_one(replace(item, text=text), readers)
 
-        def take_long(content: SpooledContent) -> OffloadOutcome:
+        def offload_long(content: SpooledContent) -> OffloadOutcome:
             with self._gate.entered():
-                taken = self._conversation.offload_long(item, content)
-                self._conversation.latest.note_text(taken.text, taken.decision)
-                return taken
+                outcome = self._conversation.offload_long(item, content)
+                self._conversation.latest.note_text(outcome.text, outcome.decision)
+                return outcome
 
-        return Sink(take_text, take_long, self._conversation.count)
+        return Sink(offload_short, offload_long, self._conversation.count)
 
     def forget(self, message: Any) -> bool:
-        """Have `message`, which was edited in place, looked at anew by the next `offload`.
+        """Make the next `offload` process `message` again after it was edited in place.
 
-        Without it an edit shows at once in the last 64 messages and in those with an item that may still
-        leave, in older ones within some turns: each turn looks at 256 of them.
+        Without this call, `offload` notices edits at once in the last 64 messages and in those with an item
+        that may still be offloaded, and within some turns in older ones: it checks 256 of them each turn.
 
         Args:
-            message: a message as it was handed over.
+            message: a message of the last list passed to `offload`.
 
         Returns:
-            Whether it is one of the last list that was offloaded; nothing is to be looked at anew if not.
+            Whether the message is in that list.
         """
         with one_at_a_time(self._gate):
             return self._conversation.forget(message)
 
     def explain(self, text: str | None = None) -> str:
-        """Return what became of each item of the last call, and why, as a table of plain text.
+        """Return the decision on each item of the last call, with its reason, as a table of plain text.
+
+        For an earlier call pass its `out.decisions` to `offload.explain`.
 
         Args:
-            text: tell of this text alone, which was given to `offload_text` or a sink lately. `out.decisions`
-                says of any result of `offload` what `offload.explain` makes a table of.
+            text: show only the decision on this text, which was passed to `offload_text` or a sink recently.
         """
         return self._conversation.latest.explain(text)
 
-    def _take(self, item: Item, readers: Readers) -> OffloadOutcome:
-        """Offload one text; tell why it stays, which nobody might see otherwise."""
+    def _offload_one(self, item: Item, readers: Readers) -> OffloadOutcome:
+        """Offload one text; emit the reason if it is kept, since the caller gets only the text."""
         with self._gate.entered():
-            taken = self._conversation.offload_item(item, readers)
-            self._conversation.latest.note_text(item.text, taken.decision)
-            if taken.decision is not None and taken.info is None and taken.error is None:
-                self._observer.kept(taken.decision.item._asdict(), taken.decision.reason)
-            return taken
+            outcome = self._conversation.offload_item(item, readers)
+            self._conversation.latest.note_text(item.text, outcome.decision)
+            if outcome.decision is not None and outcome.info is None and outcome.error is None:
+                self._observer.kept(outcome.decision.item._asdict(), outcome.decision.reason)
+            return outcome
 
     @observed("restore")
     def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Return `messages` with every placeholder of this session replaced by what it stands for.
+        """Return `messages` with every placeholder of this session replaced by the original item.
 
-        `restore(offload(messages).messages) == messages`, also in another process or on another machine
-        that has the store's URL and the session's name. What looks like a placeholder in a list that was
-        offloaded is one, since `offload` stores a text that only looks like it; a system prompt, where
-        none is left, and what is not finished may hold any text.
+        `restore(offload(messages).messages) == messages`, also in another process or on another machine with
+        the same store and session name. A text in offloaded messages that looks like a placeholder is one,
+        since `offload` also stores texts that only look like it; system prompts and unfinished items are
+        excepted.
 
         Args:
             messages: the messages, or some of them.
-            on_missing: what becomes of a placeholder that cannot be resolved: "raise" raises, "keep" leaves
-                it and names it in `missing` of the list.
+            on_missing: the reaction to a placeholder that cannot be resolved: "raise" raises, "keep" keeps
+                it and lists it in `missing` of the result.
 
         Raises:
-            MessageError: `messages` is no list.
-            ConfigError: `on_missing` is another word.
-            ExpiredError: what placeholders stand for was collected.
-            NotFoundError: the session has no record that stands for one: it is perhaps of another session or
-                store. What is to resolve placeholders of another session is given them by `share` or `fork`.
+            MessageError: `messages` is not a list.
+            ConfigError: an unknown `on_missing`.
+            ExpiredError: the records of some placeholders were deleted.
+            NotFoundError: the session has no record for a placeholder, which may be from another session or
+                store; `share` and `fork` make records available to other sessions.
             CorruptError: a record is damaged.
             StoreError: the store could not be read.
-                Each of the last four has `messages`, the list as far as it could be restored, and `missing`.
+                The last four errors have `messages`, restored where possible, and `missing`.
         """
         if on_missing not in get_args(OnMissing):
-            raise ConfigError(f"on_missing is one of {get_args(OnMissing)}, not {on_missing!r}")
+            raise ConfigError(f"on_missing must be one of {get_args(OnMissing)}, got {on_missing!r}")
         return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
-        """Do what `offload` does, in a thread; when cancelled, it waits for no hook and lets others in."""
+        """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""
         return await in_thread(self.offload, messages, pinned=pinned)
 
     async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Do what `restore` does, in a thread."""
+        """Run `restore` in a thread."""
         return await in_thread(self.restore, messages, on_missing=on_missing)
 
     def records(self) -> list[RecordInfo]:
@@ -328,17 +328,17 @@ class Offloader:
         return self._session.infos()
 
     def content(self, ref: str) -> Iterator[bytes]:
-        """Yield the whole content of a record in order, each chunk checked, in constant memory.
+        """Yield the content of a record in checked chunks, in constant memory.
 
         Raises:
-            NotFoundError: no such record in this session.
-            CorruptError: the record is damaged. What only the whole can show, its SHA-256 above all, is
-                raised after the last chunk.
+            NotFoundError: the session has no such record.
+            CorruptError: the record is damaged. Damage that only the whole content shows, such as a wrong
+                SHA-256, is raised after the last chunk.
         """
         return self._session.read(ref).stream()
 
     def stats(self) -> Stats:
-        """Return what the session holds, from a fresh listing of the store, and what was read back."""
+        """Return counts of the session's records, from a fresh listing of the store, and of reads."""
         infos = self.records()
         return Stats(
             session=self.session,
@@ -354,7 +354,7 @@ class Offloader:
 
     @observed("verify")
     def verify(self) -> list[Damage]:
-        """Read every record of the session whole, every checksum compared; return those that are damaged.
+        """Read every record of the session and compare all checksums; return the damaged records.
 
         Raises:
             StoreError: the session could not be listed.
@@ -363,51 +363,47 @@ class Offloader:
 
     @observed("gc")
     def gc(self, *, dry_run: bool = False) -> GcReport:
-        """Collect what is over its time to live or a quota of the session, by `policy.retention`.
+        """Delete records of the session past their TTL or over a quota in `policy.retention`.
 
-        `offload.retention.collect` does it for a whole store, with the quotas of the store.
+        `offload.retention.collect` applies the quotas to a whole store.
 
         Args:
-            dry_run: only tell what would go.
+            dry_run: only report what would be deleted.
 
         Raises:
-            ConfigError: the store tells no times of its objects.
-            StoreError: the store failed; the next collection goes on.
+            ConfigError: the store reports no modification times.
+            StoreError: the store failed; the next `gc` continues.
         """
         retention = self.policy.retention
         return collect(self.store, retention, session=self.session, dry_run=dry_run, events=self.events)
 
     def pin(self, ref: str | None = None) -> None:
-        """Keep a record, or without `ref` the whole session, from every collection.
+        """Protect a record from `gc`, or the whole session if `ref` is None.
 
         Raises:
-            NotFoundError: no such record; `ExpiredError` if it is collected already.
+            NotFoundError: the session has no such record; `ExpiredError` if it was deleted.
             StoreError: the store failed.
         """
         pin(self.store, self.session, ref, must_exist=False)
 
     def unpin(self, ref: str | None = None) -> None:
-        """Take back what `pin` did; what is not pinned is success. Raises `StoreError`."""
+        """Unpin a record or the session, if it is pinned. Raises `StoreError`."""
         unpin(self.store, self.session, ref, must_exist=False)
 
     def touch(self) -> None:
-        """Note that the session is used, though nothing new is stored: no quota takes it then.
-
-        Raises `StoreError`.
-        """
+        """Mark the session as used now, so that quotas do not evict it. Raises `StoreError`."""
         touch(self.store, self.session, must_exist=False)
 
     def fork(self, name: str) -> Offloader:
-        """Copy the session to the name `name` on the same store and open it, set up as this one.
+        """Copy the session to a new name in the same store; return an offloader with the same options.
 
-        Messages that were offloaded before restore in both; from then on each goes its own way. Forking
-        again to the same name copies what is new.
+        Existing messages restore from both sessions. Forking again to the same name copies new records.
 
         Raises:
-            CorruptError: a record is damaged. What could be copied is there.
-            CollisionError: session `name` holds other items under the same refs.
-            ConfigError: `name` is this session's, or cannot name a session; a hook or a listener calls it.
-            StoreError: the store failed; forking again goes on.
+            CorruptError: a record is damaged; the others are copied.
+            CollisionError: session `name` has other items under the same ids.
+            ConfigError: `name` is invalid or this session's name, or a hook or listener calls it.
+            StoreError: the store failed; forking again continues.
         """
         with one_at_a_time(self._gate):
             fork(self.store, self.session, name, must_exist=False)
@@ -441,39 +437,39 @@ class Offloader:
         """Let session `to` of the same store list, read, search and restore a record, until `revoke`.
 
         Raises:
-            NotFoundError: no such record in this session; `ExpiredError` if it was collected.
-            CollisionError: another session shares a record of this ref with `to`.
-            ConfigError: `to` cannot name a session.
-            StoreError: the store failed; sharing again goes on.
+            NotFoundError: the session has no such record; `ExpiredError` if it was deleted.
+            CollisionError: another session shares a record of this id with `to`.
+            ConfigError: `to` is not a valid session name.
+            StoreError: the store failed; sharing again continues.
         """
         share(self.store, self.session, ref, to)
 
     def revoke(self, ref: str, to: str) -> None:
-        """Take back what `share` gave; what was not shared is no error.
+        """Revoke access granted with `share`, if there is any.
 
         Raises:
-            ConfigError: `to` cannot name a session.
-            StoreError: the store failed; revoking again goes on.
+            ConfigError: `to` is not a valid session name.
+            StoreError: the store failed; revoking again continues.
         """
         revoke(self.store, self.session, ref, to, must_exist=False)
 
     def prompt(self) -> str:
-        """Return up to 15 lines for the system prompt that tell the model how to read items back."""
+        """Return up to 15 lines for the system prompt that explain the retrieval tools to the model."""
         return self.tools.prompt()
 
 
 def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | None) -> Item:
     if item_type not in ITEM_TYPES:
-        raise ConfigError(f"item_type is one of {ITEM_TYPES}, not {item_type!r}")
+        raise ConfigError(f"item_type must be one of {ITEM_TYPES}, got {item_type!r}")
     for name in (tool_name, tool_use_id):
         if name is not None and not isinstance(name, str):
-            raise ConfigError(f"tool_name and tool_use_id are texts, not {type(name).__name__}")
+            raise ConfigError(f"tool_name and tool_use_id must be str or None, got {type(name).__name__}")
     return Item(None, item_type, text, tool_name, tool_use_id)
 
 
 def _check_readers(readers: str) -> None:
     if readers not in get_args(Readers):
-        raise ConfigError(f"readers is one of {get_args(Readers)}, not {readers!r}")
+        raise ConfigError(f"readers must be one of {get_args(Readers)}, got {readers!r}")
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:
@@ -486,5 +482,7 @@ def _as_ids(pinned: Any) -> frozenset[str]:
     is_collection = isinstance(pinned, Iterable) and not isinstance(pinned, str | bytes)
     ids: frozenset[Any] = frozenset(pinned) if is_collection else frozenset([None])
     if not all(isinstance(each, str) for each in ids):
-        raise ConfigError(f'pinned holds ids of tool calls, as {{"toolu_1"}} does, not {pinned!r:.60}')
+        raise ConfigError(
+            f'pinned must be a collection of tool call ids such as {{"toolu_1"}}, got {pinned!r:.60}'
+        )
     return ids

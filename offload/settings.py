@@ -190,6 +190,16 @@ def expand_path(path: str | os.PathLike[str]) -> Path:
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
 
 
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `changes`; tables in both are merged."""
+    both = {
+        name: merge(base[name], value)
+        for name, value in changes.items()
+        if isinstance(value, Mapping) and isinstance(base.get(name), Mapping)
+    }
+    return {**base, **changes, **both}
+
+
 def parse_value(text: str) -> Any:
     """Return the value of a variable: its JSON, or the text if it is not JSON."""
     try:

@@ -1,4 +1,4 @@
-"""The settings of an agent loop's context, in one object."""
+"""Settings of an agent's context."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
 
 
 class AgentConfig(LoadableSettings):
-    """When the context of an agent is made smaller, and how far.
+    """Settings of `ContextManager`: when to reduce an agent's context, and by how much.
 
     Attributes:
-        model: the model that is asked; the corrections of the token estimate are kept by its name.
-        window_tokens: its context window, in tokens; None is what `offload.compaction.threshold_for` knows.
-        trigger_ratio: from which part of the window on a request is made smaller.
-        target_ratio: down to which part of it; well below the trigger, so that it is done rarely, and the
-            provider's cache holds in between.
-        max_item_ratio: what alone takes more than this part of the window leaves at the next trigger,
-            though the model has not seen it yet.
-        keep_recent: how many of the latest results of each tool stay in view while older ones leave.
-        rules: item type → what becomes of such messages when whole messages leave; these change the table
-            `DEFAULT_RULES` of `offload.compaction`.
-        policy: what is offloaded; without it, what the offloader does by itself.
-        resumable: whether the conversation is written down, so that another process can go on with it.
+        model: name of the model; token calibration is stored under it.
+        window_tokens: context window in tokens; None takes it from `offload.compaction.threshold_for`.
+        trigger_ratio: reduce a request that fills a larger fraction of the window.
+        target_ratio: reduce it to this fraction, well below the trigger, so that reductions are rare and the
+            provider's prompt cache is valid between them.
+        max_item_ratio: offload an item above this fraction of the window at the next trigger, even if the
+            model has not seen it.
+        keep_recent: number of the latest results of each tool to keep in view.
+        rules: changes to `offload.compaction.DEFAULT_RULES`, by item type, for removing whole messages.
+        policy: which items are offloaded; the default is the offloader's policy.
+        resumable: whether to store the conversation so that another process can resume it.
     """
 
     _table: ClassVar = ("tool", "offload", "agent")
@@ -48,7 +47,7 @@ class AgentConfig(LoadableSettings):
     def _target_below_trigger(self) -> Self:
         if self.target_ratio > self.trigger_ratio:
             raise ValueError(
-                f"target_ratio={self.target_ratio} is at most trigger_ratio={self.trigger_ratio}"
+                f"target_ratio={self.target_ratio} must be at most trigger_ratio={self.trigger_ratio}"
             )
         return self
 
@@ -59,10 +58,10 @@ class AgentConfig(LoadableSettings):
 
     @property
     def trigger_tokens(self) -> int:
-        """From how many tokens on a request is made smaller."""
+        """Tokens above which a request is reduced."""
         return int(self.window * self.trigger_ratio)
 
     @property
     def target_tokens(self) -> int:
-        """Below how many tokens it is then."""
+        """Tokens of a reduced request at most."""
         return int(self.window * self.target_ratio)

@@ -162,7 +162,7 @@ class Turn:
         facts = self._history.facts(slot)._replace(
             is_pinned=slot.item.tool_use_id in self._judge.pinned,
             was_stored=slot.stored is not None,
-            is_standing=self._history.holds(slot.stored),
+            is_cited=self._history.holds(slot.stored),
         )
         decision = self._policy.decide(facts)
         if slot.problem is not None and not slot.is_foreign:

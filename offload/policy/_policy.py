@@ -1,4 +1,4 @@
-"""The policy: which rule an item falls under, and what becomes of it."""
+"""Policies: the choice of a rule for an item, and the decision."""
 
 from __future__ import annotations
 
@@ -17,41 +17,40 @@ from offload.policy._tool_names import TOOL_NAMES, is_reader
 from offload.record import ItemType
 from offload.settings import Count, LoadableSettings, Size
 
-# One turn takes no more than a fifth of a window of 200,000 tokens. Readers of files cap themselves at
-# 25,000; of 3,181 recorded turns the largest brought 32,000.
+# A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
+# recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
 Readers = Literal["offload", "keep"]
 
 
 class OffloadPolicy(LoadableSettings):
-    """Which items are offloaded.
+    """Rules that decide which items are offloaded.
 
-    Placeholders, pinned and pending items, what code reads and the answers of the read-back tools are
-    never offloaded, whatever the rules; errors only above `max_view_tokens`.
+    No rule offloads placeholders, pinned items, unfinished items, results that code reads or answers of the
+    retrieval tools; errors are offloaded only above `max_view_tokens`.
 
     Attributes:
-        types: rules by item type; types that are not named keep their default.
-        tools: rules by tool name, as globs, compared without regard to case; the first that matches
-            wins, and a rule by tool wins over one by type.
-        exclude_tools: globs of tools whose results always stay.
-        readers: the rule for file readers and browsers that no glob of `tools` matches, told by the whole
-            words of a tool's name, as `read` in `NotebookRead` and `mcp__fs__read_text`. By default they are
-            offloaded once the model has seen the result in full; a policy that names its own `types` or
-            `tools` is taken at its word and has no such default, and names of its own `types` end that for
-            images too.
-        max_view_tokens: how many tokens a text may take that the model is to read, and the new texts of one
-            turn together: above it they leave before the model sees them, the largest first, errors and
-            file reads too. What no rule lets go stays, as do the system prompt and what is excluded, pinned
-            or read by code; of each that is larger the errors of the call tell. Images and documents, whose
-            tokens are an estimate, are not bound by it. None sets no limit.
-        turn_budget_tokens: how many tokens the tool results of one turn may take together that are each
-            below their threshold; above it the largest go first. None sets no limit.
-        media: the rule for images and documents in tool results. No tool shows them again, so they are to be
-            seen before they leave; no budget of a turn and no sweep takes them.
-        user_media: the same for those that a user gives, which stay unless this says otherwise.
-        min_saving: tokens that an offload must free, the placeholder counted.
-        sweep: when a conversation that has grown too long is swept; None never does.
-        retention: what a collection takes beside records whose time to live is over.
+        types: rules by item type; other types keep their default rule.
+        tools: rules by tool name. The names are globs that ignore case; the first match wins, and a rule
+            for the tool wins over one for the type.
+        exclude_tools: globs of tools whose results are always kept.
+        readers: the rule for file readers and browsers that no glob of `tools` matches, recognized by a whole
+            word in the tool's name: `read` in `NotebookRead` and `mcp__fs__read_text`. The default offloads
+            their results after the model's next reply; a policy that sets `types` or `tools` has no default
+            here, and one that sets `types` none for images either.
+        max_view_tokens: maximum tokens of one text that the model reads, and of the new texts of one turn
+            together. Above it texts are offloaded before the model sees them, the largest first, including
+            errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
+            or read by code are kept; the errors of the call name each that is larger. Images and documents
+            do not count, since their tokens are estimates. None is unlimited.
+        turn_budget_tokens: maximum tokens of the tool results in one turn that are below their threshold;
+            above it the largest are offloaded first. None is unlimited.
+        media: the rule for images and documents in tool results. No tool shows them again, so the model
+            should see them first; the turn budget and sweeps never offload them.
+        user_media: the rule for images and documents of the user, which are kept by default.
+        min_saving: keep an item if offloading it frees fewer tokens than this, placeholder included.
+        sweep: when to sweep a long conversation; None is never.
+        retention: quotas and grace period of `gc`.
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -73,7 +72,7 @@ class OffloadPolicy(LoadableSettings):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, data: Any) -> Any:
-        """Complete what was given; a `preset` among it names the policy that it starts from."""
+        """Add the defaults, or the fields of the `preset` that `data` names."""
         if not isinstance(data, dict):
             return data
         if "preset" in data:
@@ -91,34 +90,33 @@ class OffloadPolicy(LoadableSettings):
         """Return a policy by name.
 
         Args:
-            name: "balanced" is the default: what a model asked to see it sees once in full; "aggressive" has
-                lower thresholds; "archive" keeps nothing large.
+            name: "balanced" is the default: the model sees files and pages in full once; "aggressive" has
+                lower thresholds; "archive" offloads everything large.
 
         Raises:
-            PolicyError: no preset has this name.
+            PolicyError: there is no preset of this name.
         """
         return cls.model_validate({"preset": name})
 
     @cached_property
     def counts_bytes(self) -> bool:
-        """Whether a rule has a threshold in bytes, which take a pass over a text to count."""
+        """Whether a rule has a threshold in bytes; counting them takes a pass over the text."""
         rules = (*self.types.values(), *self.tools.values(), self.readers)
         return any(rule is not None and rule.min_bytes is not None for rule in rules)
 
     @property
     def never_replaced(self) -> tuple[str, ...]:
-        """Item types that keep whatever they hold: a system prompt, unless this policy offloads it."""
+        """Item types whose texts are never placeholders: system prompts, unless this policy offloads them."""
         return () if self.types["system_prompt"].enabled else ("system_prompt",)
 
     def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
-        """Return what becomes of `item` by itself. Pure: the same facts give the same decision always.
+        """Decide on one item. Pure: equal facts give equal decisions.
 
-        What is kept for its size alone may still leave with others, by the budget of a turn or a sweep.
+        The turn budget and a sweep may still offload an item that is kept only for its size.
 
         Args:
-            item: what is known of it.
-            readers: "offload" treats file readers as other tools, where nothing could take their result
-                later.
+            item: facts about the item.
+            readers: "offload" applies no rule for file readers, for callers that do not offload later.
         """
         rule = self._rule(item, readers)
         kept = self._why_kept(rule, item)
@@ -127,8 +125,8 @@ class OffloadPolicy(LoadableSettings):
         if kept is not None:
             action, reason = "keep", kept
         elif self._is_above(item) and not is_exempt:
-            above = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
-            action, reason = "offload", above
+            action = "offload"
+            reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
         else:
             action, reason = _judge(rule, item, shortfall)
         return Decision(
@@ -147,14 +145,14 @@ class OffloadPolicy(LoadableSettings):
         return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
-        """Return why an item stays whatever its size, None if it need not."""
+        """Return the reason to keep an item at any size, or None."""
         for is_kept, reason in (
-            (item.is_stored, "a placeholder already"),
+            (item.is_stored, "already a placeholder"),
             (item.is_programmatic, "read by code"),
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
-            (item.tool_name in TOOL_NAMES, "an answer that was read back"),
-            (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} is in exclude_tools"),
+            (item.tool_name in TOOL_NAMES, "answer of a retrieval tool"),
+            (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
             (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
         ):
             if is_kept:
@@ -175,16 +173,18 @@ class OffloadPolicy(LoadableSettings):
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
     is_seen = item.answers >= rule.after_turns
-    if item.was_stored and (is_seen or item.is_standing):
-        return "offload", "left before, and stays away"
+    if item.was_stored and (is_seen or item.is_cited):
+        return "offload", "offloaded before"
     if item.is_error and not item.was_stored:
-        return "keep", "errors stay in view"
+        return "keep", "errors are kept"
     if shortfall is not None and not item.was_stored:
         return "keep", shortfall
     if not is_seen:
-        return "wait", f"goes after the model has answered {rule.after_turns} x with it in view"
+        replies = rule.after_turns - item.answers
+        after = "the model's next reply" if replies == 1 else f"{replies} more replies of the model"
+        return "wait", f"offloaded after {after}"
     if item.newer < rule.keep_recent:
-        return "wait", f"one of the last {rule.keep_recent} of its tool"
+        return "wait", f"one of the last {rule.keep_recent} results of its tool"
     return "offload", f"{item.tokens} tokens"
 
 

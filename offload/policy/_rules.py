@@ -1,4 +1,4 @@
-"""The parts of a policy: rules for items, sweeps of a conversation, retention of records."""
+"""Parts of a policy: rules for items, sweeps of a conversation, retention of records."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class _PolicyPart(SettingsModel):
 
 
 class Rule(_PolicyPart):
-    """When an item is large enough to leave, and when it may.
+    """Size threshold and timing for offloading an item.
 
-    Give one of the three thresholds; without any it is `min_tokens=2000`.
+    Set at most one of the three thresholds; without one it is `min_tokens=2000`.
 
     Attributes:
-        enabled: False keeps the items that the rule is for, whatever their size.
-        min_tokens: offload from this many tokens on.
-        min_chars: offload from this many characters on.
-        min_bytes: offload from this many bytes of UTF-8 on.
-        after_turns: how often the model must have answered with the item in full view; 0 offloads it
-            before the model sees it, 1 after it was seen once.
-        keep_recent: how many of the latest items of a tool stay in view; older ones leave once they reach
-            the threshold.
-        preview_chars: characters of preview in the placeholder; 0 for none.
-        ttl: how long a record is kept at least: seconds, a `timedelta`, or a text like "90s", "15m", "2h",
-            "7d". After that the next collection takes it, whoever still cites it; None keeps it for good.
+        enabled: False keeps the items of this rule at any size.
+        min_tokens: offload items of at least this many tokens.
+        min_chars: offload items of at least this many characters.
+        min_bytes: offload items of at least this many UTF-8 bytes.
+        after_turns: number of model replies with the item in full view before it is offloaded; 0 offloads
+            it before the model sees it, 1 after the model's next reply.
+        keep_recent: number of the latest items of each tool to keep; older ones at or above the threshold
+            are offloaded.
+        preview_chars: maximum characters of preview in the placeholder; 0 is no preview.
+        ttl: minimum lifetime of a record: seconds, a `timedelta`, or a text such as "90s", "15m", "2h",
+            "7d". The next `gc` after that deletes the record, even if a message refers to it. None keeps it.
     """
 
     enabled: Flag = True
@@ -46,36 +46,36 @@ class Rule(_PolicyPart):
     ttl: Annotated[Seconds, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
-    def _one_threshold(self) -> Self:
-        given = [n for n in ("min_tokens", "min_chars", "min_bytes") if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise ValueError(f"give one threshold, not {' and '.join(given)}")
+    def _at_most_one_threshold(self) -> Self:
+        names = [n for n in ("min_tokens", "min_chars", "min_bytes") if getattr(self, n) is not None]
+        if len(names) > 1:
+            raise ValueError(f"set one threshold, got {' and '.join(names)}")
         return self
 
     def shortfall(self, item: ItemFacts) -> str | None:
-        """Return how far `item` is below the threshold, in words, or None if it reaches it."""
+        """Return the reason why `item` is below the threshold, or None if it is not."""
         if self.min_chars is not None:
             unit, least, size = "characters", self.min_chars, item.chars
         elif self.min_bytes is not None:
             unit, least, size = "bytes", self.min_bytes, item.bytes or 0
         else:
             unit, least, size = "tokens", self.min_tokens or _MIN_TOKENS, item.tokens
-        return None if size >= least else f"{size} {unit}, under {least}"
+        return None if size >= least else f"{size} {unit}, fewer than {least}"
 
 
 class Sweep(_PolicyPart):
-    """When a conversation has grown so long that what is below the thresholds leaves too.
+    """A bulk pass that offloads many old items at once when the conversation is long.
 
-    A sweep changes text that the provider has cached, so it should be rare and large: it takes all that it
-    may, or down to `target_tokens`, and nothing if that would free less than `clear_at_least`.
+    A sweep changes text in the provider's prompt cache, so it should be rare and large: it offloads all
+    that it may, or as many as `target_tokens` requires, and none if that frees less than `clear_at_least`.
 
     Attributes:
-        trigger_tokens: sweep above so many tokens of conversation; or give the next two.
-        trigger_fraction: sweep above this part of the context window.
-        context_tokens: the size of the context window.
-        target_tokens: stop when the conversation takes no more than this; None takes all that may go.
-        keep_recent: how many of the latest results of each tool stay in view.
-        clear_at_least: tokens that a sweep must free to be done at all.
+        trigger_tokens: sweep a conversation of more tokens than this; or set the next two.
+        trigger_fraction: sweep above this fraction of the context window.
+        context_tokens: size of the context window.
+        target_tokens: stop when the conversation has at most this many tokens; None offloads all it may.
+        keep_recent: number of the latest results of each tool to keep.
+        clear_at_least: do not sweep if it would free fewer tokens.
     """
 
     trigger_tokens: Size | None = None
@@ -89,30 +89,31 @@ class Sweep(_PolicyPart):
     def _one_trigger(self) -> Self:
         parts = (self.trigger_fraction, self.context_tokens)
         if (self.trigger_tokens is None) == (None in parts) or (self.trigger_tokens and any(parts)):
-            raise ValueError("give trigger_tokens, or trigger_fraction and context_tokens")
+            raise ValueError("set trigger_tokens, or trigger_fraction and context_tokens")
         return self
 
     @property
     def trigger(self) -> int:
-        """Above how many tokens to sweep."""
+        """Number of tokens above which to sweep."""
         if self.trigger_tokens is not None:
             return self.trigger_tokens
         return int((self.trigger_fraction or 0) * (self.context_tokens or 0))
 
 
 class Retention(_PolicyPart):
-    """How much is kept, and for how long a marked record can still be read by who is reading it.
+    """Quotas of stored records, and the grace period before their bytes are deleted.
 
-    A quota takes the oldest records of a session, and of a store those of the least recently used session
-    first; never those of a session that is pinned or live, and none that is shared.
+    A quota evicts the oldest records of a session; a quota of the store starts with the least recently used
+    session. Shared records and records of pinned or active sessions are never evicted.
 
     Attributes:
-        session_bytes: stored bytes of one session.
-        session_records: records of one session.
-        store_bytes: stored bytes of all sessions; looked at when the whole store is collected.
-        store_records: records of all sessions; the same.
-        grace: how long a marked record stays before it is emptied. It must be longer than any read takes.
-        live_for: how long after its last use a session counts as live.
+        session_bytes: maximum stored bytes of one session.
+        session_records: maximum records of one session.
+        store_bytes: maximum stored bytes of all sessions; checked when `gc` runs on the whole store.
+        store_records: maximum records of all sessions; checked when `gc` runs on the whole store.
+        grace: grace period between marking a record for deletion and deleting its bytes. It must be longer
+            than any read.
+        live_for: how long a session counts as active after its last use.
     """
 
     session_bytes: Size | None = None

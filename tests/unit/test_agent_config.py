@@ -78,7 +78,7 @@ def test_the_window_is_that_of_the_model_unless_it_is_given():
     [
         ({"window_tokens": 0}, "AgentConfig.window_tokens: Input should be greater than 0, got 0"),
         ({"trigger_ratio": 1.5}, "AgentConfig.trigger_ratio: .* got 1.5"),
-        ({"trigger_ratio": 0.5}, "target_ratio=0.6 is at most trigger_ratio=0.5"),
+        ({"trigger_ratio": 0.5}, "target_ratio=0.6 must be at most trigger_ratio=0.5"),
         ({"windw": 1}, "AgentConfig.windw: no such field"),
         (
             {"rules": {"user_message": {"strategy": "eat"}}},

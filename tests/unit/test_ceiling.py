@@ -175,7 +175,7 @@ def test_many_texts_too_small_to_leave_are_told_together() -> None:
     out = Offloader("memory://", policy=SMALL).offload(messages)
 
     assert out.records == []
-    assert ["stay in view together" in str(e) for e in out.errors] == [True]
+    assert ["in total are kept" in str(e) for e in out.errors] == [True]
 
 
 def test_a_store_that_fails_is_one_error_and_the_turn_is_tried_again() -> None:

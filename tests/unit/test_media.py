@@ -223,7 +223,7 @@ def test_an_image_below_the_threshold_stays(tmp_path: Path) -> None:
     out = Offloader(tmp_path).offload(messages)
 
     assert out.messages == messages
-    assert [d.reason for d in out.decisions if d.item.media_type] == ["14 tokens, under 500"]
+    assert [d.reason for d in out.decisions if d.item.media_type] == ["14 tokens, fewer than 500"]
 
 
 def test_a_policy_that_names_its_own_types_lets_no_image_leave_unless_it_says_so(tmp_path: Path) -> None:

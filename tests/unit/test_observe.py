@@ -53,7 +53,7 @@ def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
         off.offload_text(LOG, tool_name="read_rows", tool_use_id="c1")
 
     [told] = of(heard, EventType.ITEM_KEPT)
-    reason = "goes after the model has answered 1 x with it in view"
+    reason = "offloaded after the model's next reply"
     assert told.pop("tokens") > 1500
     assert told == {
         "session": "s",

@@ -163,7 +163,7 @@ def test_a_placeholder_is_never_offloaded_also_after_a_restart(tmp_path):
     out = Offloader(tmp_path, session="s", policy=EVERYTHING).offload(history)
 
     assert out.messages[2] is history[2]
-    assert out.decisions[-1].reason == "a placeholder already"
+    assert out.decisions[-1].reason == "already a placeholder"
 
 
 def test_what_was_replaced_keeps_its_text_when_the_policy_changes_and_the_process_restarts(tmp_path):
@@ -352,7 +352,7 @@ def test_what_is_no_list_of_messages_is_refused(messages, tmp_path):
 def test_errors_of_tools_stay_in_view(tmp_path):
     out = Offloader(tmp_path).offload(conversation(is_error=True))
 
-    assert out.decisions[-1].reason == "errors stay in view"
+    assert out.decisions[-1].reason == "errors are kept"
     assert out.records == []
 
 
@@ -384,7 +384,7 @@ def test_a_text_of_the_user_is_seen_once_in_full_and_then_goes(tmp_path):
 def test_what_was_read_back_is_not_offloaded_again(tmp_path):
     out = Offloader(tmp_path).offload(conversation(name="context_read"))
 
-    assert out.decisions[-1].reason == "an answer that was read back"
+    assert out.decisions[-1].reason == "answer of a retrieval tool"
 
 
 def test_a_placeholder_is_never_longer_than_what_it_replaces(tmp_path):
@@ -540,7 +540,7 @@ def test_a_text_goes_out_as_the_tool_returns_it_and_comes_back_in_its_result(tmp
 
     assert off.restore(conversation(placeholder)) == conversation(LOG)
     assert off.offload_text("short", tool_name="Bash") == "short"
-    assert off.offload(conversation(placeholder)).decisions[-1].reason == "a placeholder already"
+    assert off.offload(conversation(placeholder)).decisions[-1].reason == "already a placeholder"
 
 
 @pytest.mark.parametrize("tool", ["fetch", "read_rows", "Read", "mcp__fs__read_text"])
@@ -567,10 +567,10 @@ def test_rules_that_a_caller_gave_hold_for_a_single_text_too(tmp_path):
 def test_a_text_that_stays_says_why(tmp_path, caplog):
     off = Offloader(tmp_path, should_offload=lambda facts: facts.tool_name != "mine")
     reasons = {
-        "a": (off.offload_text("short", tool_name="a"), "1 tokens, under 1500"),
+        "a": (off.offload_text("short", tool_name="a"), "1 tokens, fewer than 1500"),
         "read": (
             off.offload_text(LOG, tool_name="read", readers="keep"),
-            "goes after the model has answered",
+            "offloaded after the model's next reply",
         ),
         "mine": (off.offload_text(LOG + "x", tool_name="mine"), "kept by should_offload"),
     }
@@ -611,7 +611,7 @@ def test_only_the_latest_texts_can_be_explained(tmp_path):
 def test_another_word_for_readers_is_refused(tmp_path):
     off = Offloader(tmp_path)
     for take in (partial(off.offload_text, LOG), off.open_sink):
-        with pytest.raises(ConfigError, match="readers is one of"):
+        with pytest.raises(ConfigError, match="readers must be one of"):
             take(readers="never")  # type: ignore[arg-type]
 
 
@@ -898,7 +898,7 @@ def test_each_writers_placeholder_is_known_where_two_keys_stand_for_one_ref(tmp_
         assert len(off.records()) == 1
     for sent in (sent_a, sent_b):
         kept = Offloader(tmp_path, session="s", policy=shorter).offload(sent)
-        assert kept.decisions[-1].reason == "a placeholder already"
+        assert kept.decisions[-1].reason == "already a placeholder"
     assert a.tools.grep("00007 ERROR").count("line 8,") == 1
 
 

@@ -53,7 +53,7 @@ def action(policy: OffloadPolicy, facts: ItemFacts) -> str:
 def test_a_tool_result_is_offloaded_from_1500_tokens_on() -> None:
     assert action(DEFAULT, item(1500)) == "offload"
     below = DEFAULT.decide(item(1499))
-    assert (below.action, below.reason) == ("keep", "1499 tokens, under 1500")
+    assert (below.action, below.reason) == ("keep", "1499 tokens, fewer than 1500")
 
 
 @pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
@@ -122,11 +122,11 @@ def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"is_stored": True}, "a placeholder already"),
+        ({"is_stored": True}, "already a placeholder"),
         ({"is_programmatic": True}, "read by code"),
         ({"is_pinned": True}, "pinned"),
         ({"is_pending": True}, "not finished yet"),
-        *(({"tool_name": t}, "an answer that was read back") for t in TOOL_NAMES),
+        *(({"tool_name": t}, "answer of a retrieval tool") for t in TOOL_NAMES),
     ],
 )
 def test_what_is_not_to_be_replaced_stays_whatever_the_rules_and_its_size(
@@ -163,7 +163,7 @@ def test_errors_stay_whatever_the_rules() -> None:
     eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
     for policy in (DEFAULT, eager):
         decision = policy.decide(item(answers=9, is_error=True))
-        assert (decision.action, decision.reason) == ("keep", "errors stay in view")
+        assert (decision.action, decision.reason) == ("keep", "errors are kept")
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -262,7 +262,9 @@ def test_of_a_turn_that_is_too_large_together_the_largest_leave_first() -> None:
     leaving = over_ceiling(turn(1000, 4000, 3000, 4000), 8000)
     assert list(leaving) == [1]
     assert leaving[1].action == "offload"
-    assert leaving[1].reason == "the turn's texts take 12000 tokens together, above max_view_tokens (8000)"
+    assert (
+        leaving[1].reason == "the texts of this turn have 12000 tokens in total, above max_view_tokens (8000)"
+    )
     assert list(over_ceiling(turn(1000, 4000, 3000, 4000), 7999)) == [1, 3]
     assert over_ceiling(turn(1000, 4000, 3000, 4000), 12_000) == {}
 
@@ -280,15 +282,15 @@ def test_errors_of_a_turn_that_is_too_large_together_leave_too() -> None:
 def test_what_stays_above_the_ceiling_is_told_item_by_item() -> None:
     said = excess([*turn(9000, 100, is_pinned=True), *turn(9000, is_programmatic=True)], 8000)
     assert said == [
-        "messages[3]: tool_result of 9000 tokens stays in view, above max_view_tokens (8000): pinned",
-        "messages[3]: tool_result of 9000 tokens stays in view, above max_view_tokens (8000): read by code",
+        "messages[3]: tool_result of 9000 tokens is kept above max_view_tokens (8000): pinned",
+        "messages[3]: tool_result of 9000 tokens is kept above max_view_tokens (8000): read by code",
     ]
     assert excess(turn(9000, is_pending=True), 8000) == []
 
 
 def test_what_stays_above_the_ceiling_together_is_told_of_the_turn() -> None:
     [said] = excess(turn(5000, 4000), 8000)
-    assert said.startswith("messages[3] and what follows: 2 texts of 9000 tokens stay in view together")
+    assert said.startswith("messages[3] and later: 2 texts with 9000 tokens in total are kept")
     assert excess(turn(4000, 4000), 8000) == []
 
 
@@ -334,7 +336,7 @@ def test_globs_do_not_regard_case_and_cover_the_whole_name() -> None:
 def test_an_excluded_tool_wins_over_a_rule_for_it() -> None:
     policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=1)}, exclude_tools=("Bash",))
     decision = policy.decide(item())
-    assert (decision.action, decision.reason) == ("keep", "Bash is in exclude_tools")
+    assert (decision.action, decision.reason) == ("keep", "Bash matches exclude_tools")
 
 
 def test_a_rule_for_a_tool_says_nothing_of_what_the_user_wrote() -> None:
@@ -478,7 +480,7 @@ def test_a_policy_that_is_loaded_from_data_is_refused_with_the_same_error() -> N
 
 
 def test_two_thresholds_are_one_too_many() -> None:
-    with pytest.raises(PolicyError, match="give one threshold, not min_tokens and min_bytes"):
+    with pytest.raises(PolicyError, match="set one threshold, got min_tokens and min_bytes"):
         Rule(min_tokens=1, min_bytes=1)
 
 

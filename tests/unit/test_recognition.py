@@ -113,7 +113,7 @@ def test_what_is_missing_is_kept_if_that_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_word_that_on_missing_does_not_know_is_refused() -> None:
-    with pytest.raises(ValueError, match="on_missing is one of"):
+    with pytest.raises(ValueError, match="on_missing must be one of"):
         Offloader("memory://").restore([], on_missing="ignore")  # type: ignore[arg-type]
 
 

@@ -1,0 +1,126 @@
+"""Decisions on groups of items: the token limits of a turn, and the sweep of a conversation. All pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from offload.policy._facts import Decision
+from offload.policy._rules import Sweep
+
+# Estimated tokens of a placeholder without its preview, and characters per token of a preview.
+_PLACEHOLDER_TOKENS, _CHARS_PER_TOKEN = 60, 3
+
+
+def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decision]:
+    """Choose the tool results of one turn to offload so that the rest take at most `budget` tokens.
+
+    The largest are offloaded first, and the earlier of two equal ones. Only tool results that are kept for
+    their size alone count.
+
+    Args:
+        decisions: the decisions on the items of the turn.
+        budget: tokens.
+
+    Returns:
+        The changed decisions, by their index in `decisions`.
+    """
+    small = [i for i, d in enumerate(decisions) if d.is_below and d.item.item_type == "tool_result"]
+    reason = "the tool results of this turn have {} tokens in total, more than turn_budget_tokens ({})"
+    return _largest(decisions, small, budget, reason)
+
+
+def over_ceiling(decisions: Sequence[Decision], ceiling: int) -> dict[int, Decision]:
+    """Choose the new texts of one turn to offload so that the rest take at most `ceiling` tokens.
+
+    The largest are offloaded first, and the earlier of two equal ones. Exempt items do not count.
+
+    Args:
+        decisions: the decisions on the items of the turn.
+        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
+
+    Returns:
+        The changed decisions, by their index in `decisions`.
+    """
+    view = [i for i, d in enumerate(decisions) if not d.is_exempt and d.action != "offload"]
+    reason = "the texts of this turn have {} tokens in total, above max_view_tokens ({})"
+    return _largest(decisions, view, ceiling, reason)
+
+
+def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
+    """Return a message for each item of one turn that is kept above `ceiling`, and one for their total.
+
+    Args:
+        decisions: the decisions on the items that are kept.
+        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
+    """
+    texts = [d for d in decisions if d.item.media_type is None and not d.item.is_pending]
+    messages = [
+        f"messages[{d.item.message}]: {d.item.item_type} of {d.item.tokens} tokens is kept above "
+        f"max_view_tokens ({ceiling}): {d.reason}"
+        for d in texts
+        if d.item.tokens > ceiling
+    ]
+    bounded = [d for d in texts if not d.is_exempt and d.item.tokens <= ceiling]
+    total = sum(d.item.tokens for d in bounded)
+    if total > ceiling:
+        messages.append(
+            f"messages[{bounded[0].item.message}] and later: {len(bounded)} texts with {total} tokens in "
+            f"total are kept above max_view_tokens ({ceiling})"
+        )
+    return messages
+
+
+def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: int) -> dict[int, Decision]:
+    """Choose the items to offload in a sweep: the oldest first, none if the sweep would free too little.
+
+    Items that the model has not replied to yet are kept.
+
+    Args:
+        decisions: the decisions on the items in view that may be offloaded, oldest first.
+        tokens: tokens of the whole conversation.
+        sweep: trigger and extent of the sweep.
+        min_saving: tokens that each item must free.
+
+    Returns:
+        The changed decisions, by their index in `decisions`.
+    """
+    if tokens <= sweep.trigger:
+        return {}
+    reason = f"swept: the conversation has {tokens} tokens, more than {sweep.trigger}"
+    chosen: dict[int, Decision] = {}
+    freed = 0
+    for i, decision in enumerate(decisions):
+        if sweep.target_tokens is not None and tokens - freed <= sweep.target_tokens:
+            break
+        freeing = saving(decision)
+        is_old = decision.item.answers > 0 and decision.item.newer >= sweep.keep_recent
+        if is_old and freeing >= max(1, min_saving):
+            chosen[i] = _offloaded(decision, reason)
+            freed += freeing
+    return chosen if freed >= sweep.clear_at_least else {}
+
+
+def saving(decision: Decision) -> int:
+    """Estimate the tokens that offloading an item frees."""
+    preview = min(decision.item.chars, decision.preview_chars) // _CHARS_PER_TOKEN
+    return decision.item.tokens - preview - _PLACEHOLDER_TOKENS
+
+
+def _largest(
+    decisions: Sequence[Decision], indices: Sequence[int], limit: int, reason: str
+) -> dict[int, Decision]:
+    """Offload the largest of the items at `indices` until the rest take `limit` tokens."""
+    total = sum(decisions[i].item.tokens for i in indices)
+    reason = reason.format(total, limit)
+    chosen: dict[int, Decision] = {}
+    for i in sorted(indices, key=lambda i: (-decisions[i].item.tokens, i)):
+        if total <= limit or saving(decisions[i]) <= 0:
+            break
+        chosen[i] = _offloaded(decisions[i], reason)
+        total -= decisions[i].item.tokens
+    return chosen
+
+
+def _offloaded(decision: Decision, reason: str) -> Decision:
+    return replace(decision, action="offload", reason=reason, is_below=False)

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, Unpack, cast, get_args
+from typing import Any, Literal, Self, Unpack, get_args
 
 from offload.codec import SpooledContent, get_codec
 from offload.engine.conversation import Conversation
@@ -426,7 +426,7 @@ class Offloader:
         Raises:
             ConfigError: as for `Offloader`.
         """
-        options = cast("OptionArguments", {**self.options.arguments(), **changes})
+        options = self.options.arguments() | changes
         return Offloader(
             self.store if store is None else store,
             session=self.session if session is None else session,

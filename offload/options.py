@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, TypedDict, get_args
+from typing import Literal, TypedDict, cast, get_args
 
 from offload.errors import ConfigError
 from offload.events import EventBus
@@ -54,9 +54,9 @@ class Options:
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
+        return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
 
     @cached_property
     def hooks(self) -> Hooks:

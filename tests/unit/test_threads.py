@@ -519,7 +519,7 @@ def test_what_pins_nothing_is_refused(pinned: Any):
         lambda: off.offload(result(), pinned=pinned),
         lambda: asyncio.run(off.aoffload(result(), pinned=pinned)),
     ):
-        with pytest.raises(ConfigError, match="ids of tool calls"):
+        with pytest.raises(ConfigError, match="collection of tool call ids"):
             call()
 
 

@@ -30,7 +30,16 @@ from offload.errors import (
 )
 from offload.layout import CHECK
 from offload.registry import folder_of, leaving_no_folder
-from offload.store import Durability, OffloadStore, SupportsBulk, SupportsStreams
+from offload.store import (
+    Durability,
+    OffloadStore,
+    SupportsBulk,
+    SupportsStreams,
+    delete_many,
+    get_many,
+    put_many,
+    put_stream,
+)
 
 CheckOutcome = Literal["ok", "slow", "warning", "failed"]
 
@@ -347,29 +356,25 @@ def _timed(store: OffloadStore, details: str, *, is_slow: bool) -> _CheckResult:
 
 
 def _bulk(trial: _Trial) -> _CheckResult:
-    store = trial.store
-    if not isinstance(store, SupportsBulk):
-        return _CheckResult("objects are transferred one by one: the store has no bulk calls")
-    items = [(trial.key(f"bulk-{n}"), b"%d" % n) for n in range(3)]
+    store, items = trial.store, [(trial.key(f"bulk-{n}"), b"%d" % n) for n in range(3)]
     keys = [key for key, _ in items]
-    outcomes = [*store.put_many(items), *store.get_many(keys)]
+    outcomes = [*put_many(store, items), *get_many(store, keys)]
     for error in outcomes:
         if isinstance(error, OffloadError):
             raise error
     _require(outcomes == [None] * 3 + [data for _, data in items], "get_many returned wrong bytes")
-    store.delete_many(keys)
+    delete_many(store, keys)
     _require(not any(store.keys(f"{trial.prefix}bulk-")), "delete_many did not delete all objects")
-    return _CheckResult("many objects are transferred at once")
+    way = "many at once" if isinstance(store, SupportsBulk) else "one by one"
+    return _CheckResult(f"objects are transferred {way}")
 
 
 def _streams(trial: _Trial) -> _CheckResult:
-    store = trial.store
-    if not isinstance(store, SupportsStreams):
-        return _CheckResult("each object is written in one piece, from memory")
-    key, pieces = trial.key("stream"), [bytes([n]) * _SMALL for n in range(3)]
-    store.put_stream(key, pieces, 3 * _SMALL)
+    store, key, pieces = trial.store, trial.key("stream"), [bytes([n]) * _SMALL for n in range(3)]
+    put_stream(store, key, pieces, 3 * _SMALL)
     _require(store.get(key) == b"".join(pieces), "get returned other bytes than were streamed")
-    return _CheckResult("large objects are written in pieces, in constant memory")
+    way = "in pieces, in constant memory" if isinstance(store, SupportsStreams) else "from memory"
+    return _CheckResult(f"large objects are written {way}")
 
 
 def _clean_up(trial: _Trial) -> _CheckResult:

@@ -85,13 +85,7 @@ class Simulation:
 def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
     """Return the input cost of a conversation under a policy; no records are stored.
 
-    Args:
-        transcript: the conversation; consecutive assistant messages answer one request.
-        policy: the policy.
-        prices: prices of input tokens.
-
-    Raises:
-        MessageError: a message is malformed.
+    Consecutive assistant messages answer one request. Raises `MessageError` if a message is malformed.
     """
     messages = transcript.messages
     answers = [i for i, m in enumerate(messages) if i and role_of(m, f"messages[{i}]") == "assistant"]
@@ -216,12 +210,7 @@ class _Needs:
 
 @dataclass(slots=True)
 class _Hidden:
-    """Names hidden by an offloaded item.
-
-    Attributes:
-        names: names that came with the item and that its placeholder does not show in context.
-        named: all names in its placeholder.
-    """
+    """Names of an offloaded item that its placeholder hides, and all names in the placeholder."""
 
     names: set[str]
     named: set[str]

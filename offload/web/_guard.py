@@ -34,14 +34,9 @@ _SECURITY = {
 
 
 class Guard:
-    """An ASGI app that passes only authorized requests on to `app`.
+    """An ASGI app that passes only authorized requests on to `app`, served on `port` of the loopback address.
 
-    Args:
-        app: the guarded app.
-        port: the port of the loopback address.
-
-    Attributes:
-        ticket: the secret of the URL `/?ticket=…`, exchanged once for a cookie.
+    The secret `ticket` in the URL `/?ticket=…` is exchanged once for a cookie.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:

@@ -51,15 +51,9 @@ class JsonOutline(NamedTuple):
 
 
 def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | JsonOutline:
-    """Return an outline of `content`.
+    """Return the outline of the JSON value at `pointer`, or of any other text from `line`.
 
-    Args:
-        content: the content of a record.
-        pointer: for JSON, the value to show; empty for the root.
-        line: for any other text, the first line to show, from 1.
-
-    Raises:
-        ConfigError: the pointer matches nothing, the JSON is malformed, or the value is too large.
+    Raises `ConfigError` if the pointer matches nothing, the JSON is malformed, or the value is too large.
     """
     kind = _kind_of(content)
     if kind.name not in _JSON_KINDS:

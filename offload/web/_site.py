@@ -18,17 +18,10 @@ _OPEN_SESSIONS = 16
 
 
 class Site:
-    """A store with its open sessions, as served to visitors.
+    """A store with its open sessions; read-only unless visitors may change it.
 
-    Args:
-        store: the store.
-        allows_changes: whether visitors may pin and delete records. If False, nothing is written, not even
-            the snapshots that readers usually store.
-
-    Attributes:
-        store: the store, read-only if no changes are allowed.
-        allows_changes: as given.
-        form_key: the secret of every form, unknown to other sites.
+    Read-only also excludes the snapshots that readers usually store. `form_key` is the secret of every form,
+    unknown to other sites.
     """
 
     def __init__(self, store: OffloadStore, *, allows_changes: bool) -> None:

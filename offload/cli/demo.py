@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from typing import Annotated, Any
-from urllib.parse import unquote, urlsplit
 
 import typer
 from rich.padding import Padding
@@ -15,6 +14,7 @@ from offload.cli.sample import conversation
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import visible
 from offload.layout import RECORD, encode_part
+from offload.registry import folder_of
 
 _PATTERN = "_split_lines"
 _LISTING_TOOL = "list_files"
@@ -92,11 +92,9 @@ def _print_place(off: Offloader, store: str | None) -> None:
     out.print(f"{url}/{prefix}", soft_wrap=True)
     out.print(f"  read    offload ls {options}", soft_wrap=True)
     out.print(f"          offload show ID {options}", soft_wrap=True)
-    if url.startswith("file:"):
-        folder = shlex.quote(f"{unquote(urlsplit(url).path)}/{prefix}")
-        out.print(f"  delete  rm -r {folder}", soft_wrap=True)
-    else:
-        out.print("  delete  remove the keys under that address", soft_wrap=True)
+    folder = folder_of(off.store)
+    delete = f"rm -r {shlex.quote(f'{folder}/{prefix}')}" if folder else "remove the keys under that address"
+    out.print(f"  delete  {delete}", soft_wrap=True)
 
 
 def _title(text: str) -> None:

@@ -38,12 +38,9 @@ class OffloadTools(Toolkit):
     Texts are offloaded, including the text next to media. All other values, including streams, are kept, as
     are results that agno shows to the user: those of tools with `show_result` or `stop_after_tool_call`.
 
-    The arguments are those of `Offloader`. Without `session`, agno's session name is used, or the run's id
-    for a run that has no session and does not see its agent's history. With `on_error="raise"`, agno gives
-    the model the error as the tool result, and the run continues without the output.
-
-    Raises:
-        ConfigError: as for `Offloader`.
+    Arguments and errors are those of `Offloader`. Without `session`, agno's session name is used, or the
+    run's id for a run that has no session and does not see its agent's history. With `on_error="raise"`, agno
+    gives the model the error as the tool result, and the run continues without the output.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
@@ -54,11 +51,7 @@ class OffloadTools(Toolkit):
             self.async_functions[tool["name"]] = _function(tool, partial(self._aanswer, tool["name"]))
 
     def offloader(self, session_id: str) -> Offloader:
-        """Return the `Offloader` of an agno session, or of a run without a session by the run's id.
-
-        Raises:
-            ConfigError: the id is not a valid session name.
-        """
+        """Return the `Offloader` of an agno session, or of a run without a session by the run's id."""
         return self._sessions.named(session_id)
 
     def hook(

@@ -57,10 +57,7 @@ class AdkOffloadPlugin(BasePlugin):
     and is kept.
     `offloader(session).restore([event.content for event in session.events])` restores the originals.
 
-    The arguments are those of `Offloader` without `session`.
-
-    Raises:
-        ConfigError: as for `Offloader`.
+    Arguments and errors are those of `Offloader` without `session`.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[StoreArguments]) -> None:
@@ -179,10 +176,7 @@ class OffloadArtifactService(BaseArtifactService):
     Any text is a valid file, user or session name. Every save creates a version, also if two run at once. A
     failing store raises `offload.StoreError`.
 
-    `store` and `storage_options` are those of `offload.Offloader`.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    `store`, `storage_options` and errors are those of `offload.Offloader`.
     """
 
     def __init__(self, store: Any = None, *, storage_options: StorageOptions = None) -> None:

@@ -67,14 +67,11 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     `offloader(thread).restore(messages)` restores the originals. If a result is offloaded late, the graph
     streams a second update of its model node.
 
-    The arguments are those of `Offloader`. Without `session`, the thread id is the session name. A run
+    Arguments and errors are those of `Offloader`. Without `session`, the thread id is the session name. A run
     without a thread has a new session, named `offload_session` in its state.
 
     Attributes:
         tools: the retrieval tools, which the agent offers its model.
-
-    Raises:
-        ConfigError: as for `Offloader`.
     """
 
     state_schema = _State
@@ -97,9 +94,6 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         """Return the `Offloader` of a thread, or of a run without a thread by the name in its state.
 
         Without a name, it is that of the constructor's `session`, or of a session that no run uses.
-
-        Raises:
-            ConfigError: the id is not a valid session name.
         """
         return self._threads.named(thread)
 
@@ -231,10 +225,7 @@ def _instructed(message: SystemMessage | None, prompt: str) -> SystemMessage:
 class OffloadByteStore(BaseStore[str, bytes]):
     """LangChain's key-value store of bytes on any store, for caches of embeddings, documents and files.
 
-    `store` and `storage_options` are those of `Offloader`. Other namespaces do not see the values.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    `store`, `storage_options` and errors are those of `Offloader`. Other namespaces do not see the values.
     """
 
     def __init__(
@@ -243,12 +234,7 @@ class OffloadByteStore(BaseStore[str, bytes]):
         self._values = ObjectStore(store, VALUE, namespace, storage_options)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the value of each key, or None.
-
-        Raises:
-            CorruptError: a value is damaged.
-            StoreError: the store failed.
-        """
+        """Return the value of each key, or None. Raises `CorruptError` and `StoreError`."""
         return list(map(_value, self._values.get_many(keys)))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:

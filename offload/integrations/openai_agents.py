@@ -42,14 +42,11 @@ __all__ = ["OffloadRuns", "RunConversation"]
 class OffloadRuns:
     """Offloads the model input of a program's agents, with one session per conversation.
 
-    The arguments are those of `Offloader` without `session`.
+    Arguments and errors are those of `Offloader` without `session`.
 
     Attributes:
         tools: the retrieval tools. Every agent of a run needs them: the input of an agent without them is
             not offloaded.
-
-    Raises:
-        ConfigError: as for `Offloader`.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[StoreArguments]) -> None:

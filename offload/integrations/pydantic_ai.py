@@ -48,22 +48,15 @@ class OffloadCapability(AbstractCapability[Any]):
     Tool results, prompts and tool-call arguments are offloaded. Files in them are kept, as are parts that
     the framework reads: results of tools with a kind, native tools and system prompts.
 
-    The arguments are those of `Offloader`. Without `session`, the `conversation_id`, which messages carry
-    from run to run, is the session name.
-
-    Raises:
-        ConfigError: as for `Offloader`.
+    Arguments and errors are those of `Offloader`. Without `session`, the `conversation_id`, which messages
+    carry from run to run, is the session name.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._conversations = Sessions(store, **options)
 
     def offloader(self, conversation: str | None = None) -> Offloader:
-        """Return the `Offloader` of a conversation, or of messages without one.
-
-        Raises:
-            ConfigError: the conversation's id is not a valid session name.
-        """
+        """Return the `Offloader` of a conversation, or of messages without one."""
         return self._conversations.named(conversation)
 
     def restore(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -199,10 +192,7 @@ def _result_value(block: dict[str, Any], contents: list[Any]) -> Any:
 class OffloadOverflowStore:
     """The harness's `OverflowStore` on any store: `ToolOutputLimits(store=OffloadOverflowStore(url))`.
 
-    `store` and `storage_options` are those of `Offloader`. Other namespaces do not see the data.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    `store`, `storage_options` and errors are those of `Offloader`. Other namespaces do not see the data.
     """
 
     def __init__(

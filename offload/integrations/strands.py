@@ -53,11 +53,8 @@ class StrandsOffloadPlugin(Plugin):
     model's request; the messages keep the original. Results for the user and results of Strands' own
     `ContextOffloader` are kept. `offloader(agent).restore(agent.messages)` restores the originals.
 
-    The arguments are those of `Offloader`. Without `session`, an agent has the session of its session
+    Arguments and errors are those of `Offloader`. Without `session`, an agent has the session of its session
     manager, or a new session without one: `offloader(agent).session`.
-
-    Raises:
-        ConfigError: as for `Offloader`.
     """
 
     name = "offload"
@@ -165,12 +162,9 @@ class OffloadStorage(Storage):
     Values may be overwritten and deleted: `ContextOffloader` deletes them after 20 cycles unless it has
     `evict_after_cycles=None`. Any text is a valid key.
 
-    `store` and `storage_options` are those of `offload.Offloader`. The default is a new session; other
-    sessions do not see the keys. Agents in one session may overwrite each other's values, because Strands'
-    keys do not include the agent.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    `store`, `storage_options` and errors are those of `offload.Offloader`. The default is a new session;
+    other sessions do not see the keys. Agents in one session may overwrite each other's values, because
+    Strands' keys do not include the agent.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
-"""An agent that looks into a folder of source files, with its context kept small by `offload`.
+"""An agent that explores a folder of source files, with `offload` to keep its context small.
 
-    python examples/agent.py --fake                     a scripted model, nothing leaves this machine
-    python examples/agent.py "Where are refs drawn?"    a real one, where ANTHROPIC_API_KEY is set
+    python examples/agent.py --fake                     a scripted model, without network access
+    python examples/agent.py "Where are refs drawn?"    Claude, if ANTHROPIC_API_KEY is set
 
-Tools and store are real in both; the real model needs the package `anthropic`. Run it again with the
-same --session to continue the conversation.
+Tools and store are real in both cases; Claude needs the package `anthropic`. Run it again with the same
+--session to continue the conversation.
 """
-# ruff: noqa: INP001, T201 # a program, which prints
+# ruff: noqa: INP001, T201 # a program that prints
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Model = Callable[[str, list[Any], list[Any]], Reply]
 
 
 def list_files(folder: Path) -> str:
-    """Return every source file with its size."""
+    """Return all source files with their sizes."""
     return "\n".join(f"{p.stat().st_size:8} {p.relative_to(folder)}" for p in sorted(folder.rglob("*.py")))
 
 
 def print_files(folder: Path, glob: str) -> str:
-    """Return the text of every file whose path matches, with numbered lines."""
+    """Return the text of all files whose path matches, with line numbers."""
     lines = []
     for path in sorted(p for p in folder.rglob("*.py") if p.match(glob)):
         numbered = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
@@ -57,24 +57,24 @@ DEFINITIONS = [
 
 
 def scripted(_system: str, messages: list[Any], _tools: list[Any]) -> Reply:
-    """Play a model: look around, print everything, and search in what that left out of view."""
-    asked = max(i for i, message in enumerate(messages) if isinstance(message["content"], str))
-    turn = (len(messages) - asked) // 2
-    seen = messages[-1]["content"][-1]["content"] if turn else ""
-    ref = re.search(r"id ([a-z]{10,20})\]", seen)
+    """Play a model: list the files, print all of them, and search the offloaded result."""
+    question = max(i for i, message in enumerate(messages) if isinstance(message["content"], str))
+    turn = (len(messages) - question) // 2
+    result = messages[-1]["content"][-1]["content"] if turn else ""
+    ref = re.search(r"id ([a-z]{10,20})\]", result)
     script: list[tuple[str, dict[str, Any]]] = [
         ("list_files", {}),
         ("print_files", {"glob": "*.py"}),
         ("context_grep", {"id": ref[1] if ref else "", "pattern": ": class ", "max_matches": 20}),
     ]
     if turn >= len(script):
-        return [{"type": "text", "text": f"Here they are, among others:\n{seen}"}], None
+        return [{"type": "text", "text": f"Here they are, among others:\n{result}"}], None
     name, arguments = script[turn]
     return [{"type": "tool_use", "id": f"call_{len(messages)}", "name": name, "input": arguments}], None
 
 
 def claude(client: Any) -> Model:
-    """Return a real model."""
+    """Return Claude as a model."""
 
     def ask(system: str, messages: list[Any], tools: list[Any]) -> Reply:
         reply = client.messages.create(
@@ -86,19 +86,19 @@ def claude(client: Any) -> Model:
 
 
 def answer_call(context: ContextManager, folder: Path, call: dict[str, Any]) -> dict[str, Any]:
-    """Return the result block of a tool call: of our own tools, or of those that read back."""
+    """Return the result block for a call of a tool above or of a retrieval tool."""
     try:
         if call["name"] in TOOLS:
             text = TOOLS[call["name"]](folder, **call["input"])
         else:
             text = context.tools.call(call["name"], call["input"])
-    except Exception as error:  # noqa: BLE001 # the model is told, and tries otherwise
+    except Exception as error:  # noqa: BLE001 # the model reads the error and can try again
         return {"type": "tool_result", "tool_use_id": call["id"], "content": str(error), "is_error": True}
     return {"type": "tool_result", "tool_use_id": call["id"], "content": text}
 
 
 def run(context: ContextManager, model: Model, folder: Path, question: str) -> str:
-    """Return the model's answer to a question; this is the whole loop of an agent."""
+    """Return the model's answer to a question; this is the complete agent loop."""
     system = f"You answer questions about a folder of source files.\n{context.prompt()}"
     tools = [*DEFINITIONS, *context.tools.definitions("anthropic")]
     context.add({"role": "user", "content": question})
@@ -117,13 +117,13 @@ def run(context: ContextManager, model: Model, folder: Path, question: str) -> s
 
 
 def main() -> None:
-    """Read the command line, run the agent, and show that nothing was lost."""
+    """Parse the command line, run the agent, and print how much of the conversation is in view."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("question", nargs="?", default=QUESTION)
-    parser.add_argument("--fake", action="store_true", help="a scripted model, without a key")
+    parser.add_argument("--fake", action="store_true", help="use a scripted model, without a key")
     parser.add_argument("--folder", type=Path, default=Path(offload.__file__).parent)
-    parser.add_argument("--store", help="where the context goes; the default is the user's data folder")
-    parser.add_argument("--session", help="go on with the conversation of this name")
+    parser.add_argument("--store", help="path or URL of the store [default: user data folder]")
+    parser.add_argument("--session", help="continue the conversation with this name")
     options = parser.parse_args()
 
     model: Model = scripted

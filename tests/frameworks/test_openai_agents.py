@@ -212,12 +212,13 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, argume
     assert result.final_output == ANSWER
 
 
-def test_a_tool_of_a_run_that_has_no_conversation_says_what_is_missing(store):
+def test_a_tool_of_a_run_without_a_conversation_answers_an_error_and_logs_the_fix(store, caplog):
     script = Script([lambda _: Call("context_list", {}, "c"), scenario.end])
 
     sync(agent(script, OffloadRuns(store)))
 
-    assert "run_config()" in script.seen[1][-1]
+    assert script.seen[1][-1] == "Error: no stored items are available in this run"
+    assert "run_config()" in caplog.text
 
 
 @pytest.mark.parametrize("instructions", [None, "Be brief.", lambda _context, _agent: "Be brief."])

@@ -1,58 +1,44 @@
-"""What a journal tells, and which of its entries tell it."""
+"""Entries of a journal, and the state of a conversation that they describe."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from offload.context import ItemType
 from offload.errors import CollisionError, NotFoundError
 
 
-class Line(Protocol):
-    """A message of a conversation, and what it is."""
-
-    @property
-    def item_type(self) -> ItemType:
-        """What the message is."""
-        ...
-
-    @property
-    def message(self) -> Any:
-        """The message."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ToldLine:
-    """A line as a journal tells it."""
+class JournalMessage(NamedTuple):
+    """A message of a journal, and its type."""
 
     item_type: ItemType
     message: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A conversation as a journal tells it.
+class JournalState:
+    """A conversation as a journal describes it.
 
     Attributes:
-        lines: its messages, in order.
-        ratios: model → tokens that its provider counts for one that is estimated.
+        messages: its messages, in order.
+        ratios: model → tokens that its provider counts for one estimated token.
     """
 
-    lines: list[ToldLine] = field(default_factory=list)
+    messages: list[JournalMessage] = field(default_factory=list)
     ratios: Mapping[str, float] = field(default_factory=dict)
 
 
-class Entry(NamedTuple):
-    """An entry as a listing shows it.
+class JournalEntry(NamedTuple):
+    """An entry in a listing.
 
     Attributes:
-        number: the how many-th of its journal it is, from 0.
-        kind: `begun` and `whole` tell all, the first by who read nothing before; `grown` what changed.
-        at: where it is kept.
-        size: how many bytes it says.
+        number: its number in the journal, from 0.
+        kind: `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
+            entry; `grown` for the changes since the entry before.
+        at: its key or record.
+        size: its size in bytes, uncompressed.
     """
 
     number: int
@@ -61,25 +47,27 @@ class Entry(NamedTuple):
     size: int = 0
 
 
-def number_after(found: Iterable[Entry]) -> int:
-    """Return the number of the entry that comes after those that were found."""
-    return max((entry.number + 1 for entry in found), default=0)
+def next_number(entries: Iterable[JournalEntry]) -> int:
+    """Return the number of the next entry."""
+    return max((entry.number + 1 for entry in entries), default=0)
 
 
-def latest(found: Iterable[Entry], session: str) -> list[Entry]:
-    """Return the entries that tell the conversation of `session` as it is, in order.
+def latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
+    """Return the entries that make up the conversation of `session` now, in order.
 
-    Raises `CollisionError` if two tell it since it was begun, and `NotFoundError` if one is missing.
+    Raises `CollisionError` if two writers continued it, and `NotFoundError` if an entry is missing.
     """
-    entries = sorted(found, key=lambda entry: entry.number)
+    entries = sorted(listed, key=lambda entry: entry.number)
     begun = max((entry.number for entry in entries if entry.kind == "begun"), default=0)
     numbers = [entry.number for entry in entries if entry.number >= begun]
     if len(set(numbers)) < len(numbers):
-        raise CollisionError(f"two agents went on at once: the journal of session {session!r} tells of both")
-    whole = max((entry.number for entry in entries if entry.kind != "grown"), default=-1)
-    wanted = [entry for entry in entries if entry.number >= whole]
-    if wanted and (whole < 0 or wanted[-1].number - whole >= len(wanted)):
-        raise NotFoundError(
-            f"the journal of session {session!r} lacks entries, which were removed: begin anew"
+        raise CollisionError(
+            f"two agents continued session {session!r} at the same time; start a new session"
         )
-    return wanted
+    whole = max((entry.number for entry in entries if entry.kind != "grown"), default=-1)
+    current = [entry for entry in entries if entry.number >= whole]
+    if current and (whole < 0 or current[-1].number - whole >= len(current)):
+        raise NotFoundError(
+            f"session {session!r} cannot be resumed: journal entries were deleted; start a new session"
+        )
+    return current

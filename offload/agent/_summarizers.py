@@ -1,7 +1,7 @@
-"""Summarizers that ask a model through a client of the caller's own. No SDK is imported here.
+"""Summarizers that ask a model through the caller's client. No SDK is imported here.
 
-The client brings key, address, retries and deadline. What it raises passes through: compaction then
-leaves the conversation as it is, and says so.
+The client has the key, the address, the retries and the deadline. Its errors pass through: compaction then
+keeps the conversation, and reports the error.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class _ClientSummarizer(ABC):
 
     Args:
         client: the SDK's client.
-        model: the model that sums up; a small one does.
-        max_tokens: how long its answer may be.
+        model: the model that summarizes; a small one is enough.
+        max_tokens: the maximum length of its answer.
 
     Raises:
         ConfigError: the client cannot send messages.
@@ -36,9 +36,9 @@ class _ClientSummarizer(ABC):
             raise ConfigError(f"{type(self).__name__} needs a client of its SDK: {error}") from None
 
     def __call__(self, messages: list[Any], /) -> str | Awaitable[str]:
-        """Return the text of the model's answer to `messages`, "" if it gave none.
+        """Return the text of the model's answer to `messages`, "" if it has none.
 
-        With an async client it is an awaitable of that. What the SDK raises is raised.
+        With an async client, return an awaitable of it. Raises the errors of the SDK.
         """
         reply = self._send(messages)
         return self._awaited(reply) if inspect.isawaitable(reply) else self._text(reply)
@@ -57,16 +57,7 @@ class _ClientSummarizer(ABC):
 
 
 class AnthropicSummarizer(_ClientSummarizer):
-    """Asks a model through `anthropic.Anthropic` or `anthropic.AsyncAnthropic`.
-
-    Args:
-        client: the SDK's client.
-        model: the model that sums up; a small one does.
-        max_tokens: how long its answer may be.
-
-    Raises:
-        ConfigError: the client cannot send messages.
-    """
+    """Asks `model` through `client`, an `anthropic.Anthropic` or `anthropic.AsyncAnthropic`."""
 
     def _endpoint(self, client: Any) -> Any:
         return client.messages.create
@@ -79,16 +70,7 @@ class AnthropicSummarizer(_ClientSummarizer):
 
 
 class OpenAISummarizer(_ClientSummarizer):
-    """Asks a model through `openai.OpenAI` or `openai.AsyncOpenAI`, by chat completions.
-
-    Args:
-        client: the SDK's client.
-        model: the model that sums up; a small one does.
-        max_tokens: how long its answer may be.
-
-    Raises:
-        ConfigError: the client cannot send messages.
-    """
+    """Asks `model` by chat completions, through `client`, an `openai.OpenAI` or `openai.AsyncOpenAI`."""
 
     def _endpoint(self, client: Any) -> Any:
         return client.chat.completions.create

@@ -1,4 +1,4 @@
-"""What a provider counted, against what was estimated: a moving ratio per model."""
+"""Calibration of token estimates by the provider's counts: a moving ratio per model."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from typing import Any
 
 from offload.messages._access import get
 
-# How much the latest reply weighs: the mix of code, prose and data in a conversation moves slowly.
+# The weight of the latest reply: the mix of code, prose and data in a conversation changes slowly.
 _WEIGHT = 0.3
-# No estimate is so wrong: beyond these the figures are of different things.
+# No estimate is so wrong: ratios beyond these compare figures of different requests.
 _LOWEST, _HIGHEST = 0.25, 4.0
-# Anthropic counts what came from the cache and what went there apart; OpenAI counts it in.
+# Anthropic counts cached tokens separately; OpenAI includes them.
 _INPUT_FIELDS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def input_tokens(usage: Any) -> int | None:
-    """Return the tokens of the request that `usage` reports, all that was cached included.
+    """Return the tokens of the request in `usage`, cached ones included; None if it has no such number.
 
     Args:
         usage: the `usage` of a reply by the Anthropic or OpenAI API, as an object or a mapping, or the
             number itself.
-
-    Returns:
-        The number; None if it reports none.
     """
     if isinstance(usage, int):
         return usage
@@ -33,23 +30,23 @@ def input_tokens(usage: Any) -> int | None:
 
 
 class Calibration:
-    """Corrects an estimate of tokens by what a provider counted, for each model by itself.
+    """Corrects token estimates by a provider's counts, for each model separately.
 
     Args:
-        ratios: model → ratio, as `ratios` had it before.
+        ratios: model → ratio, from an earlier `ratios`.
     """
 
     def __init__(self, ratios: Mapping[str, float] | None = None) -> None:
         self.ratios = dict(ratios or {})
 
     def observe(self, model: str, estimated: int, counted: int) -> None:
-        """Note that a request of `estimated` tokens was counted as `counted` by the provider of `model`."""
+        """Record that the provider of `model` counted `counted` tokens for an estimate of `estimated`."""
         if estimated <= 0 or counted <= 0:
             return
-        seen = min(_HIGHEST, max(_LOWEST, counted / estimated))
-        before = self.ratios.get(model, seen)
-        self.ratios[model] = before + _WEIGHT * (seen - before)
+        latest = min(_HIGHEST, max(_LOWEST, counted / estimated))
+        before = self.ratios.get(model, latest)
+        self.ratios[model] = before + _WEIGHT * (latest - before)
 
     def corrected(self, model: str, estimated: int) -> int:
-        """Return `estimated` as the provider of `model` would count it, as far as is known."""
+        """Return `estimated` corrected for `model`; unchanged if its provider counted nothing yet."""
         return round(estimated * self.ratios.get(model, 1.0))

@@ -267,7 +267,7 @@ def test_a_value_without_json_costs_that_value_alone_and_is_told_once(tmp_path: 
     assert "object" in str(first[0])
     assert errors == []
     assert other.messages == [
-        {"role": "user", "content": "go", "extra": "[object, which could not be written down]"},
+        {"role": "user", "content": "go", "extra": "[object, which has no JSON]"},
         *later,
     ]
 
@@ -293,7 +293,7 @@ def test_a_message_whose_redaction_fails_is_written_down_once_that_works(tmp_pat
 
     assert ["no service" in str(e) for e in (*errors, *again)] == [True, True]
     assert unchanged - size < 400
-    assert "could not be written down" in while_broken[0]["content"]
+    assert "could not be stored" in while_broken[0]["content"]
     assert while_broken[1:] == later
     assert healed == []
     assert resumed(tmp_path).messages == m.messages

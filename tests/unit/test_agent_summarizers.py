@@ -96,7 +96,7 @@ def test_an_empty_answer_is_no_summary(kind, tmp_path):
         talk, result = compacted(tmp_path, summarizer(kind, url))
 
     assert result.new_messages == talk
-    assert "no summary" in str(result.error)
+    assert "must return a summary" in str(result.error)
 
 
 def test_a_reply_without_choices_is_an_empty_answer():

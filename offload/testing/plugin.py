@@ -1,8 +1,6 @@
-"""The pytest plug-in: the conformance suite against any store, from the command line alone.
+"""The pytest plug-in that runs the conformance suite against any store from the command line.
 
-    pytest --pyargs offload.testing.test_store --offload-store URL
-
-It adds two options and nothing else: every pytest beside this package loads it.
+pytest -p offload.testing.plugin --pyargs offload.testing.test_store --offload-store URL
 """
 
 from __future__ import annotations
@@ -11,6 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from offload.errors import ConfigError
+from offload.registry import open_store
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that name a store."""
@@ -18,25 +19,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--offload-store",
         metavar="URL",
-        help="Test the store at this URL, under a random folder of it that is emptied afterwards.",
+        help="Test the store at this URL, in a random folder that is emptied afterwards.",
     )
     group.addoption(
         "--offload-option",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="A storage option of that store, as text; may be given several times.",
+        help="A storage option of the store, as text; repeat the option for several.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a store that cannot be opened once, before each test would."""
+    """Refuse a store that cannot be opened, once and before any test."""
     url = config.getoption("offload_store")
     if url is None:
         return
-    from offload.errors import ConfigError  # noqa: PLC0415  # most runs of pytest never get here
-    from offload.registry import open_store  # noqa: PLC0415  # the same
-
     try:
         open_store(url, storage_options=options_of(config))
     except ConfigError as error:
@@ -49,8 +47,8 @@ def options_of(config: pytest.Config) -> dict[str, str]:
     Raises:
         pytest.UsageError: one of them is not NAME=VALUE.
     """
-    given: Sequence[str] = config.getoption("offload_option")
-    if not all(text.partition("=")[0] and "=" in text for text in given):
-        # Not shown: it may be a secret that lost its name.
-        raise pytest.UsageError("--offload-option takes NAME=VALUE, such as endpoint_url=https://host")
-    return dict(text.split("=", 1) for text in given)
+    options: Sequence[str] = config.getoption("offload_option")
+    if not all(text.partition("=")[0] and "=" in text for text in options):
+        # The text may be a secret whose name is missing, so the error does not quote it.
+        raise pytest.UsageError("--offload-option must be NAME=VALUE, such as endpoint_url=https://host")
+    return dict(text.split("=", 1) for text in options)

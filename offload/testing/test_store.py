@@ -1,4 +1,4 @@
-"""The conformance suite on the store that `--offload-store` names; see `offload.testing.plugin`."""
+"""The conformance suite on the store named by `--offload-store`; see `offload.testing.plugin`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def scratch_url(pytestconfig: pytest.Config) -> Iterator[str]:
-    """Return the URL of a folder of our own below the one that is tested, empty again in the end."""
-    url: str | None = pytestconfig.getoption("offload_store")
+    """Return the URL of a new folder in the tested store; it is emptied in the end."""
+    url: str | None = pytestconfig.getoption("offload_store", None)
     if url is None:
-        pytest.skip("no store is named: --offload-store URL")
+        pytest.skip("no store to test: add -p offload.testing.plugin --offload-store URL")
     name = f"conformance-{secrets.token_hex(8)}"
     yield f"{url}{'' if url.endswith('/') else '/'}{name}"
-    # From outside, so that what a store keeps of itself goes too.
+    # The parent store also lists the descriptors of the stores below it.
     store = open_store(url, storage_options=options_of(pytestconfig))
     _empty(store, f"{name}/")
     if store.url.startswith(("file://", "local://")):
@@ -34,11 +34,11 @@ def scratch_url(pytestconfig: pytest.Config) -> Iterator[str]:
 
 
 class TestStore(StoreConformance):
-    """The suite, each test in a folder that was never written to."""
+    """The suite, each test in a new folder."""
 
     @pytest.fixture
     def store(self, scratch_url: str, pytestconfig: pytest.Config) -> Iterator[OffloadStore]:
-        """Return the store at a URL of its own."""
+        """Return a store at a new URL."""
         url = f"{scratch_url}/{next(_numbers)}"
         opened = open_store(url, storage_options=options_of(pytestconfig))
         yield opened

@@ -1,31 +1,34 @@
 """The store contract as tests, one per sentence of the docstrings in `offload.store`.
 
-A backend is proven by a class and a fixture:
+A backend is tested by a class and a fixture:
 
     class TestMyStore(StoreConformance):
         @pytest.fixture
         def store(self, tmp_path):
             return MyStore(f"my://{tmp_path}")
+
+Bulk verbs and streams are tested for every store, through `offload.store.put_many` and its sisters, which
+also serve a store without them.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 
-from offload.errors import ExistsError, InvalidKeyError, NotFoundError
-from offload.store import Durability, OffloadStore
-from offload.testing._bulk import BulkConformance
-from offload.testing._listing import ListingConformance
-from offload.testing._streams import StreamConformance
-from offload.testing._suite import DIGITS, NEIGHBOURS, keys_of
+from offload.errors import ConfigError, ExistsError, InvalidKeyError, NotFoundError
+from offload.store import Durability, OffloadStore, delete_many, get_many, put_many, put_stream
 
+# In this order by code point; by path part, or by a file system's order, it would be another.
+NEIGHBOURS = ("a", "a-", "a-b", "a.", "a.b", "a=", "a_", "aa", "a~", "b-/c", "b./c", "b/c", "b=/c")
+DIGITS = b"0123456789"
 INVALID_KEYS: tuple[Any, ...] = (
     *("", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/../b", "a/..", "./a", ".a", "a/.tmp-b"),
     *("A", "a b", " a", "a\\b", "c:a", "a\0b", "a\n", "a\nb", "*", "a?versionid=b", "a#b", "a%2fb"),
@@ -42,16 +45,61 @@ RANGES = (
     *((5, 5), (0, 0), (7, 3), (-1, None), (-4, None), (-10, None), (-99, None)),
 )
 MEGABYTE = bytes(range(256)) * 4096
+PREFIXES = (
+    *("", "a", "a-", "a.", "aaa", "b", "b-", "b/", "b/c", "b/c/", "b=/c", "c"),
+    *("/", "//", "..", "../", "a/../", "a//", ".", "A", "%61", "*", "\u00e9", "a\0"),
+)
+PLACES = (*NEIGHBOURS, "0", "a,", "b", "b-", "b-/", "b/", "b/b", "b0", "zz", "~")
+PATTERN = bytes(range(251))
+LARGE = PATTERN * (3 * 1024**2 // len(PATTERN) + 1)
+ODD_PIECES: dict[str, list[Any]] = {
+    "none": [],
+    "empty": [b"", b"", b""],
+    "single bytes": [b"%d" % (n % 10) for n in range(300)],
+    "empty between": [b"", b"a", b"", b"", b"bc", b""],
+    "large": [LARGE, LARGE],
+    "large and small": [b"x", LARGE, b"", b"y", LARGE[:70_000]],
+    "large ones, many": [LARGE[n:] for n in range(6)],
+    "views": [memoryview(LARGE)[5:99_999], memoryview(bytearray(b"mutable")), memoryview(b"")],
+}
 
 
-class StoreConformance(ListingConformance, BulkConformance, StreamConformance):
+class BrokenError(Exception):
+    """What a caller's pieces raise in these tests."""
+
+
+class StoreConformance:
     """Subclass it, name the class `Test…`, and give one fixture, `store`: a store that is empty.
 
-    Override `raw_get` and `raw_put` where the medium can be reached past the store: puts and gets are
+    Override `raw_get` and `raw_put` if the medium can be reached without the store: puts and gets are
     then checked against the medium and not against each other.
 
     A subclass may not redefine a test, except to mark it `xfail` with a reason.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name, test in vars(cls).items():
+            is_redefined = name.startswith("test_") and name in vars(StoreConformance)
+            marks = getattr(test, "pytestmark", ())
+            if is_redefined and not any(m.name == "xfail" and m.kwargs.get("reason") for m in marks):
+                raise TypeError(
+                    f"{cls.__name__}.{name} redefines a test of the suite; mark a test that the backend "
+                    "cannot pass with pytest.mark.xfail(reason=...)"
+                )
+
+    @pytest.fixture
+    def store(self) -> OffloadStore:
+        """Return the empty store to be tested."""
+        raise NotImplementedError("give the suite a fixture `store` that returns an empty store")
+
+    def raw_get(self, store: OffloadStore, key: str) -> bytes:
+        """Return what the medium holds under `key`."""
+        return store.get(key)
+
+    def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
+        """Make the medium hold `data` under `key`."""
+        store.put(key, data)
 
     # The store
 
@@ -212,6 +260,96 @@ class StoreConformance(ListingConformance, BulkConformance, StreamConformance):
             with pytest.raises(NotFoundError):
                 store.get(key, start=start, end=end)
 
+    # keys
+
+    def test_a_store_never_written_to_lists_nothing(self, store: OffloadStore) -> None:
+        assert keys_of(store) == []
+        assert keys_of(store, "a/b") == []
+        assert keys_of(store, "a", after="a") == []
+
+    def test_a_listing_tells_key_size_and_time(self, store: OffloadStore) -> None:
+        store.put("a/b", DIGITS)
+
+        (found,) = store.keys()
+
+        assert (found.key, found.size) == ("a/b", 10)
+        assert abs(found.modified - time.time()) < 24 * 3600
+
+    def test_keys_sort_by_code_point_of_the_whole_key(self, store: OffloadStore) -> None:
+        for key in reversed(NEIGHBOURS):
+            self.raw_put(store, key, b"x")
+
+        assert keys_of(store) == list(NEIGHBOURS)
+
+    def test_a_prefix_is_compared_as_text(self, store: OffloadStore) -> None:
+        for key in NEIGHBOURS:
+            self.raw_put(store, key, b"x")
+
+        listed = {prefix: keys_of(store, prefix) for prefix in PREFIXES}
+
+        assert listed == {
+            prefix: [key for key in NEIGHBOURS if key.startswith(prefix)] for prefix in PREFIXES
+        }
+
+    @pytest.mark.parametrize("prefix", ["", "a", "b", "b/"])
+    def test_a_listing_starts_after_a_key_there_or_not(self, store: OffloadStore, prefix: str) -> None:
+        for key in NEIGHBOURS:
+            self.raw_put(store, key, b"x")
+
+        listed = {after: keys_of(store, prefix, after=after) for after in PLACES}
+
+        assert listed == {
+            after: [key for key in NEIGHBOURS if key.startswith(prefix) and key > after] for after in PLACES
+        }
+
+    def test_a_listing_shows_every_change_that_came_before_it(self, store: OffloadStore) -> None:
+        assert keys_of(store) == []
+        store.put("a/b", b"x")
+        assert keys_of(store) == ["a/b"]
+        store.put("a/c", b"x")
+        assert keys_of(store) == ["a/b", "a/c"]
+        store.put("a/c", b"xyz", overwrite=True)
+        assert [found.size for found in store.keys()] == [1, 3]
+        store.delete("a/b")
+        assert keys_of(store) == ["a/c"]
+
+    def test_more_than_a_thousand_keys_are_listed_from_any_place(self, store: OffloadStore) -> None:
+        keys = [f"many/{n:04}" for n in range(1010)]
+        put_all(store, [(key, b"") for key in keys])
+
+        assert keys_of(store) == keys
+        assert keys_of(store, after="many/0004") == keys[5:]
+        assert keys_of(store, after="many/0999") == keys[1000:]
+        assert keys_of(store, "many/10") == keys[1000:]
+
+    def test_a_listing_is_an_iterator_that_may_be_left(self, store: OffloadStore) -> None:
+        for key in ("a", "b/c", "d"):
+            store.put(key, b"x")
+        first, second = store.keys(), store.keys()
+
+        assert next(first).key == next(second).key == "a"
+        assert [found.key for found in itertools.islice(first, 1)] == ["b/c"]
+        assert [found.key for found in second] == ["b/c", "d"]
+
+    def test_a_listing_stays_sorted_while_others_write(self, store: OffloadStore) -> None:
+        finished = threading.Event()
+
+        def write() -> None:
+            try:
+                for n in range(40):
+                    store.put(f"w/{n % 4}/{n:02}", b"x")
+                    store.delete(f"w/{n % 4}/{n - 4:02}" if n >= 4 else "w/none")
+            finally:
+                finished.set()
+
+        with ThreadPoolExecutor(1) as pool:
+            writer = pool.submit(write)
+            while not finished.is_set():
+                listed = keys_of(store)
+                assert listed == sorted(set(listed))
+            writer.result()
+        assert keys_of(store) == ["w/0/36", "w/1/37", "w/2/38", "w/3/39"]
+
     # delete
 
     def test_a_deleted_key_is_gone_and_free(self, store: OffloadStore) -> None:
@@ -241,6 +379,165 @@ class StoreConformance(ListingConformance, BulkConformance, StreamConformance):
 
         assert keys_of(store) == list(NEIGHBOURS[1:])
 
+    # Many objects
+
+    def test_many_puts_store_each_item(self, store: OffloadStore) -> None:
+        items = [(f"m/{n:03}", b"%d" % n) for n in range(150)]
+
+        assert put_many(store, items) == [None] * 150
+        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == items
+
+    def test_a_failed_item_is_told_in_its_place_and_stops_no_other(self, store: OffloadStore) -> None:
+        self.raw_put(store, "b", b"first")
+
+        results = put_many(store, [("a", b"1"), ("b", b"2"), ("../c", b"3"), ("d", b"4")])
+
+        assert [type(result) for result in results] == [
+            type(None),
+            ExistsError,
+            InvalidKeyError,
+            type(None),
+        ]
+        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == [
+            ("a", b"1"),
+            ("b", b"first"),
+            ("d", b"4"),
+        ]
+
+    def test_many_gets_answer_in_order(self, store: OffloadStore) -> None:
+        for key in ("a", "b"):
+            self.raw_put(store, key, key.encode() * 3)
+
+        results = get_many(store, ["b", "none", "a", "B", "b"])
+
+        assert [r if isinstance(r, bytes) else type(r) for r in results] == [
+            b"bbb",
+            NotFoundError,
+            b"aaa",
+            InvalidKeyError,
+            b"bbb",
+        ]
+
+    def test_many_deletes_take_any_iterable_and_absent_keys(self, store: OffloadStore) -> None:
+        for key in ("a", "b", "c"):
+            self.raw_put(store, key, b"x")
+
+        delete_many(store, (key for key in ("a", "none", "c")))
+
+        assert keys_of(store) == ["b"]
+
+    def test_many_overwrites_replace_what_is_there(self, store: OffloadStore) -> None:
+        self.raw_put(store, "b", b"first")
+
+        results = put_many(store, [("a", b"1"), ("b", b"second"), ("../c", b"3")], overwrite=True)
+
+        assert [type(result) for result in results] == [type(None), type(None), InvalidKeyError]
+        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == [("a", b"1"), ("b", b"second")]
+
+    def test_nothing_in_bulk_is_nothing(self, store: OffloadStore) -> None:
+        assert put_many(store, []) == []
+        assert list(get_many(store, [])) == []
+        delete_many(store, [])
+        assert keys_of(store) == []
+
+    # Streams
+
+    @pytest.mark.parametrize("name", ODD_PIECES)
+    def test_a_stream_becomes_one_object_of_all_its_pieces(self, store: OffloadStore, name: str) -> None:
+        expected = b"".join(ODD_PIECES[name])
+
+        put_stream(store, "a/b", ODD_PIECES[name], len(expected))
+
+        assert self.raw_get(store, "a/b") == expected
+        assert [(found.key, found.size) for found in store.keys()] == [("a/b", len(expected))]
+
+    def test_pieces_may_come_from_a_generator(self, store: OffloadStore) -> None:
+        put_stream(store, "a", (PATTERN for _ in range(1000)), 1000 * len(PATTERN))
+
+        assert self.raw_get(store, "a") == PATTERN * 1000
+
+    @pytest.mark.parametrize("pieces", [[b"second"], [b"first"], []], ids=str)
+    def test_a_stream_to_a_taken_key_is_refused_and_keeps_its_bytes(
+        self, store: OffloadStore, pieces: list[bytes]
+    ) -> None:
+        self.raw_put(store, "a", b"first")
+
+        with pytest.raises(ExistsError):
+            put_stream(store, "a", pieces, len(b"".join(pieces)))
+
+        assert self.raw_get(store, "a") == b"first"
+
+    @pytest.mark.parametrize("error", [-2, -1, 1, 2, 100_000])
+    @pytest.mark.parametrize("pieces", [[b"0123456789"], [b"01234", b"56789"], [LARGE, LARGE]], ids=len)
+    def test_pieces_of_another_size_are_refused_and_store_nothing(
+        self, store: OffloadStore, pieces: list[bytes], error: int
+    ) -> None:
+        with pytest.raises(ConfigError):
+            put_stream(store, "a/b", pieces, len(b"".join(pieces)) + error)
+
+        assert keys_of(store) == []
+        self._is_free(store, "a/b")
+
+    @pytest.mark.parametrize(("pieces", "size"), [([b"x"], 0), ([], 1), ([b""], 1)])
+    def test_nothing_and_a_byte_are_two_sizes(
+        self, store: OffloadStore, pieces: list[bytes], size: int
+    ) -> None:
+        with pytest.raises(ConfigError):
+            put_stream(store, "a", pieces, size)
+
+        assert keys_of(store) == []
+
+    @pytest.mark.parametrize("error", [BrokenError, FileExistsError, FileNotFoundError, PermissionError])
+    @pytest.mark.parametrize("given", [[], [b"01234"], [b"0123456789"], [LARGE, LARGE, LARGE]], ids=len)
+    def test_what_the_pieces_raise_comes_through_and_nothing_is_stored(
+        self, store: OffloadStore, given: list[bytes], error: type[Exception]
+    ) -> None:
+        raised = error("by the caller")
+
+        with pytest.raises(error) as caught:
+            put_stream(store, "a/b", _raising_after(given, raised), len(b"".join(given)))
+
+        assert caught.value is raised
+        assert keys_of(store) == []
+        self._is_free(store, "a/b")
+
+    def test_an_invalid_key_is_refused_by_a_stream_and_touches_nothing(self, store: OffloadStore) -> None:
+        for key in ("", "../a", "a//b", "A", "a/.tmp-b", "offload.json", cast("str", None)):
+            with pytest.raises(InvalidKeyError):
+                put_stream(store, key, [b"x"], 1)
+
+        assert keys_of(store) == []
+
+    def test_of_concurrent_streams_to_a_key_one_wins(self, store: OffloadStore) -> None:
+        if not store.has_atomic_create:
+            pytest.skip("the store does not claim atomic creates")
+        start = threading.Barrier(4)
+
+        def write(number: int) -> bool:
+            start.wait()
+            return _succeeds(lambda: put_stream(store, "a", [bytes([number]) * 50_000] * 4, 200_000))
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = list(pool.map(write, range(4)))
+
+        assert sorted(outcomes) == [False, False, False, True]
+        assert self.raw_get(store, "a") == bytes([outcomes.index(True)]) * 200_000
+
+    def _is_free(self, store: OffloadStore, key: str) -> None:
+        """Assert that nothing holds `key`."""
+        store.put(key, b"after all")
+        assert self.raw_get(store, key) == b"after all"
+
+
+def keys_of(store: OffloadStore, prefix: str = "", *, after: str = "") -> list[str]:
+    """Return the keys of a listing."""
+    return [found.key for found in store.keys(prefix, after=after)]
+
+
+def put_all(store: OffloadStore, items: Iterable[tuple[str, bytes]]) -> None:
+    """Put every item."""
+    assert not any(put_many(store, list(items)))
+
 
 def _in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
     with ThreadPoolExecutor(count) as pool:
@@ -254,3 +551,16 @@ def _create(store: OffloadStore, key: str, start: threading.Barrier, number: int
     except ExistsError:
         return -1
     return number
+
+
+def _raising_after(pieces: list[bytes], error: Exception) -> Iterator[bytes]:
+    yield from pieces
+    raise error
+
+
+def _succeeds(create: Callable[[], None]) -> bool:
+    try:
+        create()
+    except ExistsError:
+        return False
+    return True

@@ -16,7 +16,7 @@ from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stat
 from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, MessageError
-from offload.events import EventBus, Observer, observed, one_at_a_time
+from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
 from offload.options import OnError, OptionArguments, Options
@@ -184,7 +184,7 @@ class Offloader:
             OffloadError: with `on_error="raise"`, an error of the store.
         """
         conversation, pins = _as_list(messages), _as_ids(pinned)
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             return self._conversation.latest.note(self._conversation.offload(conversation, pins))
 
     def offload_text(
@@ -265,7 +265,7 @@ class Offloader:
         Returns:
             Whether the message is in that list.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             return self._conversation.forget(message)
 
     def explain(self, text: str | None = None) -> str:
@@ -405,7 +405,7 @@ class Offloader:
             ConfigError: `name` is invalid or this session's name, or a hook or listener calls it.
             StoreError: the store failed; forking again continues.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             fork(self.store, self.session, name, must_exist=False)
         return self.with_options(session=name)
 

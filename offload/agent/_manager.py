@@ -15,7 +15,7 @@ from offload.agent._usage import Calibration, input_tokens
 from offload.compaction import CompactionStrategy, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
-from offload.events import failure, one_at_a_time, said, told_later
+from offload.events import deferred_events, error_text, exclusive, failure
 from offload.hooks import Hooks
 from offload.offloader import Offloader
 from offload.threads import Gate, in_thread
@@ -116,7 +116,7 @@ class ContextManager:
         """
         self._messages.enqueue(message, item_type)
         # The thread that holds the gate may wait for a hook on the event loop of this thread.
-        with told_later(), self._gate.alone_if_free() as is_alone:
+        with deferred_events(), self._gate.alone_if_free() as is_alone:
             if is_alone:
                 self._messages.flush()
 
@@ -130,7 +130,7 @@ class ContextManager:
         Raises:
             OffloadError: with the offloader's `on_error="raise"`, the failure.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
             self._fixed = self._counter.text(system_prompt) + self._counter.data(list(tools))
@@ -159,7 +159,7 @@ class ContextManager:
         Raises:
             OffloadError: with the offloader's `on_error="raise"`, the failure.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             self._messages.flush()
             counted = input_tokens(usage)
             if counted is not None:
@@ -183,7 +183,7 @@ class ContextManager:
             CollisionError: two agents continued the conversation at the same time.
             OffloadError: the journal is damaged, was deleted, or cannot be read.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             if self.messages:
                 raise ConfigError("call resume() first: this conversation has messages already")
             state = self._journal.read()
@@ -203,7 +203,7 @@ class ContextManager:
         Raises:
             OffloadError: a record is damaged, was deleted, or cannot be read.
         """
-        with one_at_a_time(self._gate):
+        with exclusive(self._gate):
             self._messages.flush()
             return self._messages.restored(self._offloader, self._reducer.strategy)
 
@@ -267,7 +267,7 @@ class ContextManager:
         """Report failures and append them to `errors`; raise the first one if the offloader is set to."""
         for error in failed:
             errors.append(error)
-            detail = f"nothing is lost: {said(error)}"
+            detail = f"nothing is lost: {error_text(error)}"
             _log.warning("session %s: %s", self._offloader.session, detail)
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
             if self._offloader.options.on_error == "raise":

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from offload.compaction._archive import MessageArchive, Notice, as_message
 from offload.context import ContextCompactor, ContextEvent, EventBus, EventType
 from offload.errors import OffloadError
-from offload.events import said
+from offload.events import error_text
 
 _log = logging.getLogger("offload")
 
@@ -121,4 +121,4 @@ class View:
 
 def warn(error: OffloadError) -> None:
     """Log a failed compaction."""
-    _log.warning("nothing was compacted: %s", said(error))
+    _log.warning("nothing was compacted: %s", error_text(error))

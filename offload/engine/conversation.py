@@ -13,7 +13,7 @@ from offload.engine.judge import Judge
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.turn import NOT_STORED, VETO, Turn, fallback_text, replaced
-from offload.engine.writer import ItemWriter, Outcome, Skipped, WriteRequest
+from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import Observer, observed
 from offload.messages import Item
@@ -108,7 +108,7 @@ class Conversation:
         [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=is_foreign)])
         return self._outcome(item, decision, outcome)
 
-    def _outcome(self, item: Item, decision: Decision, outcome: Outcome) -> OffloadOutcome:
+    def _outcome(self, item: Item, decision: Decision, outcome: WriteOutcome) -> OffloadOutcome:
         if isinstance(outcome, Skipped):
             return OffloadOutcome(item.text, decision=replace(decision, action="keep", reason=outcome.reason))
         if isinstance(outcome, OffloadError):

@@ -11,7 +11,7 @@ from offload.engine.history import History, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.recognition import Recognition
 from offload.engine.results import CacheReport, OffloadResult
-from offload.engine.writer import ItemWriter, Outcome, Skipped, WriteRequest
+from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
@@ -249,7 +249,7 @@ class Turn:
             keeps_text=slot.is_foreign and must_keep,
         )
 
-    def _apply(self, slot: Slot, outcome: Outcome) -> None:
+    def _apply(self, slot: Slot, outcome: WriteOutcome) -> None:
         history, decision = self._history, slot.decision
         slot.is_settled = not isinstance(outcome, OffloadError)
         if isinstance(outcome, Skipped):

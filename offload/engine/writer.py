@@ -58,7 +58,7 @@ class Skipped:
     reason: str
 
 
-Outcome = OffloadedItem | Skipped | OffloadError
+WriteOutcome = OffloadedItem | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
@@ -102,7 +102,7 @@ class ItemWriter:
         self._observer = observer
         self._stored: dict[ItemIdentity, OffloadedItem] = {}
 
-    def write(self, requests: Sequence[WriteRequest]) -> Iterator[Outcome]:
+    def write(self, requests: Sequence[WriteRequest]) -> Iterator[WriteOutcome]:
         """Yield the outcome of each request, in order.
 
         If the store fails as a whole, the remaining requests are not tried, so only one deadline passes.
@@ -131,10 +131,10 @@ class ItemWriter:
             [stored] = self._session.write([self._draft(measured, preview)])
         return self._remember(measured, stored) if isinstance(stored, OffloadedItem) else stored
 
-    def _write_batch(self, batch: Sequence[WriteRequest]) -> list[Outcome]:
+    def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
         results = [self._measured(request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
-        outcomes: dict[ItemIdentity, Outcome] = {**self._already_stored(m.identity for m in measured)}
+        outcomes: dict[ItemIdentity, WriteOutcome] = {**self._already_stored(m.identity for m in measured)}
         drafts: dict[ItemIdentity, Draft] = {}
         for item in measured:
             # An item that comes twice is drafted and stored once.
@@ -149,7 +149,7 @@ class ItemWriter:
             self._outcome(result, outcomes) if isinstance(result, _Measured) else result for result in results
         ]
 
-    def _outcome(self, measured: _Measured, outcomes: Mapping[ItemIdentity, Outcome]) -> Outcome:
+    def _outcome(self, measured: _Measured, outcomes: Mapping[ItemIdentity, WriteOutcome]) -> WriteOutcome:
         outcome = outcomes[measured.identity]
         return self._remember(measured, outcome) if isinstance(outcome, OffloadedItem) else outcome
 
@@ -194,7 +194,7 @@ class ItemWriter:
             self._recognition.note(request.item, stored.placeholder)
         return stored
 
-    def _measured(self, request: WriteRequest) -> _Measured | Outcome:
+    def _measured(self, request: WriteRequest) -> _Measured | WriteOutcome:
         """Return the content of an item, or the outcome if it must not be stored."""
         item = request.item
         try:

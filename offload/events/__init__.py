@@ -3,8 +3,8 @@
 The observer's module lists every event with its data.
 """
 
-from offload.events._bus import ContextEvent, EventBus, EventType, Listener, one_at_a_time, told_later
-from offload.events._observer import Observer, failure, observed, said
+from offload.events._bus import ContextEvent, EventBus, EventType, Listener, deferred_events, exclusive
+from offload.events._observer import Observer, error_text, failure, observed
 
 __all__ = [
     "ContextEvent",
@@ -12,9 +12,9 @@ __all__ = [
     "EventType",
     "Listener",
     "Observer",
+    "deferred_events",
+    "error_text",
+    "exclusive",
     "failure",
     "observed",
-    "one_at_a_time",
-    "said",
-    "told_later",
 ]

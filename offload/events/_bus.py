@@ -121,17 +121,17 @@ class EventBus:
 
 
 @contextmanager
-def one_at_a_time(gate: Gate) -> Iterator[None]:
+def exclusive(gate: Gate) -> Iterator[None]:
     """Be the only call inside of `gate`; listeners are told what happened once others are let in again.
 
     Raises `ConfigError` as the gate does.
     """
-    with gate.entered(), told_later(), gate.alone():
+    with gate.entered(), deferred_events(), gate.alone():
         yield
 
 
 @contextmanager
-def told_later() -> Iterator[None]:
+def deferred_events() -> Iterator[None]:
     """Have listeners told at the end of what happens inside: one that blocks must hold up nobody else."""
     outer = _later.get()
     if outer is not None and not outer.is_over:

@@ -92,7 +92,7 @@ class Observer:
 
     def failed(self, error: OffloadError) -> None:
         """Tell that something was left in its message."""
-        detail = f"left in the message: {said(error)}"
+        detail = f"left in the message: {error_text(error)}"
         _log.warning("%s: %s", self._place, detail)
         if self.events.has_listeners:
             data = {"session": self._session, "kind": error.kind}
@@ -175,7 +175,7 @@ def failure(what: str, error: Exception) -> OffloadError:
     return failed
 
 
-def said(error: OffloadError) -> str:
+def error_text(error: OffloadError) -> str:
     """Return what a log may say of an error: what another's exception says may quote what it choked on."""
     if type(error) in (OffloadError, MessageError) and error.__cause__ is not None:
         return f"{error.kind}, after {type(error.__cause__).__name__}"

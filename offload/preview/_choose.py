@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from offload.preview._kinds import Kind
 from offload.preview._names import is_numeric, names_of
-from offload.preview._trouble import trouble_in
+from offload.preview._trouble import error_words
 from offload.preview._view import View
 
 # Of the characters, names that stand in no shown line get this share if there are that many.
@@ -172,7 +172,7 @@ def _line_worths(view: View, kind: Kind, terms: Mapping[str, float]) -> dict[int
     for i, line in enumerate(view.lines):
         is_opening = line.is_opening and len(line.text) > _LEAST_OPENING
         worths[i] = max(kind.worth(line.text), _OPENING * is_opening)
-    for word in trouble_in(view.joined) if kind.trouble else ():
+    for word in error_words(view.joined) if kind.trouble else ():
         for i in view.places(word, _MOST_TROUBLED):
             worths[i] = max(worths[i], kind.trouble)
     few = max(_MANY_LINES, int(len(view.lines) * _MANY_SHARE))

@@ -7,7 +7,7 @@ from offload.preview._head_tail import Preview, head_tail
 from offload.preview._json import sketch
 from offload.preview._kinds import Kind, kind_of
 from offload.preview._names import terms_of
-from offload.preview._trouble import trouble_in
+from offload.preview._trouble import error_words
 from offload.preview._view import END_CHARS, View
 
 # With less room lines that stand alone say nothing.
@@ -37,7 +37,7 @@ def preview_of(text: str, max_chars: int, *, asked: str = "", left_out: int = 0)
         left_out += len(text) - 2 * END_CHARS
         text = text[:END_CHARS] + text[-END_CHARS:]
     terms = terms_of(asked)
-    view = View(text, (*trouble_in(text), *list(terms)[:_MAX_WANTED]), left_out)
+    view = View(text, (*error_words(text), *list(terms)[:_MAX_WANTED]), left_out)
     kind = kind_of(view.lines)
     intro = _intro(kind, view, sketch(text, max_chars // 4) if kind.name == "JSON" else "")
     chosen = choose(view, kind, terms, max_chars - len(intro) - len(_names_line([""])))

@@ -15,7 +15,7 @@ TROUBLE = (
 )
 
 
-def trouble_in(text: str) -> list[str]:
+def error_words(text: str) -> list[str]:
     """Return the words of trouble that stand in `text`, from one pass over it."""
     return [TROUBLE[i] for i in sorted(_words().Match(encode_text(text)) or ())]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.preview import head_tail, preview_of
-from offload.preview._trouble import TROUBLE, trouble_in
+from offload.preview._trouble import TROUBLE, error_words
 
 many = settings(max_examples=400, deadline=None)
 
@@ -122,4 +122,4 @@ def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
 )
 def test_the_words_of_trouble_of_a_text_are_those_that_stand_in_it(parts: list[str]) -> None:
     text = "".join(parts)
-    assert trouble_in(text) == [word for word in TROUBLE if word in text]
+    assert error_words(text) == [word for word in TROUBLE if word in text]

@@ -19,7 +19,7 @@ from typing import Any
 from offload.engine.results import OffloadResult
 from offload.engine.sink import Sink
 from offload.errors import OffloadError, StoreError
-from offload.events import said
+from offload.events import error_text
 from offload.layout import REF_PATTERN, encode_part
 from offload.messages import scan_of
 from offload.offloader import Offloader
@@ -316,10 +316,12 @@ class ContextRefs:
 
     def _log_failure(self, tool_name: str | None, error: OffloadError) -> None:
         if self._line.category("tool_result", tool_name) == "Bash":
-            _log.warning("[AgentBashHandler] Failed to offload output: %s", said(error))
+            _log.warning("[AgentBashHandler] Failed to offload output: %s", error_text(error))
         else:
             label = tool_label(tool_name or "a tool")
-            _log.warning("[ToolCallProcessor] Failed to offload tool output for %s: %s", label, said(error))
+            _log.warning(
+                "[ToolCallProcessor] Failed to offload tool output for %s: %s", label, error_text(error)
+            )
 
     def _update_manifest(self) -> None:
         """Update the manifest if files were stored or deleted; the next call catches up on a failure."""

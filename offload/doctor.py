@@ -43,7 +43,10 @@ from offload.store import (
 
 CheckOutcome = Literal["ok", "slow", "warning", "failed"]
 
-_CONTRACT_BROKEN = "the store breaks its contract; for details run: pytest -p offload.testing.plugin --pyargs offload.testing.test_store"
+_CONTRACT_BROKEN = (
+    "the store breaks its contract; for details run: "
+    "pytest -p offload.testing.plugin --pyargs offload.testing.test_store"
+)
 _MAX_SKEW_SECONDS = 60
 _SMALL, _LARGE = 1024, 8 * 1024**2
 _ROUNDS = 5

@@ -1,22 +1,22 @@
 """The error tree. Every error that the library raises is an `OffloadError`.
 
-    OffloadError                      anything below
-    ├── ConfigError                   how the library was called or set up; fix the call
-    │   ├── PolicyError               a rule or threshold that cannot be meant
+    OffloadError                      any error below
+    ├── ConfigError                   wrong use or set-up of the library; fix the call
+    │   ├── PolicyError               an invalid rule or threshold
     │   ├── UnknownSchemeError        no backend for a URL
     │   └── MissingExtraError         a backend or command needs a package; the message names the pip command
-    ├── ContextFullError              a context over its window, which must not or cannot be made shorter
-    ├── MessageError                  a message that is not of the format it claims to be
-    ├── InvalidKeyError               a store key outside the key grammar
+    ├── ContextFullError              a context exceeds its window and must not or cannot be shortened
+    ├── MessageError                  a message does not have the format that it claims
+    ├── InvalidKeyError               a store key does not match the key grammar
     ├── NotFoundError                 no such record in this session, or no such key in this store
-    │   └── ExpiredError              there was one; it was collected
-    ├── CorruptError                  stored bytes are not those that were written
+    │   └── ExpiredError              the record existed and was deleted
+    ├── CorruptError                  stored bytes differ from those that were written
     ├── ExistsError                   create-only: the key is taken
     │   └── CollisionError            the key is taken by other content
-    └── StoreError                    the store could not do it; the data is where it was
+    └── StoreError                    the store failed; its data is unchanged
         ├── StorePermissionError      it refused: credentials, file modes, read-only medium
-        ├── StoreMissingError         the bucket, container or parent of the root is not there
-        └── StoreUnavailableError     it did not answer, or not in time; trying later may help
+        ├── StoreMissingError         the bucket, container or parent of the root does not exist
+        └── StoreUnavailableError     it did not answer in time; trying later may help
 
 Categories follow what a handler would do: change the call, change the input, look elsewhere, restore a
 backup, wait. `kind` is a stable code for programs; codes are only ever added.
@@ -35,77 +35,64 @@ class OffloadError(Exception):
     """Base of every error of this library.
 
     Attributes:
-        kind: a stable code for programs.
-        messages: of an error of `Offloader.restore`, the list as far as it could be restored; else empty.
-        missing: of such an error, one `Missing` for each placeholder that stands in `messages` still.
+        kind: a stable code for programs; a subclass without one inherits it.
+        messages: for an error of `Offloader.restore`, the partly restored list; otherwise empty.
+        missing: for such an error, one `Missing` per placeholder that is still in `messages`.
     """
 
     kind: ClassVar[str] = "offload"
     messages: Sequence[Any] = ()
     missing: Sequence[Any] = ()
 
+    def __init_subclass__(cls, *, kind: str | None = None) -> None:
+        super().__init_subclass__()
+        if kind is not None:
+            cls.kind = kind
 
-class ConfigError(OffloadError, ValueError):
+
+class ConfigError(OffloadError, ValueError, kind="config"):
     """The library was called or configured in a way that cannot work."""
 
-    kind = "config"
+
+class PolicyError(ConfigError, kind="policy"):
+    """A policy or rule has an invalid value; the message names the field."""
 
 
-class PolicyError(ConfigError):
-    """A policy or rule holds a value that cannot be meant; the message names its path."""
-
-    kind = "policy"
-
-
-class UnknownSchemeError(ConfigError):
+class UnknownSchemeError(ConfigError, kind="unknown_scheme"):
     """No backend, first-party or fsspec, serves the scheme of a store URL."""
 
-    kind = "unknown_scheme"
 
-
-class MissingExtraError(ConfigError, ImportError):
+class MissingExtraError(ConfigError, ImportError, kind="missing_extra"):
     """A part of the library needs a package that is not installed; the message names the command."""
 
-    kind = "missing_extra"
+
+class ContextFullError(OffloadError, kind="context_full"):
+    """A context exceeds its window and must not or cannot be shortened; the message names a fix."""
 
 
-class ContextFullError(OffloadError):
-    """A context does not fit its window, and must not or cannot be made shorter; says what would help."""
-
-    kind = "context_full"
-
-
-class MessageError(OffloadError, ValueError):
+class MessageError(OffloadError, ValueError, kind="message"):
     """A message does not have the shape of its format; the message says where and what was expected."""
 
-    kind = "message"
+
+class InvalidKeyError(OffloadError, ValueError, kind="invalid_key"):
+    """A store key does not match the grammar of `offload.layout.check_key`."""
 
 
-class InvalidKeyError(OffloadError, ValueError):
-    """A store key is outside the grammar of `offload.layout.check_key`."""
-
-    kind = "invalid_key"
-
-
-class NotFoundError(OffloadError, KeyError):
+class NotFoundError(OffloadError, KeyError, kind="not_found"):
     """No such record in this session, or no such key in this store."""
-
-    kind = "not_found"
 
     def __str__(self) -> str:
         """Return the plain message; `KeyError` would show its repr."""
         return str(self.args[0]) if self.args else ""
 
 
-class ExpiredError(NotFoundError):
-    """The record existed and was collected; the message says why and when.
+class ExpiredError(NotFoundError, kind="expired"):
+    """The record existed and was deleted; the message says why and when.
 
     Attributes:
         reason: "expired", "quota" or "deleted".
-        at: when it was marked, in seconds since the epoch by the store's clock.
+        at: time of the deletion mark, in seconds since the epoch by the store's clock.
     """
-
-    kind = "expired"
 
     def __init__(self, message: str, reason: str = "deleted", at: float = 0.0) -> None:
         super().__init__(message, reason, at)
@@ -113,46 +100,32 @@ class ExpiredError(NotFoundError):
         self.at = at
 
 
-class CorruptError(OffloadError):
-    """Stored bytes are not the bytes that were written."""
-
-    kind = "corrupt"
+class CorruptError(OffloadError, kind="corrupt"):
+    """Stored bytes differ from those that were written."""
 
 
-class ExistsError(OffloadError, FileExistsError):
+class ExistsError(OffloadError, FileExistsError, kind="exists"):
     """A create-only write met a key that is taken."""
 
-    kind = "exists"
 
-
-class CollisionError(ExistsError):
+class CollisionError(ExistsError, kind="collision"):
     """A record's key is taken by a record of other content."""
 
-    kind = "collision"
+
+class StoreError(OffloadError, OSError, kind="store"):
+    """The store failed to do what was requested; its data is unchanged."""
 
 
-class StoreError(OffloadError, OSError):
-    """The store could not do what was asked; nothing that it held has changed."""
-
-    kind = "store"
-
-
-class StorePermissionError(StoreError, PermissionError):
+class StorePermissionError(StoreError, PermissionError, kind="store_permission"):
     """The store refused: credentials, file modes, a read-only medium."""
 
-    kind = "store_permission"
+
+class StoreMissingError(StoreError, kind="store_missing"):
+    """The place of the store does not exist: no bucket, no container, or the root is not a folder."""
 
 
-class StoreMissingError(StoreError):
-    """The place that should hold the store is not there: a bucket, a container, a root that is no folder."""
-
-    kind = "store_missing"
-
-
-class StoreUnavailableError(StoreError):
-    """The store did not answer, or not within the deadline; the same call may work later."""
-
-    kind = "store_unavailable"
+class StoreUnavailableError(StoreError, kind="store_unavailable"):
+    """The store did not answer within the deadline; the same call may work later."""
 
 
 def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OffloadError:

@@ -69,6 +69,10 @@ class FsspecStore:
         UnknownSchemeError: fsspec knows no file system for the scheme.
     """
 
+    # fsspec guarantees neither.
+    has_atomic_create = False
+    durability: Durability = "unknown"
+
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._full_url = url
         self._url = without_secrets(url)
@@ -96,16 +100,6 @@ class FsspecStore:
     def is_shared(self) -> bool:
         """Whether the file system at the end of the chain lies outside this machine."""
         return self._url.rsplit("::", 1)[-1].split("://")[0] not in _OF_ONE_MACHINE
-
-    @property
-    def has_atomic_create(self) -> bool:
-        """False: fsspec asks no file system for it."""
-        return False
-
-    @property
-    def durability(self) -> Durability:
-        """Not known: fsspec promises nothing."""
-        return "unknown"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, as whole and durable as the file system makes it.

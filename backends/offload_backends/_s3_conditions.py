@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Verdict(NamedTuple):
+class _CreateSupport(NamedTuple):
     creates: Creates
     is_sorted: bool
 
@@ -73,17 +73,17 @@ class Conditions:
             return self._found.known.is_sorted
         return await self._client.is_aws() or _descriptor.decode_sorted(await self._kept.answer() or b"")
 
-    async def _find_out(self) -> _Verdict:
+    async def _find_out(self) -> _CreateSupport:
         if await self._client.is_aws():
-            return _Verdict("enforced", is_sorted=True)
+            return _CreateSupport("enforced", is_sorted=True)
         kept = await self._kept.answer()
         creates = _descriptor.decode(kept or b"")
         if kept and creates:
-            return _Verdict(creates, _descriptor.decode_sorted(kept))
-        verdict = await self._probe()
+            return _CreateSupport(creates, _descriptor.decode_sorted(kept))
+        support = await self._probe()
         if kept is None:
-            await self._keep(verdict)
-        return verdict
+            await self._keep(support)
+        return support
 
     async def _read(self) -> bytes | None:
         """Return the descriptor, None if there is none, nothing if it cannot be read."""
@@ -100,7 +100,7 @@ class Conditions:
         body: bytes = answer["Body"]
         return body
 
-    async def _probe(self) -> _Verdict:
+    async def _probe(self) -> _CreateSupport:
         name = f".probe-{secrets.token_hex(8)}"
         # Sorted by folders, the first of them comes first.
         names = [f"{name}/k", f"{name}-k"]
@@ -108,7 +108,7 @@ class Conditions:
             for each in names:
                 await self._call("put_object", each, Body=b"")
                 stack.push_async_callback(self._remove, each)
-            return _Verdict(await self._create_taken(names[0]), await self._lists(name, sorted(names)))
+            return _CreateSupport(await self._create_taken(names[0]), await self._lists(name, sorted(names)))
 
     async def _create_taken(self, name: str) -> Creates:
         try:
@@ -136,10 +136,10 @@ class Conditions:
         with suppress(OffloadError):
             await self._call("delete_object", name)
 
-    async def _keep(self, verdict: _Verdict) -> None:
+    async def _keep(self, support: _CreateSupport) -> None:
         """Write the descriptor; where that cannot be, the next process asks again."""
-        condition = {"IfNoneMatch": "*"} if verdict.creates == "enforced" else {}
-        said = _descriptor.encode(verdict.creates, is_sorted=verdict.is_sorted)
+        condition = {"IfNoneMatch": "*"} if support.creates == "enforced" else {}
+        said = _descriptor.encode(support.creates, is_sorted=support.is_sorted)
         with suppress(OffloadError):
             await self._call("put_object", DESCRIPTOR, Body=said, **condition)
 

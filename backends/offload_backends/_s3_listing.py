@@ -28,7 +28,7 @@ PAGE = 1000
 _BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
 
 
-class Listing:
+class S3Listing:
     """One listing.
 
     Args:

@@ -78,6 +78,9 @@ class LocalStore:
         ConfigError: an option or the URL cannot be meant, or the system lacks POSIX folder handles.
     """
 
+    is_shared = False  # A path means another folder on another machine.
+    has_atomic_create = True  # The kernel gives a name to one writer only.
+
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, ("durability",), url)
         if not _HAS_FOLDER_HANDLES:
@@ -87,30 +90,12 @@ class LocalStore:
             raise ConfigError(f"durability is one of {_DURABILITIES}, not {durability!r}")
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
+        self.url = self._root.as_uri()
+        self.durability: Durability = "power" if self._is_synced else "process"
         self._swept: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        """The root folder as a `file://` URL."""
-        return self._root.as_uri()
-
-    @property
-    def is_shared(self) -> bool:
-        """False: a path means another folder on another machine."""
-        return False
-
-    @property
-    def has_atomic_create(self) -> bool:
-        """True: the kernel gives a name to one writer only."""
-        return True
-
-    @property
-    def durability(self) -> Durability:
-        """A power cut; with the option `durability="none"` the death of the process only."""
-        return "power" if self._is_synced else "process"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""

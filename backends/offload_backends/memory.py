@@ -1,4 +1,4 @@
-"""A store in this process's memory, for tests and for sessions that need not outlive it."""
+"""A store in the memory of this process, for tests and for sessions that end with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCHEME = "memory://"
 
 
 class _Objects(dict[str, tuple[bytes, float]]):
-    """Key → content and time; no change takes more than one operation of a dict, which is atomic."""
+    """Key → content and time; each change is one operation of a dict, which is atomic."""
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(8)
@@ -29,14 +29,17 @@ class MemoryStore:
     """Objects in a dict of this process.
 
     Args:
-        url: `memory://` for a store of its own, which no other store sees; `memory://name` for the
-            store of that name, shared by all who name it in this process; `memory://name/path` for
-            the part of it whose keys start with `path/`.
-        storage_options: none are known.
+        url: `memory://` for a private store; `memory://name` for the store of that name, shared in
+            this process; `memory://name/path` for the part of it whose keys start with `path/`.
+        storage_options: must be empty.
 
     Raises:
-        ConfigError: the URL has a path but no name, or storage options were given.
+        ConfigError: the URL has a path but no name, or storage options are given.
     """
+
+    is_shared = False
+    has_atomic_create = True
+    durability: Durability = "memory"
 
     def __init__(self, url: str = _SCHEME, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, (), url)
@@ -53,27 +56,12 @@ class MemoryStore:
 
     @property
     def url(self) -> str:
-        """The address; of a store of its own it opens another, empty one."""
+        """The address; that of a private store opens another, empty one."""
         return self._url
 
     def identity(self) -> str:
-        """Return the address, and the name that this memory has for as long as it lasts."""
+        """Return the address, and the name of this memory in this process."""
         return f"{self._url} {self._objects.name}"
-
-    @property
-    def is_shared(self) -> bool:
-        """False: no other machine sees this memory."""
-        return False
-
-    @property
-    def has_atomic_create(self) -> bool:
-        """True: of two writers one is first."""
-        return True
-
-    @property
-    def durability(self) -> Durability:
-        """Nothing: objects end with the process."""
-        return "memory"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
@@ -95,12 +83,12 @@ class MemoryStore:
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order; see `OffloadStore.keys`."""
-        found = [
+        objects = [
             StoredObject(full_key[len(self._prefix) :], len(data), modified)
             for full_key, (data, modified) in self._objects.copy().items()
             if full_key.startswith(self._prefix + prefix)
         ]
-        yield from sorted((o for o in found if o.key > after), key=lambda o: o.key)
+        yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""

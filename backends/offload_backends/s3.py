@@ -29,7 +29,7 @@ from offload.errors import (
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range
 from offload_backends._s3_conditions import Conditions
-from offload_backends._s3_listing import Listing
+from offload_backends._s3_listing import S3Listing
 from offload_backends._s3_multipart import MAX_SIZE, Upload, cut, md5
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ class S3Store:
         MissingExtraError: the packages of the extra `s3` are not installed.
     """
 
+    is_shared = True
+    durability: Durability = "power"  # The service answers once the object is durable.
+
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
@@ -96,11 +99,6 @@ class S3Store:
         return f"{self.url} {sha256(client.run(client.account).encode()).hexdigest()}"
 
     @property
-    def is_shared(self) -> bool:
-        """True: every machine that reaches the endpoint sees the bucket."""
-        return True
-
-    @property
     def has_atomic_create(self) -> bool:
         """True, unless this process found that the server ignores or refuses `If-None-Match`.
 
@@ -108,11 +106,6 @@ class S3Store:
         """
         conditions = self._asked.get(os.getpid())
         return conditions is None or conditions.known in {None, "enforced"}
-
-    @property
-    def durability(self) -> Durability:
-        """A power cut: the service answers once the object is durable."""
-        return "power"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, in one request or in parts; see `OffloadStore.put`."""
@@ -141,7 +134,7 @@ class S3Store:
 
         Some servers sort by folders: there a listing that crosses them takes a request for each too.
         """
-        yield from Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
+        yield from S3Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""

@@ -24,7 +24,7 @@ from offload.store import (
     put_stream,
 )
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._layout import FOOTER, plain_size, suffix_size
+from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
 from offload.wrappers._memory_cache import MemoryCache
 
 _REMEMBERED_BYTES = 512 * 1024

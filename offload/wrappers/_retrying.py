@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
 from offload.store import OffloadStore, StoredObject, delete_many, get_many, put_many, put_stream
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._call import Call
-from offload.wrappers._pieces import blocks_of
+from offload.wrappers._chunks import blocks_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -63,7 +62,7 @@ class RetryingStore(WrapperStore):
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
             raise ConfigError("deadline, first_pause and max_pause are seconds and not negative")
-        self._call = partial(Call, deadline, (first_pause, max_pause), clock, sleep, jitter)
+        self._call = partial(RetryState, deadline, (first_pause, max_pause), clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, with retries; see `OffloadStore.put`."""
@@ -124,13 +123,15 @@ class RetryingStore(WrapperStore):
             if not call.failures or not self._holds_stream(call, key, pieces, size):
                 raise
 
-    def _holds(self, call: Call, key: str, data: bytes) -> bool:
+    def _holds(self, call: RetryState, key: str, data: bytes) -> bool:
         try:
             return call.run(partial(self.inner.get, key)) == data
         except NotFoundError:
             return False  # Whoever took the key, it was deleted meanwhile.
 
-    def _settled(self, call: Call, key: str, data: bytes, result: OffloadError | None) -> OffloadError | None:
+    def _settled(
+        self, call: RetryState, key: str, data: bytes, result: OffloadError | None
+    ) -> OffloadError | None:
         """Return the result of a retried create: None if the key is taken by `data` itself."""
         try:
             is_ours = isinstance(result, ExistsError) and self._holds(call, key, data)
@@ -138,7 +139,7 @@ class RetryingStore(WrapperStore):
             return error
         return None if is_ours else result
 
-    def _holds_stream(self, call: Call, key: str, pieces: Iterable[bytes], size: int) -> bool:
+    def _holds_stream(self, call: RetryState, key: str, pieces: Iterable[bytes], size: int) -> bool:
         """Return whether the object has these bytes, reading a block at a time."""
         at = 0
         try:
@@ -153,7 +154,7 @@ class RetryingStore(WrapperStore):
 
 
 def _each(
-    call: Call, verb: Callable[[Sequence[Any]], list[R]], items: Sequence[Any]
+    call: RetryState, verb: Callable[[Sequence[Any]], list[R]], items: Sequence[Any]
 ) -> tuple[list[R], set[int]]:
     """Return the verb's result for each item, and the places of those that were asked for again."""
     results = verb(items)
@@ -165,3 +166,39 @@ def _each(
         for place, result in zip(places, verb([items[n] for n in places]), strict=True):
             results[place] = result
     return results, retried
+
+
+class RetryState:
+    """One call's retries: how often it failed, and when it must end."""
+
+    def __init__(
+        self,
+        deadline: float,
+        pauses: tuple[float, float],
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        jitter: Callable[[], float],
+    ) -> None:
+        self.failures = 0
+        self._until = clock() + deadline
+        self._longest, self._max_pause = pauses
+        self._clock, self._sleep, self._jitter = clock, sleep, jitter
+
+    def run(self, attempt: Callable[[], T]) -> T:
+        """Return what `attempt` returns, trying until it is available or the deadline comes."""
+        while True:
+            try:
+                return attempt()
+            except StoreUnavailableError:
+                if not self.waits():
+                    raise
+
+    def waits(self) -> bool:
+        """Count a failure and wait before the next try; False if that would pass the deadline."""
+        self.failures += 1
+        pause = self._jitter() * min(self._longest, self._max_pause)
+        self._longest = min(self._longest * 2, self._max_pause)
+        if self._clock() + pause >= self._until:
+            return False
+        self._sleep(pause)
+        return True

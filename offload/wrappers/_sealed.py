@@ -18,8 +18,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from offload.errors import ConfigError, CorruptError
-from offload.wrappers._layout import CHUNK, FOOTER, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
-from offload.wrappers._pieces import blocks_of
+from offload.wrappers._chunks import (
+    CHUNK,
+    FOOTER,
+    SEALED_CHUNK,
+    TAG,
+    blocks_of,
+    chunks_of,
+    count_chunks,
+    sealed_size,
+)
 
 VARIABLE = "OFFLOAD_KEY"
 

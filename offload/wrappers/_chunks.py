@@ -1,6 +1,8 @@
-"""Where the parts of a sealed object are: chunks of one size, the last one shorter, and a footer."""
+"""Arithmetic of sealed objects: chunks of one size, the last one shorter, and a footer."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
 
 CHUNK = 64 * 1024
 TAG = 16
@@ -36,3 +38,19 @@ def chunks_of(start: int, end: int, size: int) -> range:
     """
     first = min(start // CHUNK, count_chunks(size) - 1)
     return range(first, max(first + 1, count_chunks(min(end, size))))
+
+
+def blocks_of(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Yield the bytes of `pieces` in blocks of `size` bytes, the last one shorter; of nothing, none."""
+    held = bytearray()
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")
+        while rest:
+            missing = size - len(held)
+            held += rest[:missing]
+            rest = rest[missing:]
+            if len(held) == size:
+                yield bytes(held)
+                held.clear()
+    if held:
+        yield bytes(held)

@@ -1,8 +1,21 @@
-"""What a session holds, told by the keys of its store. A cache: the records themselves are the truth."""
+"""The contents of a session according to the keys of its store; derived from the records at any time."""
 
 from offload.index._catalog import Catalog, reindex
 from offload.index._entries import Tombstone, parse_key, record_key
 from offload.index._listing import Page
+from offload.index._objects import DeletedRecord, SessionObjects, list_session, list_sessions
 from offload.index._sessions import sessions
 
-__all__ = ["Catalog", "Page", "Tombstone", "parse_key", "record_key", "reindex", "sessions"]
+__all__ = [
+    "Catalog",
+    "DeletedRecord",
+    "Page",
+    "SessionObjects",
+    "Tombstone",
+    "list_session",
+    "list_sessions",
+    "parse_key",
+    "record_key",
+    "reindex",
+    "sessions",
+]

@@ -1,4 +1,4 @@
-"""The catalog of a session: store keys ⇄ entries. A cache: the records themselves are the truth."""
+"""The catalog of a session: its store keys as entries."""
 
 from __future__ import annotations
 
@@ -9,93 +9,94 @@ import msgspec
 
 from offload.index._entries import Tombstone, parse_key
 from offload.index._listing import LARGE, MAX_AGE, CachedListing, Page, SessionListing
+from offload.index._objects import DeletedRecord, sort_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
-from offload.layout import RECORD, encode_part, generation_of, is_link
+from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.locks import Lock
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
 
-# A few refs are looked up one by one, more by a listing of the session.
-_FEW = 8
+# More refs are looked up by one listing of the session.
+_MAX_LOOKUPS = 8
 
 
 class Catalog:
-    """What is known of one session's records in one store.
+    """The known records of one session in one store.
 
-    Entries that this process wrote are known at once; those of others come with `load`, or one by one
-    when an unknown ref is looked up. A record with a tombstone is no entry. An entry says what a listing
-    says of its record, whoever wrote it.
+    Entries that this process wrote are known at once; others are read by `load`, or one by one when an
+    unknown ref is looked up. A record with a tombstone has no entry.
 
-    A session of more than 1,000 objects is large: `page` and `recent` use a listing of it again for 100
-    times as long as it took, at most ten minutes: one that is held in memory, or a snapshot in the store.
+    A session of more than 1,000 objects is large: `page` and `recent` reuse a listing of it, from memory or
+    from a snapshot in the store, for 100 times as long as it took and at most ten minutes.
     """
 
     def __init__(self, store: OffloadStore, session: str) -> None:
         self._store = store
         self._session = session
-        self._prefix = RECORD.prefix(encode_part(session))
-        # Around what is remembered, never around a request: readers have threads of their own.
+        self._part = encode_part(session)
+        self._prefix = RECORD.prefix(self._part)
+        # Guards the fields below; never held during a request, since readers use several threads.
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
-        self._tombstones: dict[str, dict[str, Tombstone]] = {}
-        # The entries in order, until one of them changes.
+        self._deleted: dict[str, dict[str, DeletedRecord]] = {}
+        # The sorted entries, until one of them changes.
         self._ordered: list[RecordInfo] | None = None
-        # What was written here: a listing may be older.
+        # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
-        # Of a large session, the newest listing, and the one that all entries are from.
-        self._held: CachedListing | None = None
-        self._taken: CachedListing | None = None
+        # The newest listing of a large session, and the listing that the entries were read from.
+        self._cached: CachedListing | None = None
+        self._loaded: CachedListing | None = None
 
     def add(self, info: RecordInfo) -> None:
-        """Remember a record that this process stored, or found to be stored already."""
+        """Add a record that this process stored or adopted."""
         row = parse_key(StoredObject(info.key, info.stored_bytes, info.created_at))
         if isinstance(row, RecordInfo):
-            info = self._named(row)
+            info = self._with_session(row)
         with self._lock:
             self._own[info.key] = info
-            self._remember(info)
-            if self._held is not None:
-                self._held.add(info)
+            self._insert(info)
+            if self._cached is not None:
+                self._cached.add(info)
 
     def drop(self, key: str) -> None:
-        """Forget a key whose object turned out to be gone."""
+        """Remove the entry of a key whose object is gone."""
         with self._lock:
-            self._forget(key)
-            if self._held is not None:
-                self._held.drop(key)
+            self._remove(key)
+            if self._cached is not None:
+                self._cached.drop(key)
 
     def load(self) -> None:
         """List the session's records: one request per 1,000 of them on an object store."""
-        self._list(may_be_old=False)
+        self._list(may_use_snapshot=False)
 
     def refresh(self, refs: Iterable[str]) -> None:
-        """Ask the store what it holds of `refs`: a listing for each of a few, one of all for more."""
-        wanted = set(refs)
-        if len(wanted) > _FEW:
+        """Look up `refs` in the store, with a listing per ref or one listing of the session."""
+        unique = set(refs)
+        if len(unique) > _MAX_LOOKUPS:
             self.load()
             return
-        for ref in sorted(wanted):
-            # What another thread adds from here on the listing may miss.
+        for ref in sorted(unique):
+            # The listing may miss records that another thread adds meanwhile.
             with self._lock:
                 known = set(self._keys_of.get(ref, ()))
-            objects = list(self._store.keys(self._prefix + ref))
+            # A longer ref may begin with this one.
+            objects = [o for o in self._store.keys(self._prefix + ref) if ref_of(name_of(o.key)) == ref]
             with self._lock:
-                self._tombstones.pop(ref, None)
-                listed = self._take_in(objects, ref)
+                self._deleted.pop(ref, None)
+                listed = self._insert_all(objects)
             for key in known - listed:
                 self.drop(key)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record is known, without asking the store."""
+        """True if no record is known; sends no request."""
         return not self._entries
 
     def known(self, ref: str) -> list[RecordInfo]:
-        """Return the entries of `ref` that are known without asking the store, in key order.
+        """Return the known entries of `ref` in key order, without a request.
 
-        One that is shared by another session is told only where the session has no record of its own, and
-        one that is torn only where it is the last.
+        A link counts only if the session has no record of its own, a torn record only if there is no other.
         """
         with self._lock:
             keys = self._keys_of.get(ref, ())
@@ -106,8 +107,8 @@ class Catalog:
     def find(self, ref: str, *, is_fresh: bool = False) -> list[RecordInfo]:
         """Return the entries of `ref` in key order.
 
-        An unknown one costs one listing by its prefix, and so does a known one with `is_fresh`: another
-        writer may have stored the same item under another key, a collector may have taken it.
+        An unknown ref costs one listing by its prefix, and so does `is_fresh`: another writer may have stored
+        the item under another key, or gc may have deleted it.
         """
         if is_fresh or not self.known(ref):
             self.refresh([ref])
@@ -116,16 +117,17 @@ class Catalog:
     def tombstone(self, ref: str) -> Tombstone | None:
         """Return the latest known tombstone of `ref`."""
         with self._lock:
-            return max(self._tombstones.get(ref, {}).values(), key=lambda t: t.at, default=None)
+            latest = [deleted.last_tombstone for deleted in self._deleted.get(ref, {}).values()]
+            return max(latest, key=lambda tombstone: tombstone.at, default=None)
 
     def next_generation(self, ref: str) -> int:
-        """Return the generation under which the item of `ref` is to be stored; 1 if none was collected."""
+        """Return the generation for a new record of `ref`; 1 if none was deleted or is expired."""
         with self._lock:
-            over = [info.key for info in self.known(ref) if info.is_expired]
-            return max((generation_of(key) + 1 for key in (*self._tombstones.get(ref, ()), *over)), default=1)
+            expired = [info.key for info in self.known(ref) if info.is_expired]
+            return max((generation_of(key) + 1 for key in (*self._deleted.get(ref, ()), *expired)), default=1)
 
     def entries(self) -> list[RecordInfo]:
-        """Return the entry of every known ref, oldest first; of several keys the first in key order."""
+        """Return one entry per known ref, oldest first; of several keys the first in key order."""
         with self._lock:
             if self._ordered is None:
                 first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
@@ -144,104 +146,106 @@ class Catalog:
         limit: int = 50,
         after: str | None = None,
     ) -> Page:
-        """Return entries, newest first: of a large session by a listing that may be ten minutes old.
+        """Return entries, newest first; the listing of a large session may be ten minutes old.
 
         Args:
             item_type: only entries of this type.
             tool: only entries of this tool.
-            limit: how many at most.
-            after: the ref that they come after.
+            limit: the maximum number of entries.
+            after: only entries after the entry of this ref.
 
         Raises:
             ConfigError: `after` is not among the entries.
         """
-        held = self._recently_listed()
+        listing = self._recent_listing()
         with self._lock:
-            page = held.page(item_type, tool, limit, after)
-            infos = [self._named(info) for info in page.infos]
+            page = listing.page(item_type, tool, limit, after)
+            infos = [self._with_session(info) for info in page.infos]
             for info in infos:
-                self._remember(info)
+                self._insert(info)
         return page._replace(infos=infos)
 
     def recent(self) -> list[RecordInfo]:
-        """Return what `entries` does: of a large session by a listing that may be ten minutes old."""
-        held = self._recently_listed()
+        """Return the entries, oldest first; the listing of a large session may be ten minutes old."""
+        listing = self._recent_listing()
         with self._lock:
-            if held is not self._taken:
-                listed = self._take_in(held.objects())
+            if listing is not self._loaded:
+                listed = self._insert_all(listing.objects())
                 for key in self._entries.keys() - listed:
-                    self._forget(key)
-                self._taken = held
+                    self._remove(key)
+                self._loaded = listing
         return self.entries()
 
     def reindex(self) -> None:
-        """Throw away what is derived of the session, list it anew and derive it again."""
+        """Delete the snapshots of the session, list it and write a new snapshot."""
         delete_snapshots(self._store, self._session)
         self.load()
 
-    def _recently_listed(self) -> CachedListing:
-        """Return a listing that may still be used: of a small session always a new one."""
-        held = self._held
-        return held if held is not None and held.is_fresh(time.time()) else self._list(may_be_old=True)
+    def _recent_listing(self) -> CachedListing:
+        """Return a listing that is fresh enough; for a small session always a new one."""
+        cached = self._cached
+        if cached is not None and cached.is_fresh(time.time()):
+            return cached
+        return self._list(may_use_snapshot=True)
 
-    def _list(self, *, may_be_old: bool) -> CachedListing:
-        """List the session into memory; or, if that may be, stop at a recent snapshot and hold that."""
+    def _list(self, *, may_use_snapshot: bool) -> CachedListing:
+        """List the session into memory, or read a recent snapshot instead."""
         with self._lock:
             known = set(self._entries)
         began, start = time.time(), time.monotonic()
         objects: list[StoredObject] = []
         for stored in self._store.keys(self._prefix):
             objects.append(stored)
-            if may_be_old and len(objects) == LARGE + 1:
+            if may_use_snapshot and len(objects) == LARGE + 1:
                 snapshot = read_snapshot(self._store, self._session, time.time())
                 if snapshot is not None:
-                    return self._hold_old(snapshot)
+                    return self._cache_snapshot(snapshot)
         took = time.monotonic() - start
         with self._lock:
-            self._tombstones.clear()
-            for key in known - self._take_in(objects):
-                self._forget(key)
+            self._deleted.clear()
+            for key in known - self._insert_all(objects):
+                self._remove(key)
             listing = SessionListing.of(self.entries(), began, took)
-            held = self._taken = CachedListing(listing, self._prefix)
-            self._held = held if len(objects) > LARGE else None
-        if self._held is not None:
+            cached = self._loaded = CachedListing(listing, self._prefix)
+            self._cached = cached if len(objects) > LARGE else None
+        if self._cached is not None:
             write_snapshot(self._store, self._session, listing, time.time())
-        return held
+        return cached
 
-    def _hold_old(self, listing: SessionListing) -> CachedListing:
-        """Hold a listing that may miss what was written here since."""
-        held = CachedListing(listing, self._prefix)
+    def _cache_snapshot(self, snapshot: SessionListing) -> CachedListing:
+        """Cache a snapshot with the records that this process wrote since."""
+        cached = CachedListing(snapshot, self._prefix)
         with self._lock:
             for info in self._own.values():
-                # The listing's clock may be another machine's.
-                if info.created_at >= listing.began - MAX_AGE:
-                    held.add(info)
-            self._held = held
-        return held
+                # The snapshot's clock may be another machine's.
+                if info.created_at >= snapshot.began - MAX_AGE:
+                    cached.add(info)
+            self._cached = cached
+        return cached
 
-    def _take_in(self, objects: Iterable[StoredObject], ref: str | None = None) -> set[str]:
-        """Remember what stands there, of `ref` alone if one is given; return the entries' keys."""
+    def _insert_all(self, objects: Iterable[StoredObject]) -> set[str]:
+        """Insert the listed records and deleted records; return the keys of the entries."""
         with self._lock:
-            found = [f for f in map(parse_key, objects) if f and ref in (None, f.ref)]
-            for tombstone in (f for f in found if isinstance(f, Tombstone)):
-                self._tombstones.setdefault(tombstone.ref, {})[tombstone.key] = tombstone
-            infos = [i for i in found if isinstance(i, RecordInfo) and not self._is_buried(i)]
+            listed = sort_objects(self._part, objects)
+            for deleted in listed.deleted:
+                self._deleted.setdefault(deleted.info.ref, {})[deleted.info.key] = deleted
+            infos = [info for info in (*listed.records, *listed.torn) if not self._is_deleted(info)]
             for info in infos:
-                self._remember(self._named(info))
+                self._insert(self._with_session(info))
             return {info.key for info in infos}
 
-    def _named(self, info: RecordInfo) -> RecordInfo:
-        """Return the entry with the session's name: a hashed one decodes to its beginning."""
+    def _with_session(self, info: RecordInfo) -> RecordInfo:
+        """Return the entry with the session's full name, which a hashed key part does not contain."""
         if info.session == self._session:
             return info
         return msgspec.structs.replace(info, session=self._session)
 
-    def _is_buried(self, info: RecordInfo) -> bool:
-        return info.key in self._tombstones.get(info.ref, ())
+    def _is_deleted(self, info: RecordInfo) -> bool:
+        return info.key in self._deleted.get(info.ref, ())
 
-    def _remember(self, info: RecordInfo) -> None:
+    def _insert(self, info: RecordInfo) -> None:
         with self._lock:
-            if info == self._entries.get(info.key) or self._is_buried(info):
+            if info == self._entries.get(info.key) or self._is_deleted(info):
                 return
             self._ordered = None
             self._entries[info.key] = info
@@ -250,7 +254,7 @@ class Catalog:
                 keys.append(info.key)
                 keys.sort()
 
-    def _forget(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         with self._lock:
             info = self._entries.pop(key, None)
             if info is not None:
@@ -260,9 +264,9 @@ class Catalog:
 
 
 def reindex(store: OffloadStore, session: str) -> int:
-    """Rebuild the index of a session from the keys of its records; return how many records there are.
+    """Rebuild the index of a session from its keys; return the number of records.
 
-    Raises `StoreError` as the store does, also where it cannot delete: nothing that counts is lost then.
+    Raises `StoreError` if the store fails, also to delete a snapshot; no record is affected.
     """
     catalog = Catalog(store, session)
     catalog.reindex()

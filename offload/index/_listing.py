@@ -1,4 +1,4 @@
-"""A listing of a session, from which pages are cut, and which is used again for a while if it is large."""
+"""The listing of a session: pages of it, and how long the listing of a large session is reused."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
 from offload.store import StoredObject
 
-# One page of a listing holds as many; a session of no more is listed each time anew.
+# The size of a listing page on S3; a session that fits is listed again each time.
 LARGE = 1000
-# A listing serves 100 times as long as it took, so that at most 1 % of the time goes into listing.
-_SERVES = 100
+# A listing is reused for 100 times as long as it took, so that listing takes at most 1 % of the time.
+_REUSE_FACTOR = 100
 MAX_AGE = 600.0
 
 
 class SessionListing(NamedTuple):
-    """The records that a complete listing of a session showed, oldest first; of a ref one, none collected.
+    """One record per ref from a complete listing of a session, oldest first.
 
     Attributes:
-        began: when the listing began, in seconds since the epoch.
-        took: how many seconds it took.
-        names: the records' keys without the part that all of the session begin with.
-        sizes: the stored size of each, in bytes.
-        times: when each was stored, in seconds since the epoch by the store's clock.
+        began: the time when the listing began, in seconds since the epoch.
+        took: its duration in seconds.
+        names: the keys of the records without the session.
+        sizes: their stored sizes in bytes.
+        times: their times by the store's clock, in seconds since the epoch.
     """
 
     began: float
@@ -40,7 +40,7 @@ class SessionListing(NamedTuple):
 
     @classmethod
     def of(cls, infos: Sequence[RecordInfo], began: float, took: float) -> SessionListing:
-        """Return the listing that showed `infos`."""
+        """Return the listing of `infos`."""
         names = [name_of(info.key) for info in infos]
         return cls(began, took, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
 
@@ -50,8 +50,8 @@ class Page(NamedTuple):
 
     Attributes:
         infos: the entries.
-        start: how many match the query and come before them.
-        total: how many match the query at all.
+        start: the number of matching entries before them.
+        total: the number of matching entries.
     """
 
     infos: Sequence[RecordInfo]
@@ -60,34 +60,34 @@ class Page(NamedTuple):
 
 
 class CachedListing:
-    """A listing in memory; of its names a page parses no more than it shows.
+    """A listing in memory; a page parses only the names of its own entries.
 
     Args:
-        listing: what was listed.
-        prefix: what the keys of the session begin with.
+        listing: the listing.
+        prefix: the prefix of the session's keys.
     """
 
     def __init__(self, listing: SessionListing, prefix: str) -> None:
         self.began = listing.began
         self._took = listing.took
         self._prefix = prefix
-        # What was removed leaves an empty name, so that a place stays one.
+        # The name of a removed record becomes empty, so that the indexes of the others do not change.
         self._names = list(listing.names)
         self._sizes = list(listing.sizes)
         self._times = list(listing.times)
-        # The places of what matches a type and a tool, oldest first, for those that were asked for.
+        # Item type and tool of a query → indexes of its matches, oldest first.
         self._matching: dict[tuple[str | None, str | None], list[int]] = {}
 
     def is_fresh(self, now: float) -> bool:
-        """Tell whether the listing may still be used."""
+        """Return whether the listing may still be used."""
         return is_fresh(now - self.began, self._took)
 
     def objects(self) -> Iterator[StoredObject]:
-        """Yield what the store listed."""
+        """Yield the listed objects."""
         return (self._object(place) for place, name in enumerate(self._names) if name)
 
     def add(self, info: RecordInfo) -> None:
-        """Add a record as the newest one, unless it is there; another key of its ref makes room."""
+        """Add a record as the newest; it replaces another key of its ref."""
         name = name_of(info.key)
         known = self._place_of.get(info.ref)
         if known is not None and self._names[known] == name:
@@ -103,7 +103,7 @@ class CachedListing:
                 places.append(place)
 
     def drop(self, key: str) -> None:
-        """Remove a record that is gone."""
+        """Remove the record at `key`."""
         name = name_of(key)
         place = self._place_of.get(ref_of(name))
         if place is not None and self._names[place] == name:
@@ -113,21 +113,21 @@ class CachedListing:
         """Return entries, newest first.
 
         Args:
-            item_type: only this type; None for all.
-            tool: only this tool, by its name; None for all.
-            limit: how many at most.
-            after: the ref that they come after; None for the first.
+            item_type: only entries of this type.
+            tool: only entries of this tool.
+            limit: the maximum number of entries.
+            after: only entries after the entry of this ref.
 
         Raises:
-            ConfigError: the ref to go on after is not among the entries.
+            ConfigError: `after` is not among the entries.
         """
         places = self._matching.get((item_type, tool))
         if places is None:
             places = [n for n, name in enumerate(self._names) if _matches(name, item_type, tool)]
             self._matching[item_type, tool] = places
         end = len(places) if after is None else self._end_before(places, after)
-        shown = [parse_key(self._object(n)) for n in reversed(places[max(0, end - limit) : end])]
-        infos = [info for info in shown if isinstance(info, RecordInfo)]
+        entries = [parse_key(self._object(n)) for n in reversed(places[max(0, end - limit) : end])]
+        infos = [info for info in entries if isinstance(info, RecordInfo)]
         return Page(infos, len(places) - end, len(places))
 
     def _end_before(self, places: Sequence[int], ref: str) -> int:
@@ -148,18 +148,18 @@ class CachedListing:
         del self._place_of[ref_of(self._names[place])]
         self._names[place] = ""
         for places in self._matching.values():
-            found = bisect_left(places, place)
-            if places[found : found + 1] == [place]:
-                del places[found]
+            index = bisect_left(places, place)
+            if places[index : index + 1] == [place]:
+                del places[index]
 
 
 def is_fresh(age: float, took: float) -> bool:
-    """Tell whether a listing may still be used: `age` and what it took are in seconds."""
-    return 0 <= age <= min(_SERVES * took, MAX_AGE)
+    """Return whether a listing may still be used, by its age and duration in seconds."""
+    return 0 <= age <= min(_REUSE_FACTOR * took, MAX_AGE)
 
 
 def _matches(name: str, item_type: str | None, tool: str | None) -> bool:
-    """Tell whether the name is a record's, of this type and tool."""
+    """Return whether the name belongs to a record of this type and tool."""
     if name.count("~") < 3:  # noqa: PLR2004 # ref, type, tool and the rest
         return False
     is_of_type = item_type is None or item_type_of(name) == item_type

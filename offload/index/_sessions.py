@@ -1,4 +1,4 @@
-"""The sessions of a store, told by the keys of its records."""
+"""The sessions of a store, by the keys of their records."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from offload.errors import InvalidKeyError, OffloadError
 from offload.layout import RECORD, decode_part, is_hashed, session_part, sidecar_key
 from offload.store import OffloadStore
 
-# How many records are opened at most to find a session's name.
-_TRIES = 20
+# The maximum number of records that are opened to find a session's name.
+_MAX_TRIES = 20
 
 
 def sessions(store: OffloadStore) -> Iterator[str]:
-    """Yield the names of the sessions that `store` has known, one short listing for each."""
+    """Yield the name of each session in `store`, with one short listing per session."""
     after = ""
     while True:
         first = next(store.keys(RECORD.prefix(), after=after), None)
         if first is None:
             return
         if first.key.count("/") == 1:
-            after = first.key  # No record: they lie one level deeper.
+            after = first.key  # Records are one level deeper.
             continue
         part = session_part(first.key)
         with suppress(InvalidKeyError):
             yield _name_of(store, part) if is_hashed(part) else decode_part(part)
-        # "0" follows "/": the next key past everything below this session.
+        # "0" follows "/": this is the next key after all keys of this session.
         after = f"{RECORD.prefix()}{part}0"
 
 
 def _name_of(store: OffloadStore, part: str) -> str:
-    """Return the name of the session with this key part as one of its records tells it."""
-    for stored in islice(store.keys(RECORD.prefix(part)), _TRIES):
+    """Return the name of the session with this key part, from the header of one of its records."""
+    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES):
         codec = find_codec(stored.key)
         if codec is not None and stored.size:
             with suppress(OffloadError):

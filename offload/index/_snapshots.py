@@ -1,10 +1,8 @@
-"""Snapshots: a listing of a large session as one object, so that others need not list it again.
+"""Snapshots: the listing of a large session as one object, so that other processes need not list it again.
 
-    i/<session>/<began>~<took>~<letters>     msgpack in zstd; both times in milliseconds
-
-They are derived: whatever is wrong with one, it is passed over, and deleting all of them loses nothing.
-Each is created under a name of its own and never changed, so writers need not know of each other. The name
-tells the age of the listing, which a writer that was held up publishes late, past the object's own time.
+Snapshots are derived data: an unreadable one is ignored, and deleting all of them loses nothing. Each has a
+unique name and never changes, so writers need no coordination. The name contains the time of the listing,
+because a stalled writer may store its snapshot much later.
 """
 
 from __future__ import annotations
@@ -24,12 +22,12 @@ from offload.layout import SNAPSHOT, encode_part
 from offload.store import OffloadStore
 
 _VERSION = 1
-# Writing one costs a listing and a put, which fewer records do not repay.
+# For fewer records a snapshot costs more than it saves.
 _MIN_RECORDS = 5000
-# The newest, and the one before it for who is about to read that.
+# The newest, and the one before it for a process that is about to read it.
 _KEPT = 2
-# What claims more than a million records is passed over, and so is what no listing makes: the refs in its
-# names are drawn at random, and each takes three bytes at least however it is compressed.
+# Larger snapshots (more than a million records) are ignored, and so are impossible ones: refs are random,
+# so each name takes at least three compressed bytes.
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_RATIO = 32
 _MIN_PACKED = 3
@@ -43,7 +41,7 @@ class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Unread(msgspec.Struct, frozen=True):
-    """A body whose lists are not made yet."""
+    """A body whose lists are not decoded yet."""
 
     version: int
     names: msgspec.Raw
@@ -51,39 +49,39 @@ class _Unread(msgspec.Struct, frozen=True):
     times: msgspec.Raw
 
 
-class _Standing(NamedTuple):
+class _Snapshot(NamedTuple):
     began: float
     took: float
     stored_at: float
     key: str
 
     def is_fresh(self, now: float) -> bool:
-        # Two clocks, and the one that says older counts: a wrong one costs a listing, no more.
+        # The older of two clocks counts; a wrong clock only costs a listing.
         return is_fresh(now - min(self.began, self.stored_at), self.took)
 
 
 def read_snapshot(store: OffloadStore, session: str, now: float) -> SessionListing | None:
-    """Return the newest listing that is still fresh and readable, if there is one.
+    """Return the newest fresh and readable listing; None without one, or if the store fails.
 
-    `now` is in seconds since the epoch. Costs one listing and one read; a failing store has none.
+    `now` is in seconds since the epoch. Costs one listing and one read.
     """
     with suppress(OffloadError):
-        for found in sorted(_standing(store, session), reverse=True)[:_KEPT]:
-            if found.is_fresh(now) and (body := _read(store, found.key)) is not None:
-                return SessionListing(found.began, found.took, body.names, body.sizes, body.times)
+        for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
+            if snapshot.is_fresh(now) and (body := _read(store, snapshot.key)) is not None:
+                return SessionListing(snapshot.began, snapshot.took, body.names, body.sizes, body.times)
     return None
 
 
 def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, now: float) -> None:
-    """Publish a listing if it is worth it and no fresh one stands there; delete all but the newest two.
+    """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
 
-    A store that fails or refuses is left as it is.
+    Errors of the store are ignored.
     """
     if len(listing.names) < _MIN_RECORDS:
         return
     with suppress(OffloadError):
-        standing = list(_standing(store, session))
-        if any(found.is_fresh(now) for found in standing):
+        snapshots = list(_snapshots(store, session))
+        if any(snapshot.is_fresh(now) for snapshot in snapshots):
             return
         body = _Body(_VERSION, list(listing.names), list(listing.sizes), list(listing.times))
         packed = msgspec.msgpack.encode(body)
@@ -94,13 +92,13 @@ def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, n
             letters=_random_letters(),
         )
         store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(packed))
-        standing.append(_Standing(listing.began, listing.took, now, key))
-        for old in sorted(standing)[:-_KEPT]:
+        snapshots.append(_Snapshot(listing.began, listing.took, now, key))
+        for old in sorted(snapshots)[:-_KEPT]:
             store.delete(old.key)
 
 
 def delete_snapshots(store: OffloadStore, session: str) -> None:
-    """Delete every snapshot of `session`. Raises `StoreError` as the store does."""
+    """Delete every snapshot of `session`. Raises `StoreError`."""
     for stored in list(store.keys(_prefix(session))):
         store.delete(stored.key)
 
@@ -109,19 +107,19 @@ def _prefix(session: str) -> str:
     return SNAPSHOT.prefix(encode_part(session))
 
 
-def _standing(store: OffloadStore, session: str) -> Iterator[_Standing]:
+def _snapshots(store: OffloadStore, session: str) -> Iterator[_Snapshot]:
     for stored in store.keys(_prefix(session)):
         match = SNAPSHOT.match(stored.key)
         if match:
             began, took = int(match["began"]) / 1000, int(match["took"]) / 1000
-            yield _Standing(began, took, stored.modified, stored.key)
+            yield _Snapshot(began, took, stored.modified, stored.key)
 
 
 def _read(store: OffloadStore, key: str) -> _Body | None:
-    """Return what a snapshot holds, None if it is gone, damaged, too large or of another version."""
+    """Return the contents of a snapshot, None if it is gone, damaged, too large or of another version."""
     try:
         packed = store.get(key)
-        # The claims are checked before memory is taken for them.
+        # Check claimed sizes before allocating memory.
         if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
         data = zstandard.ZstdDecompressor().decompress(packed)
@@ -137,13 +135,13 @@ def _read(store: OffloadStore, key: str) -> _Body | None:
 
 
 def _length_of(packed: msgspec.Raw) -> int:
-    """Return how many elements a list of msgpack claims to have. Raises `ValidationError` if it is none."""
+    """Return the claimed length of a msgpack list. Raises `ValidationError` for any other value."""
     head = bytes(memoryview(packed)[:5])
-    if head[0] >> 4 == 0x9:  # noqa: PLR2004 # the three heads that msgpack has for a list
+    if head[0] >> 4 == 0x9:  # noqa: PLR2004 # a msgpack list has one of three heads
         return head[0] & 0xF
     if head[0] not in (0xDC, 0xDD):
         raise msgspec.ValidationError("not a list")
-    return int.from_bytes(head[1 : 3 if head[0] == 0xDC else 5])  # noqa: PLR2004 # the same
+    return int.from_bytes(head[1 : 3 if head[0] == 0xDC else 5])  # noqa: PLR2004 # a length of 2 or 4 bytes
 
 
 def _random_letters() -> str:

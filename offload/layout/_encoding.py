@@ -1,8 +1,7 @@
 """Key grammar, and the encoding that turns any name from outside into a safe key part.
 
-A name from a model, a tool or a caller is data, never a path (rule R7). `encode_part` is injective: two
-different names never share a part, also on file systems that fold case, and a short lower-case slug
-reads as itself.
+A name from a model, a tool or a caller is data, never a path. `encode_part` is injective: two different names
+never share a part, also on file systems that fold case, and a short lower-case slug is its own part.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from offload.errors import InvalidKeyError
 
 MAX_KEY_BYTES = 512
 MAX_PART_BYTES = 120
-# What a store says of itself, as a backend found out; no record, and no listing shows it.
+# The descriptor that a backend stores about its medium; no listing contains it.
 DESCRIPTOR = "offload.json"
 
 _PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
@@ -26,7 +25,7 @@ _CUT_ESCAPE = re.compile(r"=[0-9a-f]?$", re.ASCII)
 _EMPTY = "=="
 _HASH_MARK = "=="
 _HEAD_OF_HASHED = 40
-# Windows opens these as devices, whatever follows the first dot.
+# Windows opens these as devices, with or without an extension.
 _DEVICES = frozenset(["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))])
 
 
@@ -34,28 +33,28 @@ def check_key(key: str) -> str:
     """Return `key` if it is a valid store key, or raise `InvalidKeyError`.
 
     A key is 1 to 512 characters: parts of `[a-z0-9._=~-]` joined by single slashes, none of which
-    starts with a dot or is longer than 240 characters. The one name `offload.json` is the store's own.
+    starts with a dot or is longer than 240 characters. The name `offload.json` is reserved for the store.
     """
     if not isinstance(key, str):
-        raise InvalidKeyError(f"a key is a str, not {type(key).__name__}")
+        raise InvalidKeyError(f"key must be a str, got {type(key).__name__}")
     if not 0 < len(key) <= MAX_KEY_BYTES:
-        raise InvalidKeyError(f"a key has 1 to {MAX_KEY_BYTES} characters, this one {len(key)}")
+        raise InvalidKeyError(f"key must have 1 to {MAX_KEY_BYTES} characters, got {len(key)}")
     if key == DESCRIPTOR:
-        raise InvalidKeyError(f"key {key!r} is the store's own; give another name")
+        raise InvalidKeyError(f"key {key!r} is reserved for the store; use another name")
     for part in key.split("/"):
         if not _PART.fullmatch(part) or len(part) > 2 * MAX_PART_BYTES:
             raise InvalidKeyError(
-                f"key {key[:80]!r}: part {part[:80]!r} is not 1 to {2 * MAX_PART_BYTES} of [a-z0-9._=~-] "
-                "without a leading dot; encode names with offload.layout.encode_part"
+                f"each part of a key must have 1 to {2 * MAX_PART_BYTES} characters [a-z0-9._=~-] and no "
+                f"leading dot, got {part[:80]!r} in {key[:80]!r}; use offload.layout.encode_part"
             )
     return key
 
 
 def encode_part(name: str) -> str:
-    """Return a key part of at most 120 characters that stands for `name` and for no other name.
+    """Return the key part of `name`: at most 120 characters, different for every name.
 
-    A slug `[a-z0-9._-]` reads as itself; every other byte of the UTF-8 form becomes `=hh`. What would
-    be too long keeps a readable beginning, `==` and 130 bits of its SHA-256.
+    Characters `[a-z0-9._-]` are kept; every other byte of the UTF-8 form becomes `=hh`. A longer part is cut
+    to a readable beginning, `==` and 130 bits of the name's SHA-256.
     """
     if name == "":
         return _EMPTY
@@ -68,15 +67,15 @@ def encode_part(name: str) -> str:
 
 
 def is_hashed(part: str) -> bool:
-    """Tell whether `part` stands for a name that was too long to be told in full."""
+    """Return whether `part` contains only the beginning and a hash of its name."""
     return _HASH_MARK in part and part != _EMPTY
 
 
 def decode_part(part: str) -> str:
-    """Return the name that `encode_part` made `part` from; a hashed one ends in an ellipsis.
+    """Return the name that `encode_part` encoded as `part`; a hashed name ends in an ellipsis.
 
     Raises:
-        InvalidKeyError: no name has this part.
+        InvalidKeyError: `part` encodes no name.
     """
     if part == _EMPTY:
         return ""
@@ -88,7 +87,7 @@ def decode_part(part: str) -> str:
     try:
         return raw.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        raise InvalidKeyError(f"part {part[:80]!r} stands for no name") from None
+        raise InvalidKeyError(f"part {part[:80]!r} encodes no name") from None
 
 
 def _escape(name: str) -> str:

@@ -1,14 +1,14 @@
-"""What is kept for how long: expiry, quotas, pins, and the collection of records.
+"""Retention: time to live, quotas, pins, and the deletion of records by gc.
 
-A record goes in two steps, so that nobody is cut off. It is *marked* by a tombstone beside it: from then on
-no catalog lists it, and whoever opens it is told why it went. When the grace is over, and no pin was found
-that had come in between, it is *emptied*: its object stays without a byte, so its key stays taken. That is
-what makes a stalled collector harmless, who acts long after it looked: the item may have been stored again
-by then, but under the next generation of its key. Tombstone and empty object stay for good, since no store
-deletes an object only if it is still the one that was looked at.
+A record is deleted in two steps, so that no reader is interrupted. It is *marked for deletion* by a tombstone:
+from then on no catalog lists it, and reading it raises `ExpiredError` with the reason. After the grace period,
+unless it was pinned in time, its object is *emptied*: the bytes are deleted, but the key remains taken. A stalled gc
+process, which acts long after its listing, is therefore harmless: an item that was stored again meanwhile has the
+next generation of the key. Tombstone and empty object remain for good, since no store deletes an object only if
+it is unchanged.
 
-Every "now" is the store's clock, and every step may be done twice or be left off anywhere: the next
-collection goes on from what a listing shows.
+Every "now" is the store's clock. Every step may be repeated or interrupted; the next gc continues from the
+state that a listing shows.
 """
 
 from offload.retention._clock import store_time

@@ -1,4 +1,4 @@
-"""What a collector does to records; each act may be done twice, by several, and be cut off anywhere."""
+"""The writes of gc; each may be repeated, interrupted or done by several processes at once."""
 
 from __future__ import annotations
 
@@ -6,56 +6,53 @@ from collections.abc import Iterable, Sequence
 
 from offload.codec import find_codec
 from offload.errors import ExistsError
+from offload.index import DeletedRecord, list_session
 from offload.layout import Reason, sidecar_key, tombstone_key
 from offload.record import RecordInfo
-from offload.retention._holding import Grave, hold
 from offload.session import note_marked
 from offload.store import OffloadStore, delete_many, put_many
 
 
 def mark(store: OffloadStore, infos: Sequence[RecordInfo], reason: Reason) -> None:
-    """Put a tombstone beside each record; one that is there already stays."""
+    """Write a tombstone for each record; an existing one is kept."""
     try:
-        _bury(store, [tombstone_key(info.key, reason) for info in infos])
+        for error in put_many(store, [(tombstone_key(info.key, reason), b"") for info in infos]):
+            if error is not None and not isinstance(error, ExistsError):
+                raise error
     finally:
         note_marked(store, infos)
 
 
-def _bury(store: OffloadStore, keys: Sequence[str]) -> None:
-    for error in put_many(store, [(key, b"") for key in keys]):
-        if error is not None and not isinstance(error, ExistsError):
-            raise error
-
-
-def revive(store: OffloadStore, part: str, graves: Sequence[Grave]) -> list[RecordInfo]:
-    """Take the tombstones of graves away again; return the records that are back."""
-    if not graves:
+def undelete(store: OffloadStore, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:
+    """Delete the tombstones of records; return the records that are readable again."""
+    if not records:
         return []
-    delete_many(store, [tombstone_key(g.info.key, reason) for g in graves for reason in sorted(g.reasons)])
-    # A stalled collector may have emptied one meanwhile: whoever comes last finds that out.
-    lost = {info.key for info in hold(store, part).unmarked}
-    for grave in graves:
-        if grave.info.key in lost:
-            mark(store, [grave.info], min(grave.reasons))
-    return [grave.info for grave in graves if grave.info.key not in lost]
+    keys = [tombstone_key(r.info.key, reason) for r in records for reason in sorted(r.reasons)]
+    delete_many(store, keys)
+    # A stalled gc may have emptied a record meanwhile: the process that acts last detects that.
+    torn = {info.key for info in list_session(store, part).torn}
+    for record in records:
+        if record.info.key in torn:
+            mark(store, [record.info], min(record.reasons))
+    return [record.info for record in records if record.info.key not in torn]
 
 
-def empty(store: OffloadStore, graves: Sequence[Grave]) -> None:
-    """Take the bytes of marked records; their keys stay taken."""
-    for error in put_many(store, [(grave.info.key, b"") for grave in graves], overwrite=True):
+def empty(store: OffloadStore, records: Sequence[DeletedRecord]) -> None:
+    """Delete the bytes of marked records; their keys remain taken."""
+    for error in put_many(store, [(record.info.key, b"") for record in records], overwrite=True):
         if error is not None:
             raise error
-    # A collector that saw a pin may have taken a tombstone away meanwhile: the same from its other side.
-    for reason in sorted({min(grave.reasons) for grave in graves}):
-        mark(store, [grave.info for grave in graves if min(grave.reasons) == reason], reason)
+    # Another gc that saw a pin may have deleted a tombstone meanwhile.
+    for reason in sorted({min(record.reasons) for record in records}):
+        mark(store, [record.info for record in records if min(record.reasons) == reason], reason)
 
 
-def remove_sidecars(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
-    """Delete the headers that were kept apart from records of one session that are empty."""
-    gone = {sidecar_key(info.key) for info in infos if _has_sidecar(info)}
-    if gone:
-        folder = min(gone).rpartition("/")[0]
-        delete_many(store, [found.key for found in store.keys(f"{folder}/") if found.key in gone])
+def delete_sidecars(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
+    """Delete the separate headers of the emptied records of one session."""
+    keys = {sidecar_key(info.key) for info in infos if _has_sidecar(info)}
+    if keys:
+        folder = min(keys).rpartition("/")[0]
+        delete_many(store, [stored.key for stored in store.keys(f"{folder}/") if stored.key in keys])
 
 
 def _has_sidecar(info: RecordInfo) -> bool:

@@ -1,4 +1,4 @@
-"""The collection: which records go, which are spared, and how far each of them has come."""
+"""Garbage collection: which records are marked for deletion, deleted, undeleted or protected."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from offload.events import EventBus, Observer
+from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
 from offload.layout import JOURNAL, Reason, encode_part
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import _acts as acts
-from offload.retention._clock import store_time
-from offload.retention._holding import Grave, Holding, hold, hold_each
+from offload.retention._clock import check_times, store_time
 from offload.retention._marks import Marks, read_marks
 from offload.retention._quota import Excess, Total
-from offload.retention._report import GcReport, Why
+from offload.retention._report import GcReport, Protection
 from offload.session import SessionReader, check_name
 from offload.store import OffloadStore, delete_many
 
@@ -27,29 +27,29 @@ def collect(
     dry_run: bool = False,
     events: EventBus | None = None,
 ) -> GcReport:
-    """Collect what is over its time to live or a quota, and finish what was begun before.
+    """Delete records past their time to live or over a quota, and complete earlier deletions.
 
-    Any number of collectors may run at once, beside readers and writers, and be killed: the next one
-    goes on. All of them should be given the same grace.
+    Any number of gc processes may run at once, next to readers and writers, and may be killed: the next one
+    continues. All of them should use the same grace period.
 
     Args:
-        store: what is collected.
-        retention: the quotas and the grace; the default has no quota.
-        session: collect this session alone; without it all of them, and the quotas of the store.
+        store: the store.
+        retention: the quotas and the grace period; the default has no quota.
+        session: only this session; without it all sessions, and the quotas of the store.
         dry_run: write nothing; "now" is then this machine's clock.
-        events: told what was done.
+        events: receives an event with the figures of the report.
 
     Raises:
-        ConfigError: the store tells no times of its objects.
-        StoreError: the store failed; what was not done is done by the next collection.
+        ConfigError: the store reports no modification times.
+        StoreError: the store failed; the next gc continues.
     """
     part = None if session is None else encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
     run = _Run(store, Retention() if retention is None else retention, now, GcReport(is_dry_run=dry_run))
     if part is not None:
-        run.collect_session(hold(store, part))
+        run.collect_session(list_session(store, part))
     else:
-        run.collect_store([run.collect_session(held) for held in hold_each(store)])
+        run.collect_store([run.collect_session(objects) for objects in list_sessions(store)])
     Observer(session, events).collected(run.report.figures())
     return run.report
 
@@ -57,194 +57,197 @@ def collect(
 def delete(
     store: OffloadStore, session: str, refs: Sequence[str] | None = None, *, dry_run: bool = False
 ) -> GcReport:
-    """Mark records of a session, all of them without `refs`; a collection empties them after the grace.
+    """Mark records of a session for deletion, all of them without `refs`.
 
-    Those that are pinned are spared, which the report tells. Until a record is emptied it comes back if the
-    object beside it with its key and `.deleted` is removed. With all of them goes the conversation that an
-    agent wrote down, at once.
+    `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key and
+    `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the journal
+    of the session is deleted at once.
 
     Args:
-        store: where the session is.
+        store: the store of the session.
         session: its name.
         refs: the records; None for all.
-        dry_run: write nothing, tell what would go.
+        dry_run: write nothing.
 
     Raises:
-        NotFoundError: no such record; nothing is marked. `ExpiredError` if it is marked already.
+        NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
         StoreError: the store failed.
     """
     part = encode_part(check_name(session))
     reader = SessionReader(store, session)
     for ref in refs or ():
         reader.find(ref)
-    held, marks = hold(store, part), read_marks(store, part)
+    objects, marks = list_session(store, part), read_marks(store, part)
     run = _Run(store, Retention(), 0.0, GcReport(is_dry_run=dry_run))
-    wanted = [info for info in held.records if refs is None or info.ref in refs]
-    run.mark(held, run.unless(_pinned_by(marks), wanted), "deleted")
+    requested = [info for info in objects.records if refs is None or info.ref in refs]
+    run.mark(objects, run.unprotected(requested, _pinned_by(marks)), "deleted")
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
         delete_many(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
     return run.report
 
 
 class _Run:
-    """One collection: its time, its rules, and the report that it fills."""
+    """One gc: its time, its rules and its report."""
 
     def __init__(self, store: OffloadStore, retention: Retention, now: float, report: GcReport) -> None:
         self.report = report
         self._store = store
         self._retention = retention
         self._now = now
-        self._acts = not report.is_dry_run
+        self._writes = not report.is_dry_run
 
-    def collect_session(self, held: Holding) -> Total:
-        """Take one session through every step; return what is left of it."""
-        expired = [i for i in held.records if i.expires_at is not None and i.expires_at <= self._now]
+    def collect_session(self, objects: SessionObjects) -> Total:
+        """Do every step for one session; return the total of its remaining records."""
+        check_times(self._store, objects)
+        expired = [i for i in objects.records if i.expires_at is not None and i.expires_at <= self._now]
         if expired:
-            kept = _pinned_by(read_marks(self._store, held.part))
-            self.mark(held, self.unless(kept, expired), "expired")
-        self._mark_excess(held)
-        self._bury(held)
-        self._mark_torn(held)
-        return Total.of(held)
+            pinned_by = _pinned_by(read_marks(self._store, objects.part))
+            self.mark(objects, self.unprotected(expired, pinned_by), "expired")
+        self._mark_excess(objects)
+        self._empty_expired(objects)
+        self._mark_torn(objects)
+        return Total.of(objects)
 
     def collect_store(self, totals: list[Total]) -> None:
-        """Take whole sessions, the least recently used one first, until the store is within its quota."""
+        """Mark whole sessions, the least recently used first, until the store is within its quota."""
         excess = Excess(totals, self._retention.store_bytes, self._retention.store_records)
         if not excess:
             return
-        taken = {info.key for infos in self.report.marked.values() for info in infos}
+        marked = {info.key for infos in self.report.marked.values() for info in infos}
         for total in sorted(totals, key=self._last_use):
             if not excess:
                 return
-            held = hold(self._store, total.part)
-            held.records = [info for info in held.records if info.key not in taken]
-            held.graves.clear()  # They have had their turn.
-            marks = read_marks(self._store, held.part)
-            going = self.unless(self._kept_by(held, marks), held.records)
-            excess.shrink(self._mark_unused(held, going, marks))
-            self._bury(held)
+            objects = list_session(self._store, total.part)
+            objects.records = [info for info in objects.records if info.key not in marked]
+            objects.deleted.clear()  # `collect_session` has handled them.
+            marks = read_marks(self._store, objects.part)
+            unprotected = self.unprotected(objects.records, self._protection(objects, marks))
+            excess.subtract(self._mark_unused(objects, unprotected, marks))
+            self._empty_expired(objects)
 
-    def mark(self, held: Holding, infos: Sequence[RecordInfo], reason: Reason) -> None:
-        """Mark records of a session: from now on they are graves."""
-        if infos and self._acts:
+    def mark(self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
+        """Mark records of a session for deletion."""
+        if infos and self._writes:
             acts.mark(self._store, infos, reason)
-        self._note_marked(held, infos, reason)
+        self._note_marked(objects, infos, reason)
 
-    def _note_marked(self, held: Holding, infos: Sequence[RecordInfo], reason: Reason) -> None:
+    def _note_marked(self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
         if not infos:
             return
         self.report.marked.setdefault(reason, []).extend(infos)
         keys = {info.key for info in infos}
-        held.records = [info for info in held.records if info.key not in keys]
-        held.graves += [Grave(info, frozenset([reason]), self._now) for info in infos]
+        objects.records = [info for info in objects.records if info.key not in keys]
+        objects.deleted += self._deleted_records(infos, reason)
 
-    def unless(
-        self, kept: Callable[[RecordInfo], Why | None], infos: Iterable[RecordInfo]
+    def _deleted_records(self, infos: Iterable[RecordInfo], reason: Reason) -> list[DeletedRecord]:
+        return [DeletedRecord(i, (Tombstone(i.key, i.ref, reason, self._now),)) for i in infos]
+
+    def unprotected(
+        self, infos: Iterable[RecordInfo], protection: Callable[[RecordInfo], Protection | None]
     ) -> list[RecordInfo]:
-        """Return the records that nothing keeps, and report the others."""
-        going = []
+        """Return the records that nothing protects, and report the others."""
+        unprotected = []
         for info in infos:
-            why = kept(info)
+            why = protection(info)
             if why is None:
-                going.append(info)
+                unprotected.append(info)
             else:
                 self.report.protected.setdefault(why, []).append(info)
-        return going
+        return unprotected
 
-    def _mark_excess(self, held: Holding) -> None:
+    def _mark_excess(self, objects: SessionObjects) -> None:
         """Mark the oldest records of a session until it is within its quota."""
         limits = self._retention
-        excess = Excess([Total.of(held)], limits.session_bytes, limits.session_records)
+        excess = Excess([Total.of(objects)], limits.session_bytes, limits.session_records)
         if not excess:
             return
-        marks = read_marks(self._store, held.part)
-        kept, going = self._kept_by(held, marks), list[RecordInfo]()
-        for info in held.records:
+        marks = read_marks(self._store, objects.part)
+        protection, evicted = self._protection(objects, marks), list[RecordInfo]()
+        for info in objects.records:
             if not excess:
                 break
-            fallen = self.unless(kept, [info])
-            excess.shrink(fallen)
-            going += fallen
-        self._mark_unused(held, going, marks)
+            unprotected = self.unprotected([info], protection)
+            excess.subtract(unprotected)
+            evicted += unprotected
+        self._mark_unused(objects, evicted, marks)
 
-    def _mark_unused(self, held: Holding, infos: Sequence[RecordInfo], marks: Marks) -> Sequence[RecordInfo]:
-        """Mark records for a quota, unless their session is used since `marks` were read; return who goes.
+    def _mark_unused(
+        self, objects: SessionObjects, infos: Sequence[RecordInfo], marks: Marks
+    ) -> Sequence[RecordInfo]:
+        """Mark records for a quota unless their session was used after `marks` were read; return the marked.
 
-        A writer who takes a record up notes the use first and asks for tombstones then, a collector the
-        other way round: one of them sees the other.
+        A writer that adopts a record first notes the use and then looks for tombstones, gc does the reverse: one
+        of them sees the other.
         """
-        if infos and self._acts:
+        if infos and self._writes:
             acts.mark(self._store, infos, "quota")
-            if read_marks(self._store, held.part).last_use > marks.last_use:
-                dug = [Grave(info, frozenset(["quota"]), self._now) for info in infos]
-                back = acts.revive(self._store, held.part, dug)
-                self.report.protected.setdefault("active", []).extend(back)
-                infos = [info for info in infos if info not in back]
-        self._note_marked(held, infos, "quota")
+            if read_marks(self._store, objects.part).last_use > marks.last_use:
+                undeleted = acts.undelete(self._store, objects.part, self._deleted_records(infos, "quota"))
+                self.report.protected.setdefault("active", []).extend(undeleted)
+                infos = [info for info in infos if info not in undeleted]
+        self._note_marked(objects, infos, "quota")
         return infos
 
-    def _bury(self, held: Holding) -> None:
-        """Empty the graves whose grace is over, but revive what was pinned before that."""
-        graves = held.graves
-        if self._acts and not self._retention.grace:
-            graves = hold(self._store, held.part).graves  # With those just dug, and their true times.
-        due = [grave for grave in graves if not grave.is_emptied and self._is_over(grave)]
-        # Anew: a pin that was not there when a record was marked is seen now.
-        back = self._revivable(read_marks(self._store, held.part), due) if due else []
-        pinned = {grave.info.key for grave in back}
-        gone = [grave for grave in due if grave.info.key not in pinned]
-        revived = [grave.info for grave in back]
-        emptied = [grave.info for grave in graves if grave.is_emptied] + [grave.info for grave in gone]
-        if self._acts:
-            revived = acts.revive(self._store, held.part, back)
-            acts.empty(self._store, gone)
-            acts.remove_sidecars(self._store, emptied)
-        self.report.undeleted.extend(revived)
-        self.report.deleted.extend(grave.info for grave in gone)
+    def _empty_expired(self, objects: SessionObjects) -> None:
+        """Delete the bytes of records whose grace period is over; undelete those that were pinned in time."""
+        deleted = objects.deleted
+        if self._writes and not self._retention.grace:
+            # The new tombstones, with their times in the store.
+            deleted = list_session(self._store, objects.part).deleted
+        due = [record for record in deleted if record.info.stored_bytes and self._is_due(record)]
+        # Read again: a pin may be newer than the mark.
+        marks = read_marks(self._store, objects.part) if due else None
+        pinned = [record for record in due if marks is not None and self._is_undeleted(marks, record)]
+        emptied = [record for record in due if record not in pinned]
+        undeleted = [record.info for record in pinned]
+        if self._writes:
+            undeleted = acts.undelete(self._store, objects.part, pinned)
+            acts.empty(self._store, emptied)
+            empty = [record for record in deleted if not record.info.stored_bytes]
+            acts.delete_sidecars(self._store, [record.info for record in (*empty, *emptied)])
+        self.report.undeleted.extend(undeleted)
+        self.report.deleted.extend(record.info for record in emptied)
 
-    def _is_over(self, grave: Grave) -> bool:
+    def _is_due(self, record: DeletedRecord) -> bool:
         grace = self._retention.grace
-        return not grace or self._now - grave.at >= grace
+        return not grace or self._now - record.marked_at >= grace
 
-    def _revivable(self, marks: Marks, graves: Iterable[Grave]) -> list[Grave]:
-        return [grave for grave in graves if self._comes_back(marks, grave)]
+    def _is_undeleted(self, marks: Marks, record: DeletedRecord) -> bool:
+        """Return whether a pin or a grant undeletes a record.
 
-    def _comes_back(self, marks: Marks, grave: Grave) -> bool:
-        """Tell whether a grave is revived.
-
-        Only a pin of the first half of the grace counts. Whoever looks for pins does so after the grace, so
-        all see it or none does: a record that one collector revives is not one that another empties.
+        Only the first half of the grace period counts. gc reads the pins after the grace period, so all processes
+        see such a pin or none does: no process empties a record that another one undeletes.
         """
-        since = [marks.pins.get(grave.info.ref)]
-        if "deleted" not in grave.reasons:  # For this one it takes more than a pin of the session.
-            since.append(marks.session_pin)
-        if grave.reasons == {"quota"}:
-            since.append(marks.shares.get(grave.info.ref))
-        latest = grave.at + self._retention.grace / 2
-        return any(at is not None and at <= latest for at in since)
+        times = [marks.pins.get(record.info.ref)]
+        if "deleted" not in record.reasons:  # A session pin does not undo an explicit deletion.
+            times.append(marks.session_pin)
+        if record.reasons == {"quota"}:
+            times.append(marks.shares.get(record.info.ref))
+        latest = record.marked_at + self._retention.grace / 2
+        return any(at is not None and at <= latest for at in times)
 
-    def _mark_torn(self, held: Holding) -> None:
-        """Mark what was emptied by a collector that was killed between two steps."""
-        lost = [info for info in held.unmarked if info.created_at <= self._now - self._retention.grace]
-        if self._acts:
-            acts.mark(self._store, lost, "deleted")
+    def _mark_torn(self, objects: SessionObjects) -> None:
+        """Mark records that a killed gc emptied without a tombstone."""
+        torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
+        if self._writes:
+            acts.mark(self._store, torn, "deleted")
 
-    def _kept_by(self, held: Holding, marks: Marks) -> Callable[[RecordInfo], Why | None]:
-        """Return what tells why a quota takes no record of a session, or None if it may."""
-        pinned = _pinned_by(marks)
-        is_live = self._now - max(held.newest, marks.last_use) < self._retention.live_for
+    def _protection(self, objects: SessionObjects, marks: Marks) -> Callable[[RecordInfo], Protection | None]:
+        """Return a function that gives the reason a record is exempt from quotas, or None."""
+        pinned_by = _pinned_by(marks)
+        is_active = self._now - max(objects.newest, marks.last_use) < self._retention.live_for
 
-        def kept(info: RecordInfo) -> Why | None:
-            why = pinned(info)
-            if why is None and is_live:
+        def protection(info: RecordInfo) -> Protection | None:
+            why = pinned_by(info)
+            if why is None and is_active:
                 return "active"
             return "shared" if why is None and info.ref in marks.shares else why
 
-        return kept
+        return protection
 
     def _last_use(self, total: Total) -> tuple[float, str]:
         return max(total.newest, read_marks(self._store, total.part).last_use), total.part
 
 
-def _pinned_by(marks: Marks) -> Callable[[RecordInfo], Why | None]:
+def _pinned_by(marks: Marks) -> Callable[[RecordInfo], Protection | None]:
     return lambda info: "pinned" if marks.is_pinned(info.ref) else None

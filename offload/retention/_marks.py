@@ -1,10 +1,4 @@
-"""Marks beside a session's records: what is pinned, what is shared, when the session was last used.
-
-g/<session>/pinned            the session is pinned
-g/<session>/pinned~<ref>      a record of it is
-g/<session>/used              its time is that of the last use without a new record
-g/<session>/shared~<ref>~…    another session reads a record of it
-"""
+"""The marks of a session: pins, grants and the time of its last use."""
 
 from __future__ import annotations
 
@@ -20,10 +14,10 @@ class Marks(NamedTuple):
     """The marks of one session, each with its time by the store's clock.
 
     Attributes:
-        session_pin: since when the session as a whole is pinned; None if it is not.
-        pins: since when single records are, by ref.
-        shares: since when another session reads a record, by ref.
-        last_use: the time of the latest mark, 0 without one.
+        session_pin: the time of the pin of the whole session; None if it is not pinned.
+        pins: the times of the pins of single records, by ref.
+        shares: the times of the first grants of records to other sessions, by ref.
+        last_use: the time of the newest mark, 0 without one.
     """
 
     session_pin: float | None
@@ -32,7 +26,7 @@ class Marks(NamedTuple):
     last_use: float
 
     def is_pinned(self, ref: str) -> bool:
-        """Tell whether the session or the record is pinned."""
+        """Return whether the session or the record is pinned."""
         return self.session_pin is not None or ref in self.pins
 
 
@@ -54,18 +48,18 @@ def read_marks(store: OffloadStore, part: str) -> Marks:
 
 
 def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> None:
-    """Keep a record, or all records of a session, from every collection until `unpin`.
+    """Protect a record, or all records of a session, from gc and `delete` until `unpin`.
 
     Args:
-        store: where the session is.
-        session: the session's name.
-        ref: the record; without it the session with all that it will hold.
-        must_exist: whether a session of which nothing is stored is an error; a new one may be pinned too.
+        store: the store of the session.
+        session: its name.
+        ref: the record; without it the session with all its later records.
+        must_exist: whether a session without any object is an error.
 
     Raises:
-        ExpiredError: the record is marked already; it is not pinned.
-        NotFoundError: there is no such record, or no such session.
-        StoreError: the store failed; the pin may be there or not.
+        ExpiredError: the record is marked for deletion; it is not pinned.
+        NotFoundError: the record or the session does not exist.
+        StoreError: the store failed; the pin may exist or not.
     """
     key = _pin_key(session, ref)
     if must_exist:
@@ -77,7 +71,7 @@ def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist
         is_new = False
     if ref is None:
         return
-    # Looked for after the pin is there: a collector marks first and looks for pins then.
+    # Look for the record after the pin is stored: gc first marks a record and then reads the pins.
     try:
         SessionReader(store, session).find(ref)
     except NotFoundError:
@@ -87,28 +81,28 @@ def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist
 
 
 def unpin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist: bool = True) -> bool:
-    """Take back what `pin` did with the same arguments; what is not pinned is success.
+    """Undo `pin` with the same arguments; a missing pin is success.
 
     Returns:
         Whether there was a pin.
 
     Raises:
-        NotFoundError: there is no such session, and it `must_exist`.
-        StoreError: the store failed; the pin may be there or not.
+        NotFoundError: the session does not exist, and it `must_exist`.
+        StoreError: the store failed; the pin may exist or not.
     """
     key = _pin_key(session, ref)
     if must_exist:
         check_known(store, session)
-    was_pinned = any(found.key == key for found in store.keys(key))
+    was_pinned = any(stored.key == key for stored in store.keys(key))
     store.delete(key)
     return was_pinned
 
 
 def touch(store: OffloadStore, session: str, *, must_exist: bool = True) -> None:
-    """Note that a session is used now, though nothing new is stored in it.
+    """Record the use of a session in which nothing new is stored.
 
     Raises:
-        NotFoundError: there is no such session, and it `must_exist`.
+        NotFoundError: the session does not exist, and it `must_exist`.
         StoreError: the store failed.
     """
     if must_exist:

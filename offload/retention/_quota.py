@@ -1,22 +1,22 @@
-"""By how much sessions are over a quota."""
+"""The excess of sessions over a quota."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
+from offload.index import SessionObjects
 from offload.record import RecordInfo
-from offload.retention._holding import Holding, size_of
 
 
 class Total(NamedTuple):
-    """What a session counts for in a quota.
+    """The totals of a session for a quota.
 
     Attributes:
         part: its key part.
-        stored_bytes: the bytes of its records.
-        records: how many there are.
-        newest: when the newest was stored.
+        stored_bytes: the stored bytes of its records.
+        records: the number of its records.
+        newest: the time of its newest record.
     """
 
     part: str
@@ -25,18 +25,19 @@ class Total(NamedTuple):
     newest: float
 
     @classmethod
-    def of(cls, held: Holding) -> Self:
-        """Return the total of a session's records."""
-        return cls(held.part, size_of(held.records), len(held.records), held.newest)
+    def of(cls, objects: SessionObjects) -> Self:
+        """Return the totals of a session's readable records."""
+        records = objects.records
+        return cls(objects.part, size_of(records), len(records), objects.newest)
 
 
 class Excess:
-    """What must go until `totals` are within a quota: true as long as anything must.
+    """Bytes and records over a quota; true while there are any.
 
     Args:
-        totals: what is there.
-        max_bytes: how many stored bytes may be; None for any.
-        max_records: how many records may be; None for any.
+        totals: the totals of the sessions that share the quota.
+        max_bytes: the maximum of stored bytes; None for no limit.
+        max_records: the maximum of records; None for no limit.
     """
 
     def __init__(self, totals: Iterable[Total], max_bytes: int | None, max_records: int | None) -> None:
@@ -50,7 +51,12 @@ class Excess:
     def __bool__(self) -> bool:
         return self._bytes > 0 or self._records > 0
 
-    def shrink(self, infos: Sequence[RecordInfo]) -> None:
-        """Count records as gone."""
+    def subtract(self, infos: Sequence[RecordInfo]) -> None:
+        """Subtract records that will be deleted."""
         self._bytes -= size_of(infos)
         self._records -= len(infos)
+
+
+def size_of(infos: Iterable[RecordInfo]) -> int:
+    """Return the stored bytes of records."""
+    return sum(info.stored_bytes for info in infos)

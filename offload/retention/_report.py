@@ -1,4 +1,4 @@
-"""What a collection tells, and what a session takes of its store."""
+"""Reports: the effects of a gc, and the storage use of sessions."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from offload.layout import Reason, decode_part
+from offload.index import list_sessions
+from offload.layout import Reason
 from offload.record import RecordInfo
-from offload.retention._holding import hold_each, size_of
 from offload.retention._marks import read_marks
+from offload.retention._quota import size_of
 from offload.store import OffloadStore
 
-Why = Literal["pinned", "active", "shared"]
+Protection = Literal["pinned", "active", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
 class GcReport:
-    """What a collection did, or with `is_dry_run` would do.
+    """The effects of a gc, or with `is_dry_run` the effects it would have.
 
     Attributes:
-        is_dry_run: whether nothing was done.
-        marked: records that are marked for deletion, by reason.
-        deleted: marked records whose grace period was over: their bytes are gone.
-        undeleted: marked records that were pinned in time.
+        is_dry_run: whether nothing was written.
+        marked: records that are now marked for deletion, and no longer listed or opened, by reason.
+        deleted: records whose bytes were deleted, since their grace period is over.
+        undeleted: marked records that are readable again, since they were pinned in time.
         protected: records that would have been marked, by what protects them.
     """
 
@@ -31,7 +32,7 @@ class GcReport:
     marked: dict[Reason, list[RecordInfo]] = field(default_factory=dict)
     deleted: list[RecordInfo] = field(default_factory=list)
     undeleted: list[RecordInfo] = field(default_factory=list)
-    protected: dict[Why, list[RecordInfo]] = field(default_factory=dict)
+    protected: dict[Protection, list[RecordInfo]] = field(default_factory=dict)
 
     @property
     def bytes_freed(self) -> int:
@@ -39,7 +40,7 @@ class GcReport:
         return size_of(self.deleted)
 
     def figures(self) -> dict[str, int]:
-        """Return how many records there are of each kind, and the bytes freed."""
+        """Return the number of records of each kind, and the bytes freed."""
         return {
             "is_dry_run": self.is_dry_run,
             "marked": sum(map(len, self.marked.values())),
@@ -51,16 +52,16 @@ class GcReport:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a session takes of its store.
+    """The storage use of a session.
 
     Attributes:
-        session: its name; one too long for a key ends in an ellipsis.
-        records: records that can be read.
+        session: its name; a name too long for a key ends in an ellipsis.
+        records: the number of readable records.
         stored_bytes: their bytes in the store.
-        marked: records that are marked and not emptied yet.
+        marked: the number of records that are marked for deletion but not deleted yet.
         marked_bytes: their bytes.
-        pinned: records that are pinned, all of them in a session that is.
-        last_use: when it was last used, by the store's clock; 0 if nothing tells.
+        pinned: the number of pinned records; all of them in a pinned session.
+        last_use: the time of its last use by the store's clock, 0 if unknown.
     """
 
     session: str
@@ -73,16 +74,16 @@ class Usage:
 
 
 def usage(store: OffloadStore) -> Iterator[Usage]:
-    """Yield what each session takes of `store`, in the order of their keys."""
-    for held in hold_each(store):
-        marks = read_marks(store, held.part)
-        readable = [grave.info for grave in held.graves if not grave.is_emptied]
+    """Yield the storage use of each session of `store`, in key order."""
+    for objects in list_sessions(store):
+        marks = read_marks(store, objects.part)
+        marked = [record.info for record in objects.deleted if record.info.stored_bytes]
         yield Usage(
-            session=decode_part(held.part),
-            records=len(held.records),
-            stored_bytes=size_of(held.records),
-            marked=len(readable),
-            marked_bytes=size_of(readable),
-            pinned=sum(marks.is_pinned(info.ref) for info in held.records),
-            last_use=max(held.newest, marks.last_use),
+            session=objects.name,
+            records=len(objects.records),
+            stored_bytes=size_of(objects.records),
+            marked=len(marked),
+            marked_bytes=size_of(marked),
+            pinned=sum(marks.is_pinned(info.ref) for info in objects.records),
+            last_use=max(objects.newest, marks.last_use),
         )

@@ -179,7 +179,7 @@ def test_a_key_outside_the_grammar_is_refused_with_the_reason(key: str) -> None:
 
 @pytest.mark.parametrize("key", [None, 7, b"a", ["a"]])
 def test_a_key_that_is_no_text_is_refused(key: object) -> None:
-    with pytest.raises(InvalidKeyError, match="a key is a str, not"):
+    with pytest.raises(InvalidKeyError, match="key must be a str, got"):
         check_key(key)  # type: ignore[arg-type] # what a caller can get wrong
 
 

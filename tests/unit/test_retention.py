@@ -528,7 +528,7 @@ class ReadOnlyClock(WrapperStore):
 
 
 class TimelessStore(WrapperStore):
-    """A store that tells no times, as some servers do."""
+    """A store without modification times, like some servers."""
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         for found in super().keys(prefix, after=after):
@@ -540,7 +540,7 @@ def test_a_store_without_times_is_refused(dry_run: bool) -> None:
     inner = MemoryStore()
     put(opened(inner, ttl=1), "a")
     before = [found.key for found in inner.keys()]
-    with pytest.raises(ConfigError, match="no times"):
+    with pytest.raises(ConfigError, match="no modification times"):
         collect(TimelessStore(inner), AT_ONCE, dry_run=dry_run)
     assert [found.key for found in inner.keys()] == before
 

@@ -1,11 +1,11 @@
 """Retention: time to live, quotas, pins, and the deletion of records by gc.
 
-A record is deleted in two steps, so that no reader is interrupted. It is *marked for deletion* by a tombstone:
-from then on no catalog lists it, and reading it raises `ExpiredError` with the reason. After the grace period,
-unless it was pinned in time, its object is *emptied*: the bytes are deleted, but the key remains taken. A stalled gc
-process, which acts long after its listing, is therefore harmless: an item that was stored again meanwhile has the
-next generation of the key. Tombstone and empty object remain for good, since no store deletes an object only if
-it is unchanged.
+A record is deleted in two steps, so that no reader is interrupted. It is *marked for deletion* by a
+tombstone: from then on no catalog lists it, and reading it raises `ExpiredError` with the reason. After the
+grace period, unless it was pinned in time, its object is *emptied*: the bytes are deleted, but the key
+remains taken. A stalled gc process, which acts long after its listing, is therefore harmless: an item that
+was stored again meanwhile has the next generation of the key. Tombstone and empty object remain for good,
+since no store deletes an object only if it is unchanged.
 
 Every "now" is the store's clock. Every step may be repeated or interrupted; the next gc continues from the
 state that a listing shows.

@@ -59,9 +59,9 @@ def delete(
 ) -> GcReport:
     """Mark records of a session for deletion, all of them without `refs`.
 
-    `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key and
-    `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the journal
-    of the session is deleted at once.
+    `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key
+    and `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the
+    journal of the session is deleted at once.
 
     Args:
         store: the store of the session.
@@ -176,8 +176,8 @@ class _Run:
     ) -> Sequence[RecordInfo]:
         """Mark records for a quota unless their session was used after `marks` were read; return the marked.
 
-        A writer that adopts a record first notes the use and then looks for tombstones, gc does the reverse: one
-        of them sees the other.
+        A writer that adopts a record first notes the use and then looks for tombstones, gc does the reverse:
+        one of them sees the other.
         """
         if infos and self._writes:
             acts.mark(self._store, infos, "quota")
@@ -215,8 +215,8 @@ class _Run:
     def _is_undeleted(self, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.
 
-        Only the first half of the grace period counts. gc reads the pins after the grace period, so all processes
-        see such a pin or none does: no process empties a record that another one undeletes.
+        Only the first half of the grace period counts. gc reads the pins after the grace period, so all
+        processes see such a pin or none does: no process empties a record that another one undeletes.
         """
         times = [marks.pins.get(record.info.ref)]
         if "deleted" not in record.reasons:  # A session pin does not undo an explicit deletion.

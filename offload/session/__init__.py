@@ -1,5 +1,6 @@
-"""The records of one session on one store: written once, found by ref, read back or refused."""
+"""The records of one session in one store: written once and read by ref."""
 
+from offload.session._create import create_records
 from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
@@ -14,6 +15,7 @@ __all__ = [
     "SessionReader",
     "check_known",
     "check_name",
+    "create_records",
     "is_ref",
     "new_name",
     "note_marked",

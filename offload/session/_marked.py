@@ -1,4 +1,4 @@
-"""What this process itself has marked: who has such a session open learns of it without asking the store."""
+"""Deletions by this process, which its open sessions learn of without a request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _latest: dict[tuple[str, str], object] = {}
 
 
 def note_marked(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
-    """Note that records of `store` were marked here."""
+    """Note that this process marked records of `store` for deletion."""
     for part in {session_part(info.key) for info in infos}:
         _latest[store.url, part] = object()
 
 
 def latest_marks(store: OffloadStore, part: str) -> object:
-    """Return what is another object after each time that records of the session were marked here."""
+    """Return an object that changes each time this process marks records of the session."""
     return _latest.get((store.url, part))

@@ -1,4 +1,4 @@
-"""Names of sessions, and what a ref looks like."""
+"""The names of sessions and the form of refs."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _REF = re.compile(REF_PATTERN, re.ASCII)
 
 
 def new_name() -> str:
-    """Return a name that no other session has: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
+    """Return a new unique name: `session_{YYYYMMDD_HHMMSS}_{6 random}`."""
     letters = string.ascii_lowercase + string.digits
     random = "".join(secrets.choice(letters) for _ in range(6))
     return f"session_{time.strftime('%Y%m%d_%H%M%S')}_{random}"
 
 
 def check_name(session: object) -> str:
-    """Return `session` if it can name a session. Raises `ConfigError` if it cannot."""
+    """Return `session` if it is a valid session name. Raises `ConfigError`."""
     if not isinstance(session, str) or not 1 <= len(session) <= _MAX_NAME_CHARS:
         raise ConfigError(
-            f"a session's name is a text of 1 to {_MAX_NAME_CHARS} characters, not {session!r:.60}"
+            f"session name must be a str of 1 to {_MAX_NAME_CHARS} characters, got {session!r:.60}"
         )
     try:
         session.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"a session's name has a UTF-8 form, {session!r:.60} has none") from None
+        raise ConfigError(f"session name must be valid Unicode, got {session!r:.60}") from None
     return session
 
 
 def check_known(store: OffloadStore, session: str) -> str:
-    """Return `session` if `store` holds, or has held, anything of it: a record, its trace, a mark, a journal.
+    """Return `session` if `store` contains any object of it: a record, a tombstone, a mark or a journal.
 
     Raises:
         NotFoundError: it does not.
-        ConfigError: nothing can have this name.
+        ConfigError: the name is invalid.
     """
     part = encode_part(check_name(session))
     prefixes = (family.prefix(part) for family in (RECORD, PIN, JOURNAL))
@@ -52,5 +52,5 @@ def check_known(store: OffloadStore, session: str) -> str:
 
 
 def is_ref(text: object) -> TypeGuard[str]:
-    """Tell whether `text` has the form of a ref; nothing else is ever looked up in a store."""
+    """Return whether `text` has the form of a ref; no other text is looked up in a store."""
     return isinstance(text, str) and _REF.fullmatch(text) is not None

@@ -1,8 +1,8 @@
-"""Reading the records of one session: found by ref, read back or refused."""
+"""Reading the records of one session by ref."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,33 +18,33 @@ from offload.record import Header, RecordInfo
 from offload.session._names import is_ref
 from offload.store import OffloadStore, StoredObject, get_many
 
-# A bulk read holds at most this much at once.
+# The limits of one bulk read.
 _BULK_RECORDS, _BULK_RECORD_BYTES = 256, 256 * 1024
-# An open record holds 64 KiB, or its whole table if that is larger.
+# An open record takes 64 KiB of memory, or its whole seek table if that is larger.
 _OPEN_RECORDS = 16
-# Any name fits, however it is escaped.
+# Enough for any session name, also if JSON escapes all of it.
 _LINK_BYTES = 16 * 1024
 _WHY: dict[Reason, str] = {
-    "expired": "its time to live was over",
-    "quota": "the store was over its quota",
-    "deleted": "it was deleted",
+    "expired": "expired",
+    "quota": "was evicted by a quota",
+    "deleted": "was deleted",
 }
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What stands under a key with the suffix `.link`: the session that shares its record of this ref."""
+    """The content of an object whose key ends in `.link`: the session that shares its record of this ref."""
 
     session: str
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A record that cannot be read back.
+    """A record that cannot be read.
 
     Attributes:
-        info: its entry in the catalog.
-        error: why: `CorruptError` for damaged bytes, `NotFoundError` if it vanished while it was read,
-            a `StoreError` if the store could not tell.
+        info: its catalog entry.
+        error: `CorruptError` for damaged bytes, `NotFoundError` if it was deleted during the read,
+            `StoreError` if the store failed.
     """
 
     info: RecordInfo
@@ -52,11 +52,11 @@ class Damage:
 
 
 class SessionReader:
-    """The records of one agent conversation, to be read.
+    """The records of one agent conversation, for reading.
 
     Args:
-        store: where they are kept.
-        name: the session's name; any text, it becomes a key part by `offload.layout.encode_part`.
+        store: the store of the session.
+        name: its name; any text, which becomes a key part by `offload.layout.encode_part`.
     """
 
     def __init__(self, store: OffloadStore, name: str) -> None:
@@ -68,21 +68,20 @@ class SessionReader:
     def find(self, ref: str) -> RecordInfo:
         """Return the entry of `ref`.
 
-        Raises `NotFoundError`, the same for unknown and foreign ones, or `ExpiredError` if the record was
-        collected.
+        Raises `NotFoundError` for unknown refs and refs of other sessions, `ExpiredError` for a deleted
+        record.
         """
-        found = self.catalog.find(ref) if is_ref(ref) else []
-        if not found:
+        infos = self.catalog.find(ref) if is_ref(ref) else []
+        if not infos:
             raise self.missing(ref)
-        return found[0]
+        return infos[0]
 
     def read(self, ref: str) -> StoredRecord:
         """Open the record of `ref` for reading by range.
 
-        The last few stay open, since a model reads page after page: what finds a place in them is then
-        at hand. Records are never rewritten, so nothing that is held can be out of date.
-
-        Raises `NotFoundError` and `CorruptError` as `find` and `open` do.
+        The last few records remain open, since a model reads page after page. Records are never rewritten, so
+        an open record is never out of date. Raises `NotFoundError` and `CorruptError` as `find` and `open`
+        do.
         """
         info = self.find(ref)
         record = self._opened.get(info.key)
@@ -90,7 +89,7 @@ class SessionReader:
             try:
                 record = self.open(info)
             except NotFoundError:
-                # It was collected since it was listed, and perhaps stored again.
+                # It was deleted since the listing, and perhaps stored again.
                 info = self.find(ref)
                 record = self.open(info)
         codec = find_codec(info.key)
@@ -98,30 +97,30 @@ class SessionReader:
             self._opened.put(info.key, record)
         return record
 
-    def open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:
-        """Open the record of a catalog entry for reading by range; `held` is its object, if at hand.
+    def open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
+        """Open the record of a catalog entry for reading by range; `body` is its object if already fetched.
 
-        Raises `NotFoundError` if it is gone, `ExpiredError` if it was collected, also while it is read;
-        `CorruptError` if its structure is damaged or it is another record that was moved under this key.
+        Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read, and
+        `CorruptError` if its structure is damaged or the object belongs under another key.
         """
         if is_link(info.key):
             return self._follow(info)
-        record = self._open(info, held)
+        record = self._open(info, body)
         if (record.ref, record.session) != (info.ref, self.name):
-            raise CorruptError(f"{info.key} holds record {record.ref} of another place")
+            raise CorruptError(f"{info.key} contains record {record.ref} of another key")
         return record
 
     def load(self, info: RecordInfo) -> tuple[Header, bytes]:
-        """Return the header and the whole content of a record, every checksum compared."""
+        """Return the header and the whole content of a record; all checksums are compared."""
         return self.load_opened(info, self.open(info))
 
     def load_opened(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
-        """Return what `load` does of a record that is open."""
+        """Return the header and the whole content of an open record; all checksums are compared."""
         content = record.load()
         return _checked(record, info).header, content
 
     def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
-        """Yield what `load` returns for each entry, in order; small records are fetched concurrently."""
+        """Yield the header and content of each record, in order; small records are fetched concurrently."""
         for info, record in self.open_many(infos):
             if isinstance(record, OffloadError):
                 raise record
@@ -130,9 +129,9 @@ class SessionReader:
     def open_many(
         self, infos: Sequence[RecordInfo]
     ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
-        """Yield each entry with its open record, or with what `open` raises, in order.
+        """Yield each entry with its open record, or with the error of `open`, in order.
 
-        Small records are fetched whole and many at once; of a large one its two ends are read.
+        Small records are fetched whole and many at once; for large records only the two ends are fetched.
         """
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
@@ -141,39 +140,49 @@ class SessionReader:
                 yield info, self._opened_or_error(info, next(bodies) if _is_small(info) else None)
 
     def _opened_or_error(
-        self, info: RecordInfo, held: bytes | OffloadError | None
+        self, info: RecordInfo, body: bytes | OffloadError | None
     ) -> StoredRecord | OffloadError:
-        if isinstance(held, StoreError):
-            return held  # It was waited for once.
+        if isinstance(body, StoreError):
+            return body  # Another request would wait for the deadline again.
         try:
-            record = self.open(info, held if isinstance(held, bytes) else None)
-            # Both are read when they are first asked for, and may be damaged.
+            record = self.open(info, body if isinstance(body, bytes) else None)
+            # Both are decoded on first use, and may be damaged.
             _ = record.header, record.counts
         except OffloadError as error:
             return error
         return record
 
     def headers(self, ref: str) -> Iterator[Header]:
-        """Yield the header of every record that stands under `ref`; those that cannot be read are none."""
+        """Yield the header of every readable record of `ref`."""
         for info in self.catalog.find(ref, is_fresh=True) if is_ref(ref) else ():
             with suppress(NotFoundError, CorruptError):
                 yield self.open(info).header
 
     def buried_header(self, tombstone: Tombstone) -> Header | OffloadError:
-        """Return the header of a collected record that is not emptied yet; else why there is none."""
+        """Return the header of a marked record whose bytes still exist, else the error of reading it."""
         info = parse_key(StoredObject(tombstone.key, 1, tombstone.at))
         if isinstance(info, RecordInfo):
             with suppress(NotFoundError, CorruptError):
                 return self._open(info).header
         return _expired(tombstone)
 
+    def find_same(
+        self, infos: Iterable[RecordInfo], header: Header, is_same: Callable[[Header, Header], bool]
+    ) -> tuple[RecordInfo, StoredRecord] | None:
+        """Return the first of these entries, with its open record, whose header is the same as `header`."""
+        for info in infos:
+            record = self.open(info)
+            if is_same(record.header, header):
+                return info, record
+        return None
+
     def infos(self) -> list[RecordInfo]:
-        """Return the entry of every record of the session, oldest first, from a fresh listing."""
+        """Return one entry per ref of the session, oldest first, from a fresh listing."""
         self.catalog.load()
         return self.catalog.entries()
 
     def verify(self) -> Iterator[Damage]:
-        """Read every object of the session whole and yield each that is damaged; one hides no other."""
+        """Read every record of the session and yield each damaged one."""
         self.catalog.load()
         for info in self.catalog.objects():
             damage = self.check(info)
@@ -181,9 +190,9 @@ class SessionReader:
                 yield damage
 
     def check(self, info: RecordInfo) -> Damage | None:
-        """Read one object whole, every checksum compared; return what is wrong with it, None if nothing is.
+        """Read one record and compare all checksums; return the damage, or None.
 
-        Another session's record is not read: it is checked where it lies.
+        A link is not checked: its record is checked in its own session.
         """
         if is_link(info.key):
             return None
@@ -197,51 +206,51 @@ class SessionReader:
         return None
 
     def missing(self, ref: str) -> NotFoundError:
-        """Return why there is no record of `ref`, as far as the catalog was told."""
+        """Return the error for a ref without a record, by the known tombstones."""
         tombstone = self.catalog.tombstone(ref) if is_ref(ref) else None
         if tombstone is not None:
             return _expired(tombstone)
         return NotFoundError(f"no record {str(ref)[:40]!r} in session {self.name!r}")
 
     def _gone(self, info: RecordInfo) -> OffloadError:
-        """Return what it means that the object of an entry is not there, or that a range of it is empty."""
+        """Return the error for an object that is missing, or of which a range is empty."""
         self.catalog.refresh([info.ref])
         if any(i.key == info.key for i in self.catalog.known(info.ref)):
             return CorruptError(f"{info.key} is truncated")
         return self.missing(info.ref)
 
     def _follow(self, info: RecordInfo) -> StoredRecord:
-        """Open the record of another session that was shared with this one."""
+        """Open a record that another session shares."""
         try:
             link = msgspec.json.decode(self._fetch(info, info.key)(end=_LINK_BYTES), type=Link)
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self.missing(info.ref) from None
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise CorruptError(f"{info.key} names no session: {error}") from error
+            raise CorruptError(f"{info.key} contains no session name: {error}") from error
         origin = SessionReader(self.store, link.session)
         try:
-            found = origin.find(info.ref)
+            original = origin.find(info.ref)
         except ExpiredError:
             raise
         except NotFoundError:
             raise self.missing(info.ref) from None
-        if is_link(found.key):
+        if is_link(original.key):
             raise self.missing(info.ref)
-        return origin.open(found)
+        return origin.open(original)
 
-    def _open(self, info: RecordInfo, held: bytes | None = None) -> StoredRecord:
+    def _open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         codec = find_codec(info.key)
         if codec is None:
             raise CorruptError(f"no codec reads {info.key}")
         sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
         try:
-            return codec.open(_fetch_from(held) if held else self._fetch(info, info.key), sidecar)
+            return codec.open(_fetch_from(body) if body else self._fetch(info, info.key), sidecar)
         except CorruptError as error:
             raise CorruptError(f"{info.key}: {error}") from error
 
     def _fetch(self, info: RecordInfo, key: str) -> Fetch:
-        """Return what reads ranges of an object of a record, and tells when that was collected."""
+        """Return a function that reads ranges of a record's object."""
 
         def fetch(*, start: int = 0, end: int | None = None) -> bytes:
             try:
@@ -249,7 +258,7 @@ class SessionReader:
             except NotFoundError:
                 raise self._gone(info) from None
             if not data:
-                # No part of a record is empty: a collector has emptied it, or it is torn.
+                # No range of a record is empty: gc emptied it, or it is torn.
                 raise self._gone(info)
             return data
 
@@ -269,11 +278,11 @@ def _fetch_from(data: bytes) -> Fetch:
 
 def _expired(tombstone: Tombstone) -> ExpiredError:
     marked = datetime.fromtimestamp(tombstone.at, UTC)
-    said = f"record {tombstone.ref!r} was collected, {_WHY[tombstone.reason]}; marked {marked:%F %T} UTC"
-    return ExpiredError(said, tombstone.reason, tombstone.at)
+    message = f"record {tombstone.ref!r} {_WHY[tombstone.reason]}; marked for deletion at {marked:%F %T} UTC"
+    return ExpiredError(message, tombstone.reason, tombstone.at)
 
 
 def _checked(record: StoredRecord, info: RecordInfo) -> StoredRecord:
     if not record.header.is_drawn():
-        raise CorruptError(f"{info.key}: the ref is not that of its content")
+        raise CorruptError(f"{info.key}: the id does not match the content")
     return record

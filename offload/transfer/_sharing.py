@@ -43,7 +43,7 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     owner, info = owner_of(reader, reader.find(ref))
     if owner.name == check_name(to):
         return
-    mark = _mark_key(owner.name, ref, to)
+    mark = _grant_key(owner.name, ref, to)
     with suppress(ExistsError):
         store.put(mark, b"")
     link = _link_key(store, info, to)
@@ -84,7 +84,7 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: 
     for link in _links(store, ref, to):
         if _named_by(store, link) == owner:
             store.delete(link)
-    mark = _mark_key(owner, ref, to)
+    mark = _grant_key(owner, ref, to)
     was_shared = any(found.key == mark for found in store.keys(mark))
     store.delete(mark)
     return was_shared
@@ -109,7 +109,7 @@ def _owner_name(reader: SessionReader, ref: str) -> str:
         return reader.name
 
 
-def _mark_key(owner: str, ref: str, to: str) -> str:
+def _grant_key(owner: str, ref: str, to: str) -> str:
     return GRANT.key(session=encode_part(owner), ref=ref, receiver=encode_part(to))
 
 

@@ -6,8 +6,8 @@ import secrets
 from functools import lru_cache
 
 from offload.errors import InvalidKeyError, NotFoundError
-from offload.index import Tombstone, parse_key, sessions
-from offload.layout import RECORD, decode_part, encode_part, is_hashed
+from offload.index import Tombstone, list_session, sessions
+from offload.layout import decode_part, encode_part, is_hashed
 from offload.record import RecordInfo
 from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore
@@ -46,8 +46,8 @@ class Site:
 
     def tombstones(self, part: str) -> list[Tombstone]:
         """Return the tombstones of a session, newest first."""
-        entries = map(parse_key, self.store.keys(RECORD.prefix(part)))
-        return sorted((e for e in entries if isinstance(e, Tombstone)), key=lambda t: (-t.at, t.key))
+        tombstones = [record.last_tombstone for record in list_session(self.store, part).deleted]
+        return sorted(tombstones, key=lambda tombstone: (-tombstone.at, tombstone.key))
 
     def _open(self, part: str) -> SessionReader:
         return SessionReader(self.store, check_known(self.store, self._name_of(part)))

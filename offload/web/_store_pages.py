@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from offload.errors import ConfigError, InvalidKeyError
-from offload.index import Tombstone, parse_key
-from offload.layout import RECORD, decode_part, session_part
+from offload.errors import ConfigError
+from offload.index import SessionObjects, list_sessions
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import GcReport, collect
-from offload.store import OffloadStore, StoredObject
 from offload.web._paging import list_page
 from offload.web._plot import plot
 from offload.web._render import render
@@ -62,7 +58,7 @@ class StorePages:
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""
-        rows = sorted(_summaries(self.site.store), key=lambda s: (-s.newest, s.part))
+        rows = sorted(map(_summary, list_sessions(self.site.store)), key=lambda s: (-s.newest, s.part))
         return render(
             "sessions.html",
             site=self.site,
@@ -94,35 +90,18 @@ class StorePages:
         )
 
 
-def _summaries(store: OffloadStore) -> Iterator[_Summary]:
-    """Yield a summary per session from one listing, in key order."""
-    listed = (stored for stored in store.keys(RECORD.prefix()) if stored.key.count("/") > 1)
-    for part, objects in groupby(listed, key=lambda stored: session_part(stored.key)):
-        try:
-            name = decode_part(part)
-        except InvalidKeyError:
-            continue
-        yield _summary(part, name, objects)
-
-
-def _summary(part: str, name: str, objects: Iterable[StoredObject]) -> _Summary:
-    infos: dict[str, RecordInfo] = {}
-    deleted: set[str] = set()
-    for entry in map(parse_key, objects):
-        if isinstance(entry, Tombstone):
-            deleted.add(entry.key)
-        elif entry is not None:
-            infos[entry.key] = entry
+def _summary(objects: SessionObjects) -> _Summary:
+    infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
     # Of several records with one ref the first counts.
-    first = {info.ref: info for key, info in reversed(infos.items()) if key not in deleted}
+    first = {info.ref: info for info in infos}
     points = [(info.created_at, info.tokens) for info in first.values()]
     return _Summary(
-        part=part,
-        name=name,
+        part=objects.part,
+        name=objects.name,
         records=len(first),
         tokens=sum(info.tokens for info in first.values()),
         stored_bytes=sum(info.stored_bytes for info in first.values()),
-        deleted=len(deleted),
+        deleted=len(objects.deleted),
         newest=max((at for at, _ in points), default=0.0),
         points=points,
     )

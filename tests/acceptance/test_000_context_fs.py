@@ -520,7 +520,7 @@ def test_20_expired_documents_go_by_themselves_and_are_told_to_be_gone(make, roo
     assert files_in(root) == ["index.json"]
     assert index_of(root) == []
     assert later.history() == []
-    with pytest.raises(ExpiredError, match="its time to live was over"):
+    with pytest.raises(ExpiredError, match="expired; marked for deletion"):
         later.restore(sent)
 
 

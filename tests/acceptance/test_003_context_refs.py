@@ -503,7 +503,7 @@ def test_31_a_removed_file_is_told_of_its_bytes_go_after_the_grace_and_its_outpu
     assert artifact(tmp_path, ref).read_text() == text
     with pytest.raises(ExpiredError):
         refs.tools.read(ref)
-    assert "was collected" in refs.call("context_read", {"id": ref})
+    assert "was deleted" in refs.call("context_read", {"id": ref})
 
     refs.clean_up(0, [], grace=0)
     assert artifact(tmp_path, ref).read_text() == ""

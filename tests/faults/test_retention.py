@@ -17,10 +17,10 @@ import pytest
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, message, opened, put, ref_of, text_of
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadStore, StoredObject, open_store
+from offload.index import list_session
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin
 from offload.retention import _acts as acts
-from offload.retention._holding import hold
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import WrapperStore
 
@@ -355,7 +355,7 @@ def test_what_a_writer_takes_up_in_a_collection_by_quota_is_spared(codec: str) -
         if not collector.is_done:
             break
         assert got_back(store, "a", placeholder), f"at operation {nth}"
-        assert sum(map(len, done.marked.values())) == len(hold(store, "s").graves)
+        assert sum(map(len, done.marked.values())) == len(list_session(store, "s").deleted)
     assert nth > 4
 
 
@@ -412,13 +412,13 @@ def test_two_that_disagree_about_a_record_leave_it_collected_and_never_torn(
     store = clocked()
     placeholder = put(opened(store, codec=codec), "a")
     delete(store, "s")
-    graves = hold(store, "s").graves
+    records = list_session(store, "s").deleted
 
     for act in (True, False) if is_emptied_last else (False, True):
         if act:
-            acts.revive(store, "s", graves)
+            acts.undelete(store, "s", records)
         else:
-            acts.empty(store, graves)
+            acts.empty(store, records)
 
     with pytest.raises(ExpiredError):
         got_back(store, "a", placeholder)

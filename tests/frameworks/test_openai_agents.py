@@ -118,7 +118,7 @@ def test_conversations_without_a_name_are_each_their_own_and_go_on_under_the_nam
     assert offloading.conversation(name).offloader.session == name
     wrongs: list[Any] = ["", 7, True]
     for wrong in wrongs:
-        with pytest.raises(ConfigError, match="a session's name is a text"):
+        with pytest.raises(ConfigError, match="session name must be a str"):
             offloading.conversation(wrong)
 
 

@@ -111,7 +111,7 @@ def test_runs_that_name_no_conversation_do_not_share_one(store):
 
 
 def test_a_conversation_whose_id_is_empty_is_refused_and_never_shared(store):
-    with pytest.raises(ConfigError, match="a session's name is a text"):
+    with pytest.raises(ConfigError, match="session name must be a str"):
         sync(agent(scenario.whole_run(), OffloadCapability(store)), conversation_id="")
 
     assert list(store.keys()) == []

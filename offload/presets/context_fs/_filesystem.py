@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
-from offload.layout import RECORD, encode_part
+from offload.layout import encode_part
 from offload.messages import Block, adapter_for
 from offload.offloader import Offloader
 from offload.options import PresetOptions
@@ -189,7 +189,7 @@ class ContextFileSystem:
 
     def history(self) -> list[Document]:
         """Return the session's documents from all processes, oldest first. Raises `StoreError`."""
-        return self._tree.documents(RECORD.prefix(encode_part(self.session)))
+        return self._tree.documents(encode_part(self.session))
 
     def gc(self, *, dry_run: bool = False) -> GcReport:
         """Delete expired documents now, and their records after an hour. Raises `StoreError`."""

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError
-from offload.index import Tombstone, parse_key
-from offload.layout import RECORD, check_key, is_link
+from offload.index import list_session, list_sessions, parse_key
+from offload.layout import check_key, is_link
 from offload.presets._files import mapped_errors, sync_folder, write_until_current
 from offload.presets.context_fs._layout import Document, is_document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
@@ -71,13 +71,13 @@ class TreeStore(WrapperStore):
             raise
         self._link_document(info)
 
-    def documents(self, prefix: str = RECORD.prefix()) -> list[Document]:
+    def documents(self, part: str | None = None) -> list[Document]:
         """Return the documents of readable records, oldest first, from a fresh listing.
 
         Args:
-            prefix: prefix of the record keys: `RECORD.prefix(part)` of a session, or the default for all.
+            part: the key part of a session; None for all sessions.
         """
-        live, files = self._live(prefix), set(self._files())
+        live, files = self._live(part), set(self._files())
         documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
         return sorted(documents, key=lambda document: (document.offloaded_at, document.path))
 
@@ -115,12 +115,12 @@ class TreeStore(WrapperStore):
                 self._front.put(INDEX, _render([]))
             self._has_root = True
 
-    def _live(self, prefix: str = RECORD.prefix()) -> dict[str, RecordInfo]:
+    def _live(self, part: str | None = None) -> dict[str, RecordInfo]:
         """Return the readable records by the path of their document."""
-        listed = list(self.inner.keys(prefix))
-        marked = {mark.key for mark in map(parse_key, listed) if isinstance(mark, Tombstone)}
-        infos = [info for info in map(_record, listed) if info is not None]
-        return {path_of(i): i for i in infos if i.stored_bytes and i.key not in marked}
+        listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
+        infos = (info for objects in listed for info in objects.records)
+        # A link belongs to the tree of another session.
+        return {path_of(info): info for info in infos if not is_link(info.key)}
 
     def _files(self) -> list[Path]:
         """Return the files in the tree that are named like documents."""

@@ -1,4 +1,4 @@
-"""Moving sessions: from store to store, under another name, into a file and back; sharing records."""
+"""Transfer of sessions between stores, names and files, and sharing of records."""
 
 from offload.transfer._archive import TarStore, export, import_
 from offload.transfer._copy import CopyFailure, CopyReport, copy, fork

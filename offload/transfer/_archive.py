@@ -1,7 +1,7 @@
-"""A session in one file: a plain tar whose names are the keys of a store.
+"""A session in one file: a plain tar whose member names are the keys of a store.
 
-An archive is a store that is read and added to, so that exporting and importing are copying. Nothing of
-it is ever extracted: a name is compared with the grammar of keys and never becomes a path.
+The file is a store that can be read and added to, so that export and import are copies. Nothing is extracted:
+a member name is checked as a key and never becomes a path.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from offload.transfer._tar import END, Member, read_members, write_member
 def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> CopyReport:
     """Write a session into one new tar file, readable by its owner alone.
 
-    The file appears when it is complete. The same session makes the same bytes, wherever it is kept.
+    The file appears when it is complete. The same session gives the same bytes from any store.
 
     Args:
-        store: where the session is.
+        store: the store of the session.
         session: its name.
         path: the file.
 
     Raises:
-        NotFoundError: there is no such session, or no folder for the file.
-        ExistsError: there is such a file.
-        StoreError: the store could not be read, or the file not be written.
+        NotFoundError: the session or the folder of the file does not exist.
+        ExistsError: the file exists.
+        StoreError: the store could not be read, or the file could not be written.
     """
     with _errors_of(path), _new_file(Path(path)) as file:
         archive = TarStore(file, str(path))
@@ -64,20 +64,20 @@ def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> C
 
 
 def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> CopyReport:
-    """Copy the session of an archive into `store`, as `copy` does.
+    """Copy the session of an exported file into `store`, as `copy` does.
 
-    The archive may come from anybody: each name and size is checked before anything is stored, each record
-    before it is stored itself.
+    The file need not be trusted: all names and sizes are checked before anything is stored, and each record
+    before it is stored.
 
     Args:
-        store: where the session goes.
+        store: the store of the copy.
         path: the file.
-        name: its name there; the one it had if None.
+        name: the session's name in the store; its name in the file if None.
 
     Raises:
-        NotFoundError: there is no such file.
-        CorruptError: it is no archive of one session, or a damaged one. Nothing is stored.
-        StoreError: the file could not be read, or the store failed; importing again goes on.
+        NotFoundError: the file does not exist.
+        CorruptError: the file is damaged or contains more than one session. Nothing is stored.
+        StoreError: the file could not be read, or the store failed; importing again continues.
     """
     with _errors_of(path), Path(path).open("rb") as file:
         archive = TarStore.read(file, str(path))
@@ -85,13 +85,13 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
 
 
 class TarStore:
-    """A store in a tar file. Objects are added and read, neither replaced nor removed. For one thread.
+    """A store in a tar file, for one thread. Objects can be added and read, not replaced or deleted.
 
-    Until it is finished nothing of it survives, and to one that was read nothing is added.
+    A new file is complete after `finish`; nothing can be added to a file that was opened with `read`.
 
     Args:
-        file: the file, empty; `TarStore.read` takes one that is written.
-        url: what errors call it.
+        file: an empty file; `TarStore.read` opens a written one.
+        url: the name of the file in errors.
     """
 
     is_shared = False
@@ -105,7 +105,7 @@ class TarStore:
 
     @classmethod
     def read(cls, file: BinaryIO, url: str) -> TarStore:
-        """Open a written archive. Raises `CorruptError` if it is anything else than plain files of a tar."""
+        """Open a written file. Raises `CorruptError` if it is not a tar of plain files."""
         archive = cls(file, url)
         try:
             archive._members = read_members(file)
@@ -114,26 +114,26 @@ class TarStore:
         return archive
 
     def session(self) -> str:
-        """Return the name of the session that is kept here.
+        """Return the name of the only session in the file.
 
-        Raises `CorruptError` if anything else is kept here, too.
+        Raises `CorruptError` if the file contains anything else.
         """
         try:
             parts = {_session_part(key) for key in self._members}
             if len(parts) != 1:
-                raise CorruptError(f"{self.url} holds {len(parts)} sessions, an archive holds one")
+                raise CorruptError(f"{self.url} must contain one session, got {len(parts)}")
             [part] = parts
             name = next(sessions(self), "") if is_hashed(part) else decode_part(part)
         except InvalidKeyError as error:
             raise CorruptError(f"{self.url}: {error}") from error
         if encode_part(name) != part:
-            raise CorruptError(f"{self.url}: no session has the key part {part!r}")
+            raise CorruptError(f"{self.url}: {part!r} is not the key part of a session name")
         return name
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Add an object; see `OffloadStore.put`. Raises `StorePermissionError` with `overwrite`."""
         if overwrite:
-            raise StorePermissionError(f"{self.url}: {check_key(key)} stays, an archive is only added to")
+            raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
         self.put_stream(key, (data,), len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
@@ -141,7 +141,7 @@ class TarStore:
         if check_key(key) in self._members:
             raise ExistsError(f"{self.url}: key {key!r} is taken")
         if not self._file.writable():
-            raise StorePermissionError(f"{self.url} is open for reading")
+            raise StorePermissionError(f"{self.url} is open for reading only")
         end = self._file.seek(0, os.SEEK_END)
         try:
             self._members[key] = write_member(self._file, key, pieces, size)
@@ -150,7 +150,7 @@ class TarStore:
             raise
 
     def finish(self) -> None:
-        """Write what ends a tar file."""
+        """Write the end of the tar file."""
         self._file.seek(0, os.SEEK_END)
         self._file.write(END)
 
@@ -165,73 +165,73 @@ class TarStore:
         return self._file.read(max(0, last - first))
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order; an archive keeps no times. See `OffloadStore.keys`."""
+        """Yield objects in key order, without modification times. See `OffloadStore.keys`."""
         for key in sorted(self._members):
             if key.startswith(prefix) and key > after:
                 yield StoredObject(key, self._members[key].size, 0.0)
 
     def delete(self, key: str) -> None:
-        """Raise `StorePermissionError`: nothing is removed from an archive."""
-        raise StorePermissionError(f"{self.url}: {check_key(key)} stays, an archive is only added to")
+        """Raise `StorePermissionError`: objects cannot be deleted."""
+        raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
 
 
 def _session_part(key: str) -> str:
-    """Return the session part of a key that may stand in an archive. Raises `CorruptError` for any other."""
-    # A link is a grant, which nobody imports.
+    """Return the session part of a member's key. Raises `CorruptError` for a key that no export writes."""
+    # A link is a grant, which must not be imported.
     if family_of(check_key(key)) not in (RECORD, TOMBSTONE, SIDECAR, PIN, JOURNAL):
         raise CorruptError(
-            f"{key[:80]!r} is no key of a record, its header, tombstone or pin, or of a journal"
+            f"{key[:80]!r} is not the key of a record, header, tombstone, pin or journal entry"
         )
     return session_part(key)
 
 
 @contextmanager
 def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say what happened to a file in errors of ours."""
+    """Map the errors of a file."""
     try:
         yield
     except OffloadError:
         raise
     except FileNotFoundError as error:
-        raise NotFoundError(f"no file {error.filename or path}") from error
+        raise NotFoundError(f"file not found: {error.filename or path}") from error
     except OSError as error:
         raise StoreError(f"{path}: {error}") from error
 
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Give a file that appears as `path` at the end, or never; what another made there stays."""
+    """Yield a temporary file that becomes `path` on success; an existing file is never replaced."""
     if path.exists():
-        raise _taken(path)
+        raise _exists(path)
     if not path.parent.is_dir():
-        raise NotFoundError(f"no folder {path.parent} to write {path.name} in")
+        raise NotFoundError(f"folder not found: {path.parent}")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        _give_name(Path(temporary), path)
+        _link(Path(temporary), path)
     except FileExistsError:
-        raise _taken(path) from None
+        raise _exists(path) from None
     finally:
         Path(temporary).unlink(missing_ok=True)
 
 
-def _give_name(temporary: Path, path: Path) -> None:
-    """Make a file appear as `path`. Raises `FileExistsError` if anything is there."""
+def _link(temporary: Path, path: Path) -> None:
+    """Make a file appear as `path`. Raises `FileExistsError` if `path` exists."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
         raise
     except OSError:
-        # No links here: the name is claimed first, and what was claimed is replaced.
+        # A file system without hard links: create an empty file first, then replace it.
         path.touch(0o600, exist_ok=False)
         temporary.replace(path)
 
 
-def _taken(path: Path) -> ExistsError:
-    return ExistsError(f"{path} is there; give another name")
+def _exists(path: Path) -> ExistsError:
+    return ExistsError(f"{path} exists; use another name")
 
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from offload.layout import (
 from offload.record import Header, RecordInfo
 from offload.session import SessionReader, check_known, check_name, create_records
 from offload.store import OffloadStore, get_many
-from offload.transfer._parcel import WHOLE_BYTES, VerifiedRecord, moved, pack_anew, pack_as_it_is
 from offload.transfer._sharing import owner_of
+from offload.transfer._verify import WHOLE_BYTES, VerifiedRecord, moved, pack_anew, pack_as_it_is
 
 # The maximum in memory at once; a single larger record is copied piece by piece.
 _GROUP_RECORDS = 256
@@ -108,7 +108,7 @@ def copy(
     """
     name = session if name is None else name
     if source is target and name == session:
-        raise ConfigError(f"target must be another store or another name than {session!r}")
+        raise ConfigError("source and target must not be the same session; use another store or name")
     if must_exist:
         check_known(source, session)
     return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()

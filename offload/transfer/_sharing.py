@@ -1,9 +1,7 @@
-"""Grants: one session lets another read a record of its own, and takes that back.
+"""Grants: a session lets another session read a record, and revokes that.
 
-    g/<session>/shared~<ref>~<receiver>     in the owner's keys: this record is shared, and with whom
-    r/<receiver>/<ref>~…~<tokens>.link      in the receiver's: the session whose record this ref means
-
-The mark is put first and removed last: whoever finds a link finds the mark that keeps its record.
+A grant is a mark of the owner and a link in the receiver's records. The mark is written first and deleted
+last, so that each link has the mark that protects its record.
 """
 
 from __future__ import annotations
@@ -24,20 +22,20 @@ from offload.store import OffloadStore
 def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     """Let session `to` list, read, search and restore the record of `ref` in `session`.
 
-    The record stays where it is: `to` sees it until it is revoked or collected. A record that `session`
-    itself was given is shared by the session that owns it. Sharing again changes nothing.
+    The record is not copied: `to` can read it until it is revoked or deleted. A record that another session
+    shares with `session` is shared by its owner. Sharing again changes nothing.
 
     Args:
-        store: where both sessions are kept.
+        store: the store of both sessions.
         session: the session that reads the record.
         ref: the record.
-        to: name of the session that is to read it too; it need not hold anything yet.
+        to: the name of the session that may read it too; it need not exist yet.
 
     Raises:
-        NotFoundError: no such session, or no record of `ref` in it; `ExpiredError` if it was collected.
+        NotFoundError: the session or the record does not exist; `ExpiredError` if the record is deleted.
         CollisionError: another session shares a record of this ref with `to`.
-        ConfigError: a name that cannot name a session.
-        StoreError: the store could not do it; sharing again goes on.
+        ConfigError: a session name is invalid.
+        StoreError: the store failed; sharing again continues.
     """
     reader = SessionReader(store, check_known(store, session))
     owner, info = owner_of(reader, reader.find(ref))
@@ -50,30 +48,30 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     try:
         store.put(link, msgspec.json.encode(Link(owner.name)))
     except ExistsError:
-        if _named_by(store, link) != owner.name:
+        if _linked_session(store, link) != owner.name:
             store.delete(mark)
             raise CollisionError(f"another session shares its record {ref!r} with {to!r}") from None
 
 
 def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: bool = True) -> bool:
-    """Take back what `share` gave: for session `to` the ref is then one that never was.
+    """Revoke access granted with `share`: for session `to` the ref is then unknown.
 
-    What was not shared, or was revoked before, is no error; a grant of another session stays.
+    A missing grant is success; a grant of another session is kept.
 
     Args:
-        store: where both sessions are kept.
+        store: the store of both sessions.
         session: the session that shared the record.
-        ref: the record; it may be collected by now.
-        to: name of the session that read it.
-        must_exist: whether a `session` of which nothing is stored is an error.
+        ref: the record; it may be deleted already.
+        to: the name of the other session.
+        must_exist: whether a `session` without any object is an error.
 
     Returns:
         Whether it was shared.
 
     Raises:
-        NotFoundError: there is no such session.
-        ConfigError: a name that cannot name a session.
-        StoreError: the store could not do it; revoking again goes on.
+        NotFoundError: the session does not exist.
+        ConfigError: a session name is invalid.
+        StoreError: the store failed; revoking again continues.
     """
     check_name(to)
     if must_exist:
@@ -82,16 +80,16 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: 
         return False
     owner = _owner_name(SessionReader(store, check_name(session)), ref)
     for link in _links(store, ref, to):
-        if _named_by(store, link) == owner:
+        if _linked_session(store, link) == owner:
             store.delete(link)
     mark = _grant_key(owner, ref, to)
-    was_shared = any(found.key == mark for found in store.keys(mark))
+    was_shared = any(stored.key == mark for stored in store.keys(mark))
     store.delete(mark)
     return was_shared
 
 
 def owner_of(reader: SessionReader, info: RecordInfo) -> tuple[SessionReader, RecordInfo]:
-    """Return the session that a catalog entry's record lies in, and its entry there.
+    """Return the session that owns a catalog entry's record, and its entry there.
 
     Raises `NotFoundError`, `ExpiredError` and `CorruptError` as `SessionReader.open` does for a link.
     """
@@ -102,7 +100,7 @@ def owner_of(reader: SessionReader, info: RecordInfo) -> tuple[SessionReader, Re
 
 
 def _owner_name(reader: SessionReader, ref: str) -> str:
-    """Return which session's grant a revocation by `reader` is about."""
+    """Return the session whose grant `reader` can revoke."""
     try:
         return owner_of(reader, reader.find(ref))[0].name
     except (NotFoundError, CorruptError):
@@ -114,7 +112,7 @@ def _grant_key(owner: str, ref: str, to: str) -> str:
 
 
 def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
-    """Return the key of a link to a record: what a listing tells of it, but no generation and no ttl."""
+    """Return the key of a new link to a record in session `to`."""
     receiver = Catalog(store, to)
     receiver.refresh([info.ref])
     generation = receiver.next_generation(info.ref)
@@ -131,14 +129,14 @@ def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
 
 
 def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
-    """Yield the keys of the links under `ref` in session `to`."""
+    """Yield the keys of the links of `ref` in session `to`."""
     listed = [stored.key for stored in store.keys(RECORD.prefix(encode_part(to)) + ref)]
     # A longer ref may begin with this one.
     return (key for key in listed if is_link(key) and ref_of(name_of(key)) == ref)
 
 
-def _named_by(store: OffloadStore, link: str) -> str | None:
-    """Return the session that a link names; None if it names none or is gone."""
+def _linked_session(store: OffloadStore, link: str) -> str | None:
+    """Return the session that a link names; None if it is damaged or missing."""
     try:
         return msgspec.json.decode(store.get(link), type=Link).session
     except (NotFoundError, msgspec.MsgspecError, RecursionError):

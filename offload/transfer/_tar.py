@@ -16,16 +16,16 @@ _MAX_HEADER_BYTES = 64 * 1024
 
 
 class Member(NamedTuple):
-    """Where the bytes of a file in the archive lie: from `start` on, `size` of them."""
+    """The position and size of a member's bytes in the tar file."""
 
     start: int
     size: int
 
 
 def write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) -> Member:
-    """Write a file of `size` bytes where `file` stands. It tells nothing of who wrote it, or when.
+    """Write a member of `size` bytes at the position of `file`, without owner and time.
 
-    Raises `ConfigError` if `pieces` add up to another size.
+    Raises `ConfigError` if the total size of `pieces` is different.
     """
     info = tarfile.TarInfo(name)
     info.size = size
@@ -34,7 +34,7 @@ def write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) 
     start = file.tell()
     file.writelines(pieces)
     if file.tell() != start + size:
-        raise ConfigError(f"{name}: the pieces add up to another size than {size}")
+        raise ConfigError(f"{name}: size must be the total of the pieces, got {size}")
     file.write(bytes(-size % tarfile.BLOCKSIZE))
     return Member(start, size)
 
@@ -42,8 +42,8 @@ def write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) 
 def read_members(file: BinaryIO) -> dict[str, Member]:
     """Return every member by name; only headers are read.
 
-    Raises `CorruptError` for a damaged or compressed tar file, and for one that holds anything else than
-    plain files of different names.
+    Raises `CorruptError` for a damaged or compressed tar file, and for one that contains anything other than
+    plain files with different names.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -55,44 +55,44 @@ def read_members(file: BinaryIO) -> dict[str, Member]:
                 members[info.name] = Member(info.offset_data, info.size)
         file.seek(tar.offset)
     except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
-        raise CorruptError(f"no plain tar file, or a damaged one: {error}") from error
-    # Where a header cannot be read the tar module sees the end.
+        raise CorruptError(f"not a plain tar file, or damaged: {error}") from error
+    # The tar module reports an unreadable header as the end.
     if file.read(len(END)) != END:
-        raise CorruptError("it does not end as a tar file does; it is truncated or damaged")
+        raise CorruptError("the tar file is truncated or damaged: no end marker")
     return members
 
 
 def _check(info: tarfile.TarInfo, size: int, members: dict[str, Member]) -> None:
     name = repr(info.name[:80])
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
-        raise CorruptError(f"{name} is not a plain file")
+        raise CorruptError(f"{name} must be a plain file")
     if info.name in members:
-        raise CorruptError(f"{name} is there twice")
+        raise CorruptError(f"{name} occurs twice")
     if not 0 <= info.size <= size - info.offset_data:
-        raise CorruptError(f"{name} claims {info.size} bytes, the file is shorter")
+        raise CorruptError(f"{name} claims {info.size} bytes, but the file is shorter")
 
 
 class _Headers(io.RawIOBase):
-    """A file as its headers are read: what one claims costs no more than a header is worth."""
+    """A file for reading headers; a claimed size never costs more memory than a header."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._is_over = False
+        self._is_at_end = False
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place in the file."""
+        """Set the position in the file."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the place in the file."""
+        """Return the position in the file."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next `size` bytes; at the end none, once: the tar module would ask for ever."""
+        """Return the next `size` bytes; none at the end, but only once: the tar module would read forever."""
         if not 0 <= size <= _MAX_HEADER_BYTES:
             raise tarfile.ReadError(f"a header of {size} bytes")
         data = self._file.read(size)
-        if self._is_over and not data:
-            raise tarfile.ReadError("it ends within a header")
-        self._is_over = not data
+        if self._is_at_end and not data:
+            raise tarfile.ReadError("the file ends within a header")
+        self._is_at_end = not data
         return data

@@ -226,7 +226,7 @@ def test_doctor_creates_no_folder(run: Run, tmp_path: Path) -> None:
 def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path) -> None:
     done = run("export", tmp_path / "no" / "file.tar", "--store", store, "--session", "s")
 
-    assert (done.code, done.err) == (1, f"offload: no folder {tmp_path}/no to write file.tar in\n")
+    assert (done.code, done.err) == (1, f"offload: folder not found: {tmp_path}/no\n")
 
 
 # Summaries

@@ -596,7 +596,7 @@ def test_an_export_replaces_nothing_that_was_made_meanwhile(tmp_path, monkeypatc
         if not os.path.lexists(path):
             path.write_bytes(b"mine") if made == "a file" else path.symlink_to(tmp_path / "nothing")
 
-    with pytest.raises(ExistsError, match="give another name"):
+    with pytest.raises(ExistsError, match="use another name"):
         export(WhileReadStore(source, make), "s", path)
 
     assert list(tmp_path.iterdir()) == [path]

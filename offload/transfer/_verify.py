@@ -1,4 +1,4 @@
-"""A record on its way to another store: verified whole, then as it is or made anew."""
+"""Records verified for a copy, byte for byte or encoded again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from offload.layout import generation_of, sidecar_key
 from offload.record import Header, RecordInfo, decode_text
 from offload.store import OffloadStore
 
-# An object up to this size is fetched once: what is verified is then what is stored.
+# An object up to this size is fetched once, so the verified bytes are the stored bytes.
 WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
@@ -39,7 +39,7 @@ class VerifiedRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """The bytes of a stored object, piece by piece, as often as they are asked for."""
+    """The bytes of a stored object in pieces; it can be iterated again."""
 
     store: OffloadStore
     key: str
@@ -51,7 +51,7 @@ class _Ranges:
 
 
 def moved(header: Header, session: str) -> Header:
-    """Return the header of a record's copy in `session`, which its ref need not have been drawn in."""
+    """Return the header of a record's copy in `session`, with the session in which its ref was drawn."""
     drawn_in = header.session if header.origin is None else header.origin
     if header.session == session:
         return header
@@ -60,17 +60,17 @@ def moved(header: Header, session: str) -> Header:
 
 
 def pack_as_it_is(store: OffloadStore, info: RecordInfo, record: StoredRecord, body: bytes | None) -> Encoded:
-    """Verify a record of `store` whole and return its own bytes; `body` is its object, if at hand.
+    """Verify a record of `store` and return its bytes; `body` is its object if already fetched.
 
-    Raises `CorruptError` if it is damaged, or is not the record that its key tells of.
+    Raises `CorruptError` if it is damaged or does not match its key.
     """
     chars, lines = _measured(record)
     if (chars, lines) != (record.counts.chars, record.counts.lines):
-        raise CorruptError(f"{info.key}: its content is not of the size that it says")
+        raise CorruptError(f"{info.key}: the size of its content does not match its counts")
     codec = _codec_of(info)
     _check_ref(record.header)
     if record_key(record.header, record.counts, codec.suffix, generation_of(info.key)) != info.key:
-        raise CorruptError(f"{info.key} tells of another record than it holds")
+        raise CorruptError(f"{info.key} does not match the record that it contains")
     sidecar = store.get(sidecar_key(info.key)) if codec.has_sidecar else None
     if body is not None:
         return Encoded.whole(body, sidecar)
@@ -78,20 +78,19 @@ def pack_as_it_is(store: OffloadStore, info: RecordInfo, record: StoredRecord, b
 
 
 def pack_anew(info: RecordInfo, record: StoredRecord, session: str, spools: ExitStack) -> Encoded:
-    """Verify a record whole and return the bytes of its copy in `session`, by the same codec.
+    """Verify a record and return the bytes of its copy in `session`, by the same codec.
 
-    What the bytes need beside memory is let go of by `spools`. Raises `CorruptError` if the record is
-    damaged.
+    `spools` closes the temporary files of the bytes. Raises `CorruptError` if the record is damaged.
     """
     content = _content_of(record, spools)
     _check_ref(record.header)
     if content.counts != record.counts:
-        raise CorruptError(f"{info.key}: its content is not of the size that it says")
+        raise CorruptError(f"{info.key}: the size of its content does not match its counts")
     return _codec_of(info).encode(moved(record.header, session), content)
 
 
 def _content_of(record: StoredRecord, spools: ExitStack) -> Content | SpooledContent:
-    """Return the content of a record, to be encoded again; its tokens are those that its writer counted."""
+    """Return the content of a record, with the tokens that its writer counted."""
     writer = spools.enter_context(closing(ContentWriter(lambda _: 0)))
     for text in _texts(record):
         writer.add(text)
@@ -102,7 +101,7 @@ def _content_of(record: StoredRecord, spools: ExitStack) -> Content | SpooledCon
 
 
 def _measured(record: StoredRecord) -> tuple[int, int]:
-    """Read a record whole; return the characters and lines of its content."""
+    """Read a record; return the characters and lines of its content."""
     chars, newlines, end = 0, 0, "\n"
     for text in _texts(record):
         chars += len(text)
@@ -112,12 +111,12 @@ def _measured(record: StoredRecord) -> tuple[int, int]:
 
 
 def _texts(record: StoredRecord) -> Iterator[str]:
-    """Yield the content of a record, every check made by its end. Raises `CorruptError`."""
+    """Yield the content of a record; at its end all checks are done. Raises `CorruptError`."""
     try:
         for chunk in record.stream():
             yield decode_text(chunk)
     except UnicodeDecodeError as error:
-        raise CorruptError(f"record {record.ref}: its content is no text: {error}") from error
+        raise CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error
 
 
 def _codec_of(info: RecordInfo) -> Codec:
@@ -128,6 +127,6 @@ def _codec_of(info: RecordInfo) -> Codec:
 
 
 def _check_ref(header: Header) -> None:
-    """Raise `CorruptError` for a record that stands under a ref which its content did not draw."""
+    """Raise `CorruptError` if the ref of a record is not drawn from its content."""
     if not header.is_drawn():
-        raise CorruptError(f"record {header.ref}: the ref is not that of its content")
+        raise CorruptError(f"record {header.ref}: the id does not match the content")

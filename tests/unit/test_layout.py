@@ -1,0 +1,146 @@
+"""The families of keys: FORMAT.md lists them all, and the library writes no other key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offload
+from offload import Offloader, OffloadStore
+from offload.agent import AgentConfig, ContextManager
+from offload.codec import CODECS
+from offload.doctor import diagnose
+from offload.errors import InvalidKeyError
+from offload.index import Catalog
+from offload.integrations._objects import ObjectStore
+from offload.layout import DESCRIPTOR, FAMILIES, FILE, PIN, RECORD, VALUE, family_of
+from offload.presets.context_refs._tree import ContextTree
+from offload.retention import collect, delete, pin, touch
+from offload.transfer import share
+from offload.wrappers import WrapperStore
+from offload_backends.memory import MemoryStore
+
+CASES = [
+    ("r/s/abcdefghij~tool_result~=42ash~5~3.zst", 0),
+    ("r/s/abcdefghij.2~tool_result~~5~3~60.txt", 0),
+    ("r/s/abcdefghij~tool_result~~5~3.link", 1),
+    ("r/s/abcdefghij~tool_result~~5~3.zst.expired", 2),
+    ("r/s/abcdefghij~tool_result~~5~3.link.quota", 2),
+    ("h/s/abcdefghij~tool_result~~5~3.txt.json", 3),
+    ("g/s/pinned", 4),
+    ("g/s/pinned~abcdefghij", 4),
+    ("g/s/used", 5),
+    ("g/s/shared~abcde~other", 6),
+    ("g/s/read~abcdefghij", 7),
+    ("j/s/000000012~grown~345~abcdefghij.zst", 8),
+    ("i/s/1700000000000~12~abcdefghij", 9),
+    ("f/s/=2fnotes.md", 10),
+    ("k/s/name", 11),
+    ("t/now-0123456789abcdef", 12),
+    ("doctor-0123456789abcdef-key", 13),
+]
+
+
+class RecordingStore(WrapperStore):
+    """Notes every key that is written."""
+
+    def __init__(self, inner: OffloadStore) -> None:
+        super().__init__(inner)
+        self.written: set[str] = set()
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self.written.add(key)
+        super().put(key, data, overwrite=overwrite)
+
+
+def test_format_md_lists_the_form_of_every_family_in_order() -> None:
+    page = (Path(offload.__file__).parent / "FORMAT.md").read_text()
+    table = page.partition("| key | object |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [*(f.form for f in FAMILIES), DESCRIPTOR]
+
+
+def test_format_md_explains_every_part_of_a_form() -> None:
+    page = (Path(offload.__file__).parent / "FORMAT.md").read_text()
+    table = page.partition("| part | meaning |")[2].partition("\n\n")[0]
+    explained = {part for row in table.splitlines()[2:] for part in row.split("|")[1].strip().split(", ")}
+    assert explained == {part for family in FAMILIES for part in re.findall(r"<(\w+)>", family.form)}
+
+
+@pytest.mark.parametrize(("key", "number"), CASES)
+def test_a_key_belongs_to_one_family_which_builds_it_from_its_parts(key: str, number: int) -> None:
+    family = FAMILIES[number]
+    match = family.match(key)
+    assert match is not None
+    assert [f for f in FAMILIES if f.match(key)] == [family]
+    assert family_of(key) is family
+    assert family.key(**match.groupdict()) == key
+    assert key.startswith(family.prefix())
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_the_suffix_of_every_codec_is_a_suffix_of_records(codec: Any) -> None:
+    assert RECORD.match(f"r/s/abcdefghij~tool_result~~5~3{codec.suffix}")
+
+
+@pytest.mark.parametrize("ref", ["", "../x", "ABCDEFGHIJ", "abc"])
+def test_a_part_that_a_reader_would_not_find_again_is_rejected(ref: str) -> None:
+    with pytest.raises(InvalidKeyError):
+        PIN.key(session="s", ref=ref)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "offload.json", "x/s/y", "r/s/readme.md", "g/s/pinned~", "j/s/1~grown~1~a.zst"]
+)
+def test_any_other_key_belongs_to_no_family(key: str) -> None:
+    assert family_of(key) is None
+
+
+def test_every_key_that_the_library_writes_belongs_to_exactly_one_family(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("offload.index._catalog.LARGE", 1)
+    monkeypatch.setattr("offload.index._snapshots._MIN_RECORDS", 1)
+    store = RecordingStore(MemoryStore())
+    write_records_and_marks(store)
+    delete_records(store)
+    ObjectStore(store, FILE, "a/b").put("/notes.md", b"text")
+    ObjectStore(store, VALUE, "s").put("é" * 300, b"value")
+    list(diagnose(store))
+    read_a_context_file(store)
+
+    families = {key: [f for f in FAMILIES if f.match(key.removeprefix("~state/"))] for key in store.written}
+    assert {key: found for key, found in families.items() if len(found) != 1} == {}
+    assert {family.form for [family] in families.values()} == {family.form for family in FAMILIES}
+
+
+def write_records_and_marks(store: OffloadStore) -> None:
+    for codec in CODECS:
+        off = Offloader(store, session="A session / é", codec=codec)
+        off.offload_text(f"{codec}\n" * 5000, tool_name="Bash", tool_use_id="t")
+    ref = off.records()[0].ref
+    touch(store, off.session)
+    pin(store, off.session)
+    pin(store, off.session, ref)
+    share(store, off.session, ref, "b" * 300)
+    agent = ContextManager(off, AgentConfig(model="m", window_tokens=4000))
+    agent.add({"role": "user", "content": "question"})
+    agent.before_model_call()
+    agent.after_model_call({"role": "assistant", "content": "answer"})
+    Catalog(store, off.session).load()
+
+
+def delete_records(store: OffloadStore) -> None:
+    Offloader(store, session="deleted").offload_text("text\n" * 5000)
+    delete(store, "deleted")
+    collect(store)
+
+
+def read_a_context_file(store: RecordingStore) -> None:
+    inner = RecordingStore(MemoryStore())
+    off = Offloader(ContextTree(inner), session="tree")
+    off.offload_text("text\n" * 5000)
+    list(off.content(off.records()[0].ref))
+    store.written |= {key for key in inner.written if key.startswith("~state/")}

@@ -1,4 +1,4 @@
-"""One machine with any release of the library: `python tests/release.py FOLDER` serves requests, one JSON a line.
+"""A machine with any release of the library; `python tests/release.py FOLDER` answers requests in JSON lines.
 
 A request is `[name, arguments…]` of a function below; the answer is its result, or `{"error": kind}`.
 """
@@ -32,9 +32,9 @@ class Machine:
 
     def records(self, session: str) -> list[list[Any]]:
         """Return the facts of each record that a listing shows."""
-        rows = self._open(session).records()
+        records = self._open(session).records()
         return sorted(
-            [r.ref, r.item_type, r.tool_name, r.chars, r.tokens, r.stored_bytes, r.key] for r in rows
+            [r.ref, r.item_type, r.tool_name, r.chars, r.tokens, r.stored_bytes, r.key] for r in records
         )
 
     def read(self, session: str, ref: str) -> str:
@@ -72,4 +72,4 @@ class Machine:
 if __name__ == "__main__":
     machine = Machine(sys.argv[1])
     for line in sys.stdin:
-        print(json.dumps(machine.serve(json.loads(line))), flush=True)
+        print(json.dumps(machine.serve(json.loads(line))), flush=True)  # noqa: T201 # the answer to a request

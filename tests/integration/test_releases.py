@@ -106,7 +106,7 @@ def test_each_lists_reads_and_restores_what_the_other_wrote(machines: Machines, 
         assert machine.serve(["damage", "s"]) == []
 
 
-def test_an_item_that_both_offload_is_one_record_with_the_placeholder_of_the_first(
+def test_an_item_of_both_is_one_record_with_the_placeholder_of_the_first(
     machines: Machines,
 ) -> None:
     one, other = machines

@@ -228,7 +228,7 @@ def test_deleted_records_are_shown_with_time_and_reason():
     assert "expired" in Html(client.get(f"{path_of('s')}/deleted").text).text
     answer = client.get(path_of("s", ref))
     assert answer.status_code == 410
-    assert "time to live was over" in answer.text
+    assert "expired; marked for deletion" in answer.text
     assert ref not in client.get(path_of("s")).text
 
 

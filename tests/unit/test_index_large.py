@@ -312,13 +312,13 @@ def test_pages_hold_what_is_asked_for_newest_first_in_small_and_large_sessions(
 @pytest.mark.parametrize("after", ["abcdefghij", "", "\ud800", "' OR 1=1 --"])
 def test_a_cursor_that_is_no_entry_is_refused(store: LargeStore, count: int, after: str) -> None:
     fill(store, count)
-    with pytest.raises(ConfigError, match="leave it out"):
+    with pytest.raises(ConfigError, match="omit it"):
         Catalog(store, "s").page(after=after)
 
 
 def test_the_cursor_of_another_tool_is_refused(store: LargeStore) -> None:
     keys = fill(store, 2000)
-    with pytest.raises(ConfigError, match="leave it out"):
+    with pytest.raises(ConfigError, match="omit it"):
         Catalog(store, "s").page(tool="Bash", after=keys[0].rpartition("/")[2][:10])
 
 

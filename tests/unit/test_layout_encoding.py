@@ -173,7 +173,7 @@ def test_what_is_read_back_of_a_hashed_name_is_its_beginning() -> None:
     ],
 )
 def test_a_key_outside_the_grammar_is_refused_with_the_reason(key: str) -> None:
-    with pytest.raises(InvalidKeyError, match=r"1 to (512 characters|240 of)"):
+    with pytest.raises(InvalidKeyError, match=r"1 to (512|240) characters"):
         check_key(key)
 
 

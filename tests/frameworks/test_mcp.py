@@ -215,7 +215,7 @@ def test_a_store_or_a_session_that_is_not_there_is_not_served(tmp_path: Path, ht
 
     for store, session, said in (
         ("nosuch", "s", f"no store at {tmp_path}/nosuch"),
-        ("store", "nosuch", f"no session 'nosuch' in {tmp_path}/store, which holds 's'"),
+        ("store", "nosuch", f"no session 'nosuch' in {tmp_path}/store, which has 's'"),
     ):
         command = [sys.executable, "-m", "offload", "mcp", str(tmp_path / store), "--session", session, *http]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -333,7 +333,7 @@ def test_an_address_is_a_host_and_a_port(tmp_path: Path, address: str) -> None:
     command = [sys.executable, "-m", "offload", "mcp", str(tmp_path), "--session", "s", "--http", address]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "--http is HOST:PORT" in done.stderr
+    assert "--http must be HOST:PORT" in done.stderr
 
 
 def test_a_command_that_cannot_be_started_is_said_in_one_line(tmp_path: Path) -> None:

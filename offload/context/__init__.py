@@ -10,11 +10,10 @@ from offload.context._ir import (
     SegmentName,
 )
 from offload.context._pairs import partners, split_rounds, waiting_from
-from offload.context._tokens import MESSAGE_TOKENS, MessageCounter
-from offload.events import ContextEvent, EventBus, EventType, Listener
+from offload.context._tokens import MessageCounter
+from offload.events import ContextEvent, EventBus, EventType
 
 __all__ = [
-    "MESSAGE_TOKENS",
     "PRIORITIES",
     "ContextCompactor",
     "ContextEvent",
@@ -23,7 +22,6 @@ __all__ = [
     "EventBus",
     "EventType",
     "ItemType",
-    "Listener",
     "MessageCounter",
     "Segment",
     "SegmentName",

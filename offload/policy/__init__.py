@@ -7,7 +7,7 @@ The first glob in `tools` that matches the tool's name gives the rule, else the 
 case, since agents name the same tool `Read` or `read`.
 """
 
-from offload.policy._facts import Action, Decision, ItemFacts, explain
+from offload.policy._facts import Decision, ItemFacts, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
 from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, Readers
 from offload.policy._presets import DEFAULT_MIN_TOKENS, Preset
@@ -18,7 +18,6 @@ __all__ = [
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
     "TOOL_NAMES",
-    "Action",
     "Decision",
     "ItemFacts",
     "OffloadPolicy",

@@ -11,20 +11,17 @@ Every "now" is the store's clock. Every step may be repeated or interrupted; the
 state that a listing shows.
 """
 
-from offload.retention._clock import store_time
 from offload.retention._collect import collect, delete
-from offload.retention._marks import Marks, pin, read_marks, touch, unpin
+from offload.retention._marks import pin, read_marks, touch, unpin
 from offload.retention._report import GcReport, Usage, usage
 
 __all__ = [
     "GcReport",
-    "Marks",
     "Usage",
     "collect",
     "delete",
     "pin",
     "read_marks",
-    "store_time",
     "touch",
     "unpin",
     "usage",

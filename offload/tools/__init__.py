@@ -3,7 +3,6 @@
 from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 from offload.tools._budget import BUDGET, Budget, Spent
-from offload.tools._definitions import definitions, system_prompt
 from offload.tools._pointer import CONTAINERS, PointerReader, Value
 from offload.tools._tools import Tools
 
@@ -17,6 +16,4 @@ __all__ = [
     "Spent",
     "Tools",
     "Value",
-    "definitions",
-    "system_prompt",
 ]

@@ -605,7 +605,7 @@ def test_only_the_latest_texts_can_be_explained(tmp_path):
     for text in texts:
         off.offload_text(text)
 
-    assert [t for t in texts if "under" in off.explain(t)] == texts[-256:]
+    assert [t for t in texts if "fewer than" in off.explain(t)] == texts[-256:]
 
 
 def test_another_word_for_readers_is_refused(tmp_path):

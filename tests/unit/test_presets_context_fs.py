@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from offload import OffloadStore, StoreError, StorePermissionError
 from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
-from offload.presets.context_fs import ContextFileSystem, PathRenderer, open_tree
-from offload.presets.context_fs._layout import folder_of, is_document
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_fs._layout import PathRenderer, folder_of, is_document
+from offload.presets.context_fs._tree import open_tree
 from offload.preview import preview_of
 from offload.testing import StoreConformance
 

@@ -18,7 +18,8 @@ from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, re
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
 from offload.layout import encode_part
 from offload.policy import Retention
-from offload.retention import GcReport, collect, delete, pin, store_time, touch, unpin, usage
+from offload.retention import GcReport, collect, delete, pin, touch, unpin, usage
+from offload.retention._clock import store_time
 from offload.transfer import share
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.tokens import estimate_tokens
-from offload.tools import Tools, definitions, system_prompt
+from offload.tools import Tools
+from offload.tools._definitions import definitions, system_prompt
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 

@@ -33,7 +33,8 @@ from offload.codec import CODECS, Content
 from offload.index import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import TarStore, copy, export, fork, import_, share
+from offload.transfer import copy, export, fork, import_, share
+from offload.transfer._archive import TarStore
 from offload.wrappers import WrapperStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore

@@ -58,7 +58,7 @@ def test_of_many_middling_results_the_largest_leave_until_the_rest_fit_the_budge
     kept = sum(d.item.tokens for d in out.decisions if d.item.tool_use_id in {"a", "d"} and d.is_below)
     assert 0 < kept <= 8000
     reasons = {d.reason for d in out.decisions if d.ref is not None}
-    assert all("take" in r and "over 8000" in r for r in reasons)
+    assert all("in total, more than turn_budget_tokens (8000)" in r for r in reasons)
     assert off.restore(out.messages) == messages
 
 

@@ -12,16 +12,7 @@ Each offloaded item is a document under `~/.agent/context/{session_id}`; its pla
     .offload/                               the store; documents are hard links to its records
 """
 
-from offload.presets.context_fs._filesystem import DEFAULT_ROOT, ContextFileSystem, ItemState
-from offload.presets.context_fs._layout import Document, PathRenderer
-from offload.presets.context_fs._tree import TreeStore, open_tree
+from offload.presets.context_fs._filesystem import ContextFileSystem, ItemState
+from offload.presets.context_fs._layout import Document
 
-__all__ = [
-    "DEFAULT_ROOT",
-    "ContextFileSystem",
-    "Document",
-    "ItemState",
-    "PathRenderer",
-    "TreeStore",
-    "open_tree",
-]
+__all__ = ["ContextFileSystem", "Document", "ItemState"]

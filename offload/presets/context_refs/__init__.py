@@ -47,15 +47,7 @@ from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
 from offload.tools import Tools
 
-__all__ = [
-    "BASH_TOOLS",
-    "NEVER_TOOLS",
-    "TERMINAL_TOOLS",
-    "TRUNCATED",
-    "ContextRefs",
-    "ContextTree",
-    "size_of",
-]
+__all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 
 BASH_BYTES = 5 * 1024
 TOOL_BYTES = 1024

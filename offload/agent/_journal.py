@@ -187,7 +187,7 @@ class Journal:
         self._is_known, self._rows, self._size, self._grown, self.stored = False, [], 0, 0, 0
 
     def _written(self, line: _Line, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
-        """Return the text and the row of a message; no text if it is in the store already."""
+        """Return the text and the row of a message; "" if it is in the store already."""
         if kept is not None:
             return "", kept
         unknown: list[str] = []

@@ -45,9 +45,10 @@ class ContextManager:
     """Keeps the context of an agent within its window, turn by turn, and loses nothing.
 
     Large items are offloaded when they are added. When a request nears the window, these steps run in
-    order, as far as needed: offload items that fill much of it, offload old tool results, remove messages
-    by a compaction strategy. The model can read all of it through `tools`, and the host through `restore`.
-    If a step fails, its messages are kept, and the loop continues. Safe to call from several threads.
+    order until it is small enough: offload items that fill much of it, offload old tool results, remove
+    messages by a compaction strategy. The model can read them through `tools`, and the host through
+    `restore`. If a step fails, its messages are kept, and the loop continues. Safe to call from several
+    threads.
 
     Args:
         offloader: the session that items are offloaded to; its `on_error="raise"` raises here too.

@@ -45,7 +45,7 @@ class RoundConfig(SettingsModel):
         """Return the settings in the table `context_compaction` of a YAML, TOML or JSON file.
 
         Raises:
-            ConfigError: the file cannot be read, has no such table, or says what cannot be meant.
+            ConfigError: the file cannot be read, has no such table, or has an invalid value.
             MissingExtraError: a YAML file, and the package that reads it is not installed.
         """
         data: dict[str, Any] = read_file(path)

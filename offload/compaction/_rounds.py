@@ -234,14 +234,14 @@ class RoundCompactor:
 
     def _carry_out(self, view: View, plan: Plan) -> CompactResult:
         ref, notice = view.store(plan)
-        gone, first = set(plan.removed), plan.removed[0]
+        removed, first = set(plan.removed), plan.removed[0]
         # System messages between the rounds keep their places.
-        kept = [m for i, m in enumerate(view.messages) if i not in gone and i > first]
+        kept = [m for i, m in enumerate(view.messages) if i not in removed and i > first]
         result = CompactResult(
             view.total,
             view.tokens_without(plan.removed) + self._counter.message(notice),
             [*view.messages[:first], notice, *kept],
-            sum(1 for one in view.groups if one[0] in gone),
+            sum(1 for one in view.groups if one[0] in removed),
             ref=ref,
             summary=plan.notice.summary,
         )

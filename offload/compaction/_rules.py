@@ -1,9 +1,11 @@
-"""Which items of a context leave, type by type: rules, their default table, and a pure choice by them."""
+"""Rules for compaction by type: their default table, and the messages that they remove."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import compress
+from operator import not_
 from typing import Self
 
 from pydantic import model_validator
@@ -17,7 +19,7 @@ Group = Sequence[int]
 
 
 class RuleStrategy(StrEnum):
-    """What becomes of the items of one type; the values are those of configuration files."""
+    """The effect of a rule; the values are those of settings files."""
 
     DROP = "drop"
     TRUNCATE = "truncate"
@@ -25,22 +27,22 @@ class RuleStrategy(StrEnum):
 
 
 class TypeRule(SettingsModel):
-    """What becomes of the items of one type when a context is full.
+    """The rule for the items of one type when a context is full.
 
-    An assistant's message whose calls were answered goes by the rule of the results.
+    The rule for tool results also applies to the assistant messages with their calls.
 
     Attributes:
-        strategy: "drop" lets all of them leave, "truncate" all but the latest, "none" none.
-        keep_recent: how many of the latest stay; only with "truncate".
+        strategy: "drop" removes all of them, "truncate" all except the latest, "none" none.
+        keep_recent: how many of the latest are kept; only with "truncate".
     """
 
     strategy: RuleStrategy = RuleStrategy.NONE
     keep_recent: Count = 0
 
     @model_validator(mode="after")
-    def _is_meant(self) -> Self:
+    def _has_effect(self) -> Self:
         if self.keep_recent and self.strategy is not RuleStrategy.TRUNCATE:
-            raise ValueError(f'keep_recent goes with strategy "truncate", not "{self.strategy}"')
+            raise ValueError(f'keep_recent needs strategy "truncate", got "{self.strategy}"')
         return self
 
     def kept(self, items: Sequence[int]) -> Sequence[int]:
@@ -104,9 +106,9 @@ def removed_by_rule(
         ]
         kept |= set(rule.kept(items))
         removable = set(items) - kept
-        removed = [g for g in remaining if not removable.isdisjoint(g) and kept.isdisjoint(g)]
-        remaining = [group for group in remaining if group not in removed]
-        yield [i for group in removed for i in group]
+        is_removed = [not removable.isdisjoint(group) and kept.isdisjoint(group) for group in remaining]
+        yield [i for group in compress(remaining, is_removed) for i in group]
+        remaining = list(compress(remaining, map(not_, is_removed)))
 
 
 def _ruled(group: Group, types: Sequence[ItemType]) -> Sequence[int]:

@@ -57,8 +57,7 @@ class SelectiveCompaction:
         model: in place of the threshold, the model whose window sets it; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
         events: gets `context_compacted` and `compaction_failed` in place of the bus of each context.
-        on_error: the effect of a failure: "keep" leaves the context unchanged and reports it, "raise"
-            raises it.
+        on_error: the effect of a failure: "keep" keeps the context and reports it, "raise" raises it.
 
     Raises:
         ConfigError: neither or both of `threshold_tokens` and `model` are given, or a value is invalid.
@@ -166,12 +165,12 @@ class SelectiveCompaction:
         return plan
 
     def _summary(self, view: View, past: int, removed: set[int], summarizer: Summarizer) -> str:
-        """Return a summary of the first `past` messages; the request leaves out `removed` if it is long."""
-        shown: Sequence[int] = range(past)
+        """Return a summary of the first `past` messages; a long request omits `removed`."""
+        quoted: Sequence[int] = range(past)
         if sum(view.tokens[:past]) >= self.threshold_tokens:
-            shown = [i for i in shown if i not in removed] or shown
+            quoted = [i for i in quoted if i not in removed] or quoted
         max_chars = max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
-        request = full_request([view.messages[i] for i in shown], view.messages[past:], max_chars)
+        request = full_request([view.messages[i] for i in quoted], view.messages[past:], max_chars)
         return ask(summarizer, request, max_chars)
 
     def _failed(self, context: ContextIR, tokens: int, error: OffloadError) -> SelectiveResult:

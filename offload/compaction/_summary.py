@@ -94,7 +94,7 @@ def ask(summarizer: Summarizer, request: list[Any], max_chars: int) -> str:
     """Return the model's summary, cut to `max_chars` characters.
 
     Raises:
-        OffloadError: the summarizer failed, or its answer has no text.
+        OffloadError: the summarizer failed, or its answer is empty.
     """
     try:
         answer = call_hook(summarizer, request, seconds=_SECONDS)

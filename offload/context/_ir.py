@@ -1,4 +1,4 @@
-"""The context of an agent as items in segments, from which the messages of each request are made."""
+"""The context of an agent: items in segments, which make up the messages of each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from offload.tokens import TokenCounter
 
 
 class ItemType(StrEnum):
-    """What an item of the context is."""
+    """The type of an item of the context."""
 
     SYSTEM_PROMPT = "system_prompt"
     SUBAGENT_STRATEGY = "subagent_strategy"
@@ -34,13 +34,13 @@ class ItemType(StrEnum):
 
 
 class SegmentName(StrEnum):
-    """The two parts of a context: what always stays, and what grows."""
+    """The two parts of a context: the header is never compacted."""
 
     HEADER = "header"
     CONVERSATION = "conversation"
 
 
-# What is the first to go has the lowest.
+# Types with the lowest priority are removed first.
 PRIORITIES: Mapping[ItemType, int] = {
     ItemType.COMPACTION_NOTICE: 5,
     ItemType.TOOL_RESULT: 10,
@@ -60,15 +60,15 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ContextItem:
-    """One message of the context, and what is known of it.
+    """One message of the context.
 
     Attributes:
-        id: its name in this context, never given twice.
-        item_type: what it is.
+        id: its name, unique in this context.
+        item_type: its type.
         message: the message, in the format of its provider.
         content_text: its texts, joined by newlines.
-        token_count: its tokens, 4 for the frame of a message included.
-        priority: the higher, the longer it stays.
+        token_count: its tokens, 4 for the message itself included.
+        priority: items with a lower priority are removed first.
     """
 
     id: str
@@ -80,9 +80,9 @@ class ContextItem:
 
 
 class _Items(list[ContextItem]):
-    """Items in their order, with the sum of their tokens and a list of their messages kept along.
+    """A list of items that caches the sum of their tokens and the list of their messages.
 
-    Appending an item and replacing one keep both as they go; after any other change they are made anew.
+    Appending an item and replacing one update the cache; any other change makes it stale.
     """
 
     def __init__(self, items: Iterable[ContextItem] = ()) -> None:
@@ -124,7 +124,7 @@ class _Items(list[ContextItem]):
             self._is_stale = False
 
 
-def _staling(name: str) -> Callable[..., Any]:
+def _making_stale(name: str) -> Callable[..., Any]:
     change = getattr(list, name)
 
     @wraps(change)
@@ -139,18 +139,18 @@ for _name in (
     *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
     *("__delitem__", "__iadd__", "__imul__"),
 ):
-    setattr(_Items, _name, _staling(_name))
+    setattr(_Items, _name, _making_stale(_name))
 
 
 class Segment:
-    """A part of the context: items in their order.
+    """One part of the context.
 
     Args:
-        name: which part it is.
-        items: its items.
+        name: its name.
+        items: its items, in order.
 
     Attributes:
-        name: which part it is.
+        name: its name.
     """
 
     def __init__(self, name: SegmentName, items: Iterable[ContextItem] = ()) -> None:
@@ -159,7 +159,7 @@ class Segment:
 
     @property
     def items(self) -> list[ContextItem]:
-        """Its items; they may be changed."""
+        """Its items; the list may be changed."""
         return self._items
 
     @items.setter
@@ -168,12 +168,12 @@ class Segment:
 
     @property
     def messages(self) -> Sequence[Any]:
-        """The messages of its items, in order: as they stand now, and not to be changed."""
+        """The messages of its items, in order; do not change the list."""
         return self._items.messages
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its items, a sum that is kept."""
+        """The tokens of all its items."""
         return self._items.tokens
 
     def of_type(self, item_type: ItemType) -> list[ContextItem]:
@@ -182,33 +182,32 @@ class Segment:
 
 
 class ContextCompactor(Protocol[ResultT_co]):
-    """Makes a context shorter in place where it is due."""
+    """Shortens a context in place."""
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> ResultT_co:
-        """Compact `context` if it is due; return what was done.
+        """Shorten `context` if it is due; return the result.
 
         Args:
             context: the context, changed in place.
-            current_total_tokens: what the provider counted; without it, the context's own count.
+            current_total_tokens: the provider's token count; by default, the context's own.
         """
         ...
 
 
 class ContextIR:
-    """The context of an agent: a header that stays, and a conversation that can be compacted.
+    """The context of an agent: a header, and a conversation that can be compacted.
 
-    What is removed takes along what cannot stay without it: a tool call leaves with its results and
-    the results with their call, since a provider refuses one without the other.
+    A tool call and its results are always removed together, since a provider refuses one without the other.
 
     Args:
         token_counter: counts tokens of a text; the default is the offline estimate.
-        event_bus: told `item_added`, `item_removed` (data: `ids`, `tokens`) and `conversation_replaced`
-            (data: `items`); a compaction tells the rest.
+        event_bus: gets `item_added`, `item_removed` (data: `ids`, `tokens`), `conversation_replaced`
+            (data: `items`) and the events of compactions.
 
     Attributes:
         header: system prompt and strategies.
-        conversation: all else.
-        event_bus: who is told.
+        conversation: all other items.
+        event_bus: the bus that gets the events.
     """
 
     def __init__(
@@ -222,7 +221,7 @@ class ContextIR:
 
     @property
     def total_tokens(self) -> int:
-        """Tokens of both segments."""
+        """The tokens of both segments."""
         return self.header.tokens + self.conversation.tokens
 
     @property
@@ -231,17 +230,17 @@ class ContextIR:
         return list(self.conversation.messages)
 
     def new_item(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
-        """Return an item of `message`, which is in no segment yet.
+        """Return an item for `message`, without adding it.
 
         Args:
             message: a message in any format that `Offloader.offload` takes.
-            item_type: what it is; without it, what its role and content say.
+            item_type: its type; by default, the one of its role and content.
 
         Raises:
             ConfigError: there is no such type.
         """
         if item_type is not None and item_type not in PRIORITIES:
-            raise ConfigError(f"item_type is one of {', '.join(PRIORITIES)}, not {item_type!r:.40}")
+            raise ConfigError(f"item_type must be one of {', '.join(PRIORITIES)}, got {item_type!r:.40}")
         kind = item_type_of(message) if item_type is None else ItemType(item_type)
         text = "\n".join(scan_of(message).all_texts)
         return ContextItem(
@@ -258,19 +257,17 @@ class ContextIR:
         return self._counter.message(message)
 
     def add_message(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
-        """Append a message to its segment: header for system prompt and strategies, else conversation.
+        """Append a message to its segment, as an item of `new_item`; return the item.
 
-        Args:
-            message: a message in any format that `Offloader.offload` takes.
-            item_type: what it is; without it, what its role and content say.
+        System prompts and strategies are appended to the header, other messages to the conversation.
         """
         return self.add_item(self.new_item(message, item_type))
 
     def add_item(self, item: ContextItem) -> ContextItem:
-        """Append an item, as `new_item` makes it, as `add_message` does; return it."""
+        """Append an item of `new_item` to its segment; return it."""
         segment = self.header if item.item_type in _IN_HEADER else self.conversation
         segment.items.append(item)
-        self._tell_added(item)
+        self._emit_added(item)
         return item
 
     def lower(self) -> list[Any]:
@@ -278,11 +275,11 @@ class ContextIR:
         return [*self.header.messages, *self.conversation.messages]
 
     def remove_by_type(self, item_type: ItemType) -> list[ContextItem]:
-        """Remove the items of one type from the conversation, and what belongs to them; return them."""
+        """Remove the items of one type from the conversation, with their calls and results; return them."""
         return self._remove(lambda item: item.item_type == item_type)
 
     def remove_by_id(self, item_id: str) -> list[ContextItem]:
-        """Remove one item from the conversation, and what belongs to it; return them.
+        """Remove one item from the conversation, with its calls and results; return them.
 
         Raises:
             ConfigError: no item of the conversation has this id.
@@ -293,61 +290,53 @@ class ContextIR:
         return removed
 
     def replace_conversation(self, items: Sequence[ContextItem]) -> None:
-        """Have `items`, as `new_item` makes them, be the whole conversation."""
+        """Replace the whole conversation by `items` of `new_item`."""
         self.conversation.items = list(items)
         detail = f"conversation replaced with {len(items)} items"
-        self._tell(EventType.CONVERSATION_REPLACED, detail, items=len(items))
+        self._emit(EventType.CONVERSATION_REPLACED, detail, items=len(items))
 
-    def replace_items(self, items: Sequence[ContextItem], stand_in: ContextItem) -> None:
-        """Put `stand_in`, as `new_item` makes it, where the first of `items` of the conversation stands.
+    def replace_items(self, items: Sequence[ContextItem], replacement: ContextItem) -> None:
+        """Replace items of the conversation by one item, at the place of the first.
 
         Args:
-            items: what leaves, in the order of the conversation. Nothing else leaves with them: give what
-                `together` returns.
-            stand_in: what takes their place.
+            items: the items, in the order of the conversation. Calls and results are not added: pass the
+                items that `together` returns.
+            replacement: an item of `new_item`.
 
         Raises:
-            ConfigError: the first of `items` is not in the conversation, or there is none.
+            ConfigError: none of `items` is in the conversation.
         """
-        gone = {item.id for item in items}
-        kept: list[ContextItem] = []
-        for item in self.conversation.items:
-            if items and item.id == items[0].id:
-                kept.append(stand_in)
-            if item.id not in gone:
-                kept.append(item)
-        if stand_in not in kept:
-            raise ConfigError(f"the conversation has none of the {len(items)} items that are to be replaced")
+        removed_ids = {item.id for item in items}
+        place = next((i for i, item in enumerate(self.conversation.items) if item.id in removed_ids), None)
+        if place is None:
+            raise ConfigError(f"the conversation has none of the {len(items)} items to replace")
+        kept = [item for item in self.conversation.items if item.id not in removed_ids]
+        kept.insert(place, replacement)
         self.conversation.items = kept
-        self._tell_removed(items)
-        self._tell_added(stand_in)
+        self._emit_removed(items)
+        self._emit_added(replacement)
 
     def auto_compact(
         self, strategy: ContextCompactor[ResultT_co], *, current_total_tokens: int | None = None
     ) -> ResultT_co:
-        """Have `strategy` make this context shorter if it is due, and return what it did.
-
-        Args:
-            strategy: what compacts, such as `offload.compaction.SelectiveCompaction`.
-            current_total_tokens: what the provider counted; without it, `total_tokens`.
-        """
+        """Shorten this context by `strategy` if it is due; return the strategy's result."""
         return strategy.compact(self, current_total_tokens=current_total_tokens)
 
     async def aauto_compact(
         self, strategy: ContextCompactor[ResultT_co], *, current_total_tokens: int | None = None
     ) -> ResultT_co:
-        """Do what `auto_compact` does, in a thread; async hooks run on this loop."""
+        """Run `auto_compact` in a thread; async hooks run on this loop."""
         return await in_thread(strategy.compact, self, current_total_tokens=current_total_tokens)
 
     def together(self, items: Iterable[ContextItem]) -> list[ContextItem]:
-        """Return `items` of the conversation with all that cannot stay without them, in order."""
-        wanted = {item.id for item in items}
-        return [item for group in self.groups() if any(item.id in wanted for item in group) for item in group]
+        """Return `items` of the conversation with their calls and results, in order."""
+        ids = {item.id for item in items}
+        return [item for group in self.groups() if any(item.id in ids for item in group) for item in group]
 
     def groups(self) -> list[list[ContextItem]]:
-        """Return the conversation in runs of items that stay or leave together.
+        """Return the conversation in groups of items that are kept or removed together.
 
-        A run reaches from a tool call to its last result, with whatever was said between them.
+        A group starts with a tool call and ends with its last result, with all messages between them.
         """
         last = partners(self.conversation_messages)
         groups: list[list[ContextItem]] = []
@@ -364,29 +353,29 @@ class ContextIR:
             is_needed = adapter_for(item.message).needs_next(item.message)
         return groups
 
-    def _remove(self, is_wanted: Callable[[ContextItem], bool]) -> list[ContextItem]:
-        removed = self.together(item for item in self.conversation.items if is_wanted(item))
-        gone = {item.id for item in removed}
-        self.conversation.items = [item for item in self.conversation.items if item.id not in gone]
+    def _remove(self, matches: Callable[[ContextItem], bool]) -> list[ContextItem]:
+        removed = self.together(filter(matches, self.conversation.items))
+        removed_ids = {item.id for item in removed}
+        self.conversation.items = [item for item in self.conversation.items if item.id not in removed_ids]
         if removed:
-            self._tell_removed(removed)
+            self._emit_removed(removed)
         return removed
 
-    def _tell_added(self, item: ContextItem) -> None:
+    def _emit_added(self, item: ContextItem) -> None:
         detail = f"{item.id}: {item.item_type}"
-        self._tell(EventType.ITEM_ADDED, detail, ids=[item.id], tokens=item.token_count)
+        self._emit(EventType.ITEM_ADDED, detail, ids=[item.id], tokens=item.token_count)
 
-    def _tell_removed(self, items: Sequence[ContextItem]) -> None:
+    def _emit_removed(self, items: Sequence[ContextItem]) -> None:
         tokens = sum(item.token_count for item in items)
         ids = sorted(item.id for item in items)
-        self._tell(EventType.ITEM_REMOVED, f"{len(items)} items removed", ids=ids, tokens=tokens)
+        self._emit(EventType.ITEM_REMOVED, f"{len(items)} items removed", ids=ids, tokens=tokens)
 
-    def _tell(self, event_type: EventType, detail: str, **data: Any) -> None:
+    def _emit(self, event_type: EventType, detail: str, **data: Any) -> None:
         self.event_bus.emit(ContextEvent(event_type, detail, data))
 
 
 def item_type_of(message: Any) -> ItemType:
-    """Return what `message` is by its role and content."""
+    """Return the type of `message` by its role and content."""
     if is_result(message):
         return ItemType.TOOL_RESULT
     role = role_or_none(message)

@@ -9,8 +9,8 @@
 | Bedrock Converse | `toolResult`: text, json | input | reasoning, citations |
 | Gemini | `functionResponse`: response | args | thoughts, executed code |
 
-In all formats, texts of the user, the assistant and the system are items too. So are images and documents in
-tool results and user messages, if the message holds their bytes and a text may replace them:
+In all formats, user messages, assistant messages and system prompts are items too. So are images and
+documents in tool results and user messages, if the message holds their bytes and a text may replace them:
 
 | format | in results | in user messages |
 |---|---|---|

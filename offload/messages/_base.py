@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from offload.errors import MessageError
 from offload.messages._access import (
     Path,
     edited,
@@ -251,9 +252,13 @@ class MessageAdapter(ABC):
     def results(self, message: Any) -> Sequence[Any]:
         """Return the id of the tool call for each tool result in `message`, None for one without an id.
 
-        Reads no text, and never raises.
+        Never raises `MessageError`, so that pairs are known in a message that is malformed elsewhere.
         """
-        return [item.tool_use_id for item in self._items(message) if item.item_type == "tool_result"]
+        try:
+            items = self.scan(message, "message", {}).offloadable
+        except MessageError:
+            return []
+        return [item.tool_use_id for item in items if item.item_type == "tool_result"]
 
     def needs_next(self, message: Any) -> bool:  # noqa: ARG002 # for formats that have such messages
         """Return whether the provider accepts `message` only directly before the message after it."""
@@ -266,9 +271,6 @@ class MessageAdapter(ABC):
     def as_data(self, message: Any) -> Any:
         """Return `message` as data: dicts, lists, bytes and JSON values in place of SDK objects."""
         return as_data(message)
-
-    def _items(self, message: Any) -> list[Item]:
-        return self.scan(message, "message", {}).offloadable
 
 
 def as_data(value: Any) -> Any:

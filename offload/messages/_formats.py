@@ -55,7 +55,7 @@ def scan_of(message: Any) -> Scan:
 
 
 def is_result(message: Any) -> bool:
-    """Return whether `message` holds the result of a tool call that the host made.
+    """Return whether `message` holds a tool result of the host.
 
     Results of tools that the API runs are in messages of the assistant.
     """

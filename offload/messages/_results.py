@@ -1,7 +1,7 @@
-"""Tool results as one text, whatever the shape: one string, or blocks with texts among them.
+"""Tool results as one text, from one string or from the text blocks of a list.
 
 The texts of several blocks are one item, joined by newlines, with one placeholder; images and other blocks
-are kept. The item's form tells how to split the text again.
+are kept. The item's form records how to split the text again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ResultBlocks:
         self._text_type = text_type
 
     def read(self, content: Any, where: str) -> ItemText:
-        """Return the text of a content and its form, or None if it has no text that can be offloaded.
+        """Return the text of a content and its form, None if its texts cannot be restored exactly.
 
         Raises `MessageError` if the content is malformed.
         """

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 # The form of an item whose text is the JSON of the value, not a string inside it.
 WHOLE = '"json"'
 
-# The text of an item and its form; None if the value holds no text that could be restored exactly.
+# The text of an item and its form; None for a value without a text that can be restored exactly.
 ItemText = tuple[str, str | None] | None
 
 
 class Shape(Protocol):
-    """How a value of a message holds a text: as the value itself, in blocks, in an object."""
+    """The place of a text in a value of a message: the value itself, its blocks, a field of an object."""
 
     def read(self, value: Any, where: str, /) -> ItemText:
         """Return the text in `value`; `where` is its place, for errors.

@@ -27,7 +27,7 @@ _CODE_TEXTS = (
 )
 # A response must be an object; the SDK puts the return value of a function under `result`.
 _RESULT = JsonObject("result")
-# No text is allowed among the `parts` of a response: images there are kept.
+# The `parts` of a response cannot hold texts: images there are kept.
 _MEDIA = Media(
     [
         Place(("inlineData", "data"), ("inlineData", "mimeType")),

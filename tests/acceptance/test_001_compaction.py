@@ -856,7 +856,7 @@ def test_27_settings_that_cannot_be_meant_are_named(tmp_path, options, message):
 
 
 def test_27_a_rule_that_cannot_be_meant_is_named():
-    with pytest.raises(ConfigError, match='keep_recent goes with strategy "truncate", not "drop"'):
+    with pytest.raises(ConfigError, match='keep_recent needs strategy "truncate", got "drop"'):
         TypeRule(strategy="drop", keep_recent=3)
     with pytest.raises(ConfigError, match=r"TypeRule.strategy: .*'keep'"):
         TypeRule(strategy="keep")

@@ -32,7 +32,7 @@ _ROUNDS = 20
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     for chars in _SIZES[: -1 if is_quick else None]:
-        preview = partial(preview_of, output(chars), 1_000, asked='{"path": "lib/report.py"}')
+        preview = partial(preview_of, output(chars), 1_000, query='{"path": "lib/report.py"}')
         milliseconds = repeat(preview, _ROUNDS) * 1000
         yield Figure(f"preview of {size(chars)}", milliseconds, "ms", at_most=_MS_BUDGET)
     program = Path(os.environ.get("OFFLOAD_PREVIEW_RECALL", _SHARED / "measure" / "preview_recall.py"))

@@ -29,7 +29,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field, PlainValidator
 
-from offload.controls import visible
+from offload.controls import escape_controls
 from offload.errors import ConfigError
 from offload.options import OnError, OptionArguments, Options
 from offload.policy import OffloadPolicy
@@ -226,9 +226,9 @@ def _warn_of_refused(source: Source) -> None:
     if source.refused:
         names = (_RETENTION if name == "policy" else name for name in source.refused)
         _warn(
-            f"{visible(source.name)} sets {', '.join(names)}: ignored, since a file of the working folder "
-            "may not choose where data goes or what is deleted. Use an argument, a variable or your own "
-            "file, or name this file (--config, OFFLOAD_CONFIG, file=)"
+            f"{escape_controls(source.name)} sets {', '.join(names)}: ignored, since a file of the working "
+            "folder may not choose where data goes or what is deleted. Use an argument, a variable or your "
+            "own file, or name this file (--config, OFFLOAD_CONFIG, file=)"
         )
 
 

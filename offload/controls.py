@@ -13,7 +13,7 @@ _CONTROL_PICTURES = 0x2400
 _DELETE = 0x7F
 
 
-def visible(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""Return `text` with every control made visible: ESC as `␛`, a bidi override as `\u{202e}`."""
     return _INVISIBLE.sub(_picture, text)
 

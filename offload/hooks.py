@@ -10,7 +10,7 @@ from typing import Any
 from offload.errors import ConfigError
 from offload.messages import Item
 from offload.policy import ItemFacts
-from offload.record import encodable
+from offload.record import escape_surrogates
 from offload.threads import call_hook
 
 MAX_SUMMARY_CHARS = 1000
@@ -68,7 +68,7 @@ class Hooks:
         except Exception as error:  # noqa: BLE001 # an item can be offloaded without a summary
             _log.warning("a summary failed, its item goes without: %s", type(error).__name__)
             return None
-        return encodable(summary).strip()[:MAX_SUMMARY_CHARS] or None
+        return escape_surrogates(summary).strip()[:MAX_SUMMARY_CHARS] or None
 
 
 def _call(hook: Callable[..., Any], about: object) -> Any:

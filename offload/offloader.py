@@ -22,7 +22,7 @@ from offload.messages import Item
 from offload.options import OnError, OptionArguments, Options
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
-from offload.record import ITEM_TYPES, ItemType, RecordInfo, RefStyle
+from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
@@ -193,7 +193,7 @@ class Offloader:
         *,
         tool_name: str | None = None,
         tool_use_id: str | None = None,
-        item_type: ItemType = "tool_result",
+        item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
     ) -> str:
         """Offload one text, such as a tool's output; return its placeholder, or the text if it is kept.
@@ -225,7 +225,7 @@ class Offloader:
         *,
         tool_name: str | None = None,
         tool_use_id: str | None = None,
-        item_type: ItemType = "tool_result",
+        item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
     ) -> Sink:
         """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.

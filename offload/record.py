@@ -13,7 +13,7 @@ import msgspec
 SCHEMA_VERSION = 1
 REF_LETTERS = 10
 
-ItemType = Literal[
+OffloadableType = Literal[
     "tool_result",
     "tool_call",
     "user_message",
@@ -22,7 +22,7 @@ ItemType = Literal[
     "skill_prompt",
     "compaction_summary",
 ]
-ITEM_TYPES: tuple[str, ...] = get_args(ItemType)
+ITEM_TYPES: tuple[str, ...] = get_args(OffloadableType)
 
 RefStyle = Literal["letters", "short"]
 
@@ -190,7 +190,7 @@ def decode_text(content: bytes | memoryview) -> str:
     return str(content, "utf-8", "surrogatepass")
 
 
-def encodable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """Return `text` with lone surrogates written out as escapes: headers, APIs and terminals take that."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -283,13 +283,13 @@ def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
         call.asked.append(until)
     try:
         value = function(*args)
-        return _settled(value, seconds) if inspect.isawaitable(value) else value
+        return _resolve_hook(value, seconds) if inspect.isawaitable(value) else value
     finally:
         for call in calls:
             call.asked.remove(until)
 
 
-def _settled(value: Awaitable[Any], seconds: float) -> Any:
+def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
     import asyncio  # noqa: PLC0415 # 28 ms that only async hooks pay
 
     if _running_loop() is not None:

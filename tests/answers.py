@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offload.codec import Content, get_codec
+from offload.codec import TextContent, get_codec
 from offload.messages import Item
 from offload.session import Draft, OffloadedItem, Session
 from offload.store import OffloadStore
@@ -20,7 +20,7 @@ def put(
     into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
 ) -> str:
     """Store `text` and return its ref."""
-    draft = Draft(Item(None, item_type, text, tool, call), Content.of(text, 1), lambda ref: f"[{ref}]")
+    draft = Draft(Item(None, item_type, text, tool, call), TextContent.of(text, 1), lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
     assert isinstance(placed, OffloadedItem)
     return placed.info.ref

@@ -14,7 +14,7 @@ from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
 from offload.options import OnError
 from offload.policy import OffloadPolicy, Rule, Sweep
-from offload.record import ItemType
+from offload.record import OffloadableType
 
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300
@@ -98,7 +98,7 @@ def _without_giants(config: AgentConfig, exclude: Sequence[str]) -> OffloadPolic
 def _without_old_results(config: AgentConfig, exclude: Sequence[str]) -> OffloadPolicy:
     """Return the policy that sweeps results that the model has answered, except the latest of each tool."""
     by_sweep_alone = Rule(min_tokens=config.window, preview_chars=_SHORT_PREVIEW)
-    types: Mapping[ItemType, Rule] = {"tool_result": by_sweep_alone, "tool_call": by_sweep_alone}
+    types: Mapping[OffloadableType, Rule] = {"tool_result": by_sweep_alone, "tool_call": by_sweep_alone}
     sweep = Sweep(trigger_tokens=1, keep_recent=config.keep_recent)
     return _policy({**_everything(_OFF), **types}, exclude, sweep)
 
@@ -108,12 +108,16 @@ def _with_short_previews(exclude: Sequence[str]) -> OffloadPolicy:
     return _policy(_everything(Rule(min_tokens=_WORTH_IT, preview_chars=_SHORT_PREVIEW)), exclude)
 
 
-def _everything(rule: Rule) -> dict[ItemType, Rule]:
+def _everything(rule: Rule) -> dict[OffloadableType, Rule]:
     """Return `rule` for every type that may be offloaded."""
-    return {**dict.fromkeys(get_args(ItemType), rule), "system_prompt": _OFF, "compaction_summary": _OFF}
+    return {
+        **dict.fromkeys(get_args(OffloadableType), rule),
+        "system_prompt": _OFF,
+        "compaction_summary": _OFF,
+    }
 
 
 def _policy(
-    types: Mapping[ItemType, Rule], exclude: Sequence[str], sweep: Sweep | None = None
+    types: Mapping[OffloadableType, Rule], exclude: Sequence[str], sweep: Sweep | None = None
 ) -> OffloadPolicy:
     return OffloadPolicy(types=dict(types), tools={}, exclude_tools=tuple(exclude), sweep=sweep)

@@ -12,7 +12,7 @@ from rich.text import Text
 from offload import Decision, Offloader
 from offload.cli.sample import conversation
 from offload.cli.terminal import StoreOption, out, print_table
-from offload.controls import visible
+from offload.controls import escape_controls
 from offload.layout import RECORD, encode_part
 from offload.registry import folder_of
 
@@ -102,4 +102,4 @@ def _title(text: str) -> None:
 
 
 def _quote(text: str) -> None:
-    out.print(Padding(Text(visible(text)), (0, 0, 0, 4)))
+    out.print(Padding(Text(escape_controls(text)), (0, 0, 0, 4)))

@@ -27,7 +27,7 @@ from offload.cli.terminal import (
     progress,
     say,
 )
-from offload.controls import visible
+from offload.controls import escape_controls
 from offload.layout import is_link
 from offload.store import OffloadStore
 
@@ -106,7 +106,7 @@ def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool
     if as_json:
         print_json({"store": off.store.url, "session": off.session, "ref": ref, "answer": answer})
     else:
-        out.print(visible(answer), soft_wrap=True)
+        out.print(escape_controls(answer), soft_wrap=True)
 
 
 def cat(ref: IdArgument, *, store: StoreOption = None, session: SessionOption = None) -> None:
@@ -122,7 +122,7 @@ def _write(chunks: Iterator[bytes]) -> None:
     if out.is_terminal:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for chunk in chunks:
-            sys.stdout.write(visible(decoder.decode(chunk)))
+            sys.stdout.write(escape_controls(decoder.decode(chunk)))
     else:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)

@@ -15,7 +15,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from offload.controls import visible
+from offload.controls import escape_controls
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 
 def one_line(text: object) -> str:
     """Return `text` as one line with control characters escaped."""
-    return " ".join(visible(str(text)).split())
+    return " ".join(escape_controls(str(text)).split())
 
 
 def print_json(value: Any) -> None:

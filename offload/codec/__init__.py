@@ -1,7 +1,7 @@
 """Record ⇄ bytes. A codec is chosen by name when writing and found by the key's suffix when reading."""
 
 from offload.codec._base import Codec, Encoded, Fetch, StoredRecord
-from offload.codec._content import Content, StoredContent
+from offload.codec._content import StoredContent, TextContent
 from offload.codec._document import DocumentCodec
 from offload.codec._plain import PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
@@ -14,13 +14,13 @@ _BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
 __all__ = [
     "CODECS",
     "Codec",
-    "Content",
     "ContentWriter",
     "Encoded",
     "Fetch",
     "SpooledContent",
     "StoredContent",
     "StoredRecord",
+    "TextContent",
     "find_codec",
     "get_codec",
     "parse_sidecar",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from offload.codec._content import Content, StoredContent
+from offload.codec._content import StoredContent, TextContent
 from offload.codec._spooled import SpooledContent
 from offload.record import Counts, Header
 from offload.store import OffloadStore, put_stream
@@ -123,7 +123,7 @@ class Codec(Protocol):
     has_sidecar: bool
     reads_ranges: bool
 
-    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
+    def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
         """Return the bytes of a record.
 
         Spooled content keeps its frames in codec `zstd` and is read by chunks in `raw`; `json` takes memory

@@ -55,7 +55,7 @@ class Borders(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class TextContent:
     """A text on its way into a record: its bytes, their measures, and how they are cut into chunks."""
 
     data: bytes
@@ -63,7 +63,7 @@ class Content:
     sizes: list[ChunkSize]
 
     @classmethod
-    def of(cls, text: str, tokens: int) -> Content:
+    def of(cls, text: str, tokens: int) -> TextContent:
         """Return the content that `text`, of so many tokens, makes; one pass for each measure."""
         data = encode_text(text)
         sizes = split(data)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from offload.codec._base import Encoded, Fetch
-from offload.codec._content import Content
+from offload.codec._content import TextContent
 from offload.codec._spooled import SpooledContent
 from offload.codec._whole import WholeRecord
 from offload.errors import CorruptError
@@ -27,7 +27,7 @@ class DocumentCodec:
     has_sidecar = False
     reads_ranges = False
 
-    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
+    def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
         """Return the record as an indented JSON document."""
         document = {
             "schema_version": DOCUMENT_SCHEMA,

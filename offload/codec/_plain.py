@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from offload.codec._base import Encoded, Fetch
-from offload.codec._content import Content
+from offload.codec._content import TextContent
 from offload.codec._document import parse_document, sealed
 from offload.codec._spooled import SpooledContent
 from offload.codec._whole import WholeRecord
@@ -21,7 +21,7 @@ class PlainCodec:
     has_sidecar = True
     reads_ranges = False
 
-    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
+    def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
         """Return the content, and the header as a JSON sidecar."""
         sidecar = json.dumps(sealed(header, content.counts), ensure_ascii=False, indent=2)
         pieces = content if isinstance(content, SpooledContent) else (content.data,)

@@ -23,7 +23,7 @@ from itertools import accumulate
 import msgspec
 
 from offload.codec._base import Encoded, Fetch
-from offload.codec._content import CHUNK_BYTES, Borders, Content, StoredContent
+from offload.codec._content import CHUNK_BYTES, Borders, StoredContent, TextContent
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
 from offload.codec._spooled import SpooledContent
 from offload.errors import ConfigError, CorruptError
@@ -70,7 +70,7 @@ class SeekableCodec:
     has_sidecar = False
     reads_ranges = True
 
-    def encode(self, header: Header, content: Content | SpooledContent) -> Encoded:
+    def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
         """Return the record as one zstd stream."""
         frames, stored = _frames_of(content)
         packed = msgspec.msgpack.encode(header)
@@ -227,7 +227,7 @@ class SeekableRecord:
         return header
 
 
-def _frames_of(content: Content | SpooledContent) -> tuple[Iterable[bytes], list[int]]:
+def _frames_of(content: TextContent | SpooledContent) -> tuple[Iterable[bytes], list[int]]:
     """Return the frames of `content` and their sizes."""
     if isinstance(content, SpooledContent):
         return content.spool, content.stored

@@ -17,7 +17,7 @@ from offload.hooks import Hooks
 from offload.layout import REF_PATTERN
 from offload.messages import adapter_for, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader
-from offload.placeholder import PlaceholderFacts, defuse
+from offload.placeholder import PlaceholderFacts, escape_placeholders
 from offload.policy import OffloadPolicy, Rule
 from offload.record import REF_LETTERS
 
@@ -47,7 +47,7 @@ class Notice:
         noun = "message" if self.messages == 1 else "messages"
         lines = [f"[Compacted {self.number}: {self.messages} earlier {noun} moved to storage, id {ref}]"]
         if self.summary:
-            lines += ["[Summary by a model, not the user's words:]", defuse(self.summary)]
+            lines += ["[Summary by a model, not the user's words:]", escape_placeholders(self.summary)]
         lines.append(f'[Stored as JSON, one message per line. Read: context_read(id="{ref}", offset=0)]')
         return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from offload.errors import OffloadError
 from offload.messages import role_or_none, scan_of
-from offload.record import encodable
+from offload.record import escape_surrogates
 from offload.threads import call_hook
 
 _TAGGED = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -83,7 +83,7 @@ def full_request(messages: Sequence[Any], waiting: Sequence[Any], max_chars: int
 def _request(texts: Iterable[str], max_chars: int, *, parts: str, task: str = "", aim: str = "") -> list[Any]:
     # Nobody who wrote into the conversation can know the fence, so nothing in it ends the fence.
     fence = f"=== {secrets.token_hex(8)} ==="
-    history = encodable("\n".join(texts))
+    history = escape_surrogates("\n".join(texts))
     prompt = _REQUEST.format(
         task=task, aim=aim, parts=parts, fence=fence, max_chars=max_chars, history=history
     )
@@ -111,7 +111,7 @@ def ask(summarizer: Summarizer, request: list[Any], max_chars: int) -> str:
 def parse_summary(answer: str) -> str:
     """Return the text in the <summary> tags of `answer`, or all of it if it has none."""
     match = _TAGGED.search(answer)
-    return encodable(match[1] if match else answer).strip()
+    return escape_surrogates(match[1] if match else answer).strip()
 
 
 def _texts(messages: Sequence[Any], without: Sequence[str] = ()) -> Iterable[str]:

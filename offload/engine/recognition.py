@@ -14,7 +14,7 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
 from offload.options import Options
-from offload.placeholder import WithMedia
+from offload.placeholder import MediaAwareRenderer
 from offload.record import Header, ItemIdentity, RecordInfo, encode_text
 from offload.session import Session, SessionReader
 
@@ -41,7 +41,7 @@ class Recognition:
     def __init__(self, session: Session, options: Options) -> None:
         self._session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
-        self._renderer = WithMedia(options.placeholder)
+        self._renderer = MediaAwareRenderer(options.placeholder)
         self._hooks = options.hooks
         self._proofs: dict[_Claim, Literal["ours", "foreign"]] = {}
 

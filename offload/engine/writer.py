@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from offload.codec import Content, SpooledContent
+from offload.codec import SpooledContent, TextContent
 from offload.engine.recognition import Recognition
 from offload.errors import (
     ConfigError,
@@ -20,7 +20,7 @@ from offload.errors import (
 from offload.events import Observer, failure
 from offload.messages import Item
 from offload.options import Options
-from offload.placeholder import PlaceholderFacts, WithMedia
+from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
 from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import REF_LETTERS, ItemIdentity, decode_text
@@ -71,7 +71,7 @@ class _Measured(NamedTuple):
     """
 
     request: WriteRequest
-    content: Content | SpooledContent
+    content: TextContent | SpooledContent
     ends: str
 
     @property
@@ -81,7 +81,7 @@ class _Measured(NamedTuple):
 
     @property
     def is_redacted(self) -> bool:
-        return isinstance(self.content, Content) and self.ends != self.request.item.text
+        return isinstance(self.content, TextContent) and self.ends != self.request.item.text
 
 
 class ItemWriter:
@@ -94,7 +94,7 @@ class ItemWriter:
         self, session: Session, options: Options, recognition: Recognition, observer: Observer
     ) -> None:
         self._session = session
-        self._renderer = WithMedia(options.placeholder)
+        self._renderer = MediaAwareRenderer(options.placeholder)
         self._count_tokens = options.count_tokens
         self._min_saving = options.policy.min_saving
         self._hooks = options.hooks
@@ -127,7 +127,7 @@ class ItemWriter:
         stored = self._already_stored([measured.identity]).get(measured.identity)
         if stored is None:
             chars = request.decision.preview_chars
-            preview = preview_of(ends, chars, asked=request.query, left_out=text.chars - len(ends))
+            preview = preview_of(ends, chars, query=request.query, left_out=text.chars - len(ends))
             [stored] = self._session.write([self._draft(measured, preview)])
         return self._remember(measured, stored) if isinstance(stored, OffloadedItem) else stored
 
@@ -204,7 +204,7 @@ class ItemWriter:
             return failure("redact:", error)
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped("it consists of several parts and would have to be redacted")
-        return _Measured(request, Content.of(text, request.decision.item.tokens), text)
+        return _Measured(request, TextContent.of(text, request.decision.item.tokens), text)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay."""
@@ -213,7 +213,7 @@ class ItemWriter:
             return self._draft(measured, _NO_PREVIEW)
         has_preview = request.item.media is None
         chars = request.decision.preview_chars
-        preview = preview_of(text, chars, asked=request.query) if has_preview else _NO_PREVIEW
+        preview = preview_of(text, chars, query=request.query) if has_preview else _NO_PREVIEW
         draft = self._draft(measured, preview)
         problem = self._why_not(request, draft)
         if problem is not None or self._hooks.summarizer is None or not has_preview:

@@ -20,7 +20,7 @@ from offload.messages._access import (
 )
 from offload.messages._media import Media, MediaFacts, media_facts
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
-from offload.record import encodable
+from offload.record import escape_surrogates
 
 SYSTEM_ROLES = ("system", "developer")
 _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}
@@ -67,7 +67,7 @@ class Item:
         for name in ("tool_name", "tool_use_id"):
             value = getattr(self, name)
             if value is not None and not value.isascii():
-                object.__setattr__(self, name, encodable(value))
+                object.__setattr__(self, name, escape_surrogates(value))
 
     def replace_in(self, message: Any, text: str) -> Any:
         """Return a copy of `message` with this item replaced by `text`."""
@@ -147,7 +147,7 @@ class Scan:
         """Note a tool call or a result that code made, by the fields `names` that may hold its id."""
         if is_by_code(call):
             ids = (get(call, name) for name in names)
-            self.code_calls |= {encodable(i) for i in ids if isinstance(i, str)}
+            self.code_calls |= {escape_surrogates(i) for i in ids if isinstance(i, str)}
 
     def add_result(
         self,

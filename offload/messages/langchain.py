@@ -15,7 +15,7 @@ from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
 from offload.messages.anthropic import result_ids
-from offload.record import encodable
+from offload.record import escape_surrogates
 
 _RESULT_ROLES = ("tool", "function")
 _ROLES = {
@@ -151,4 +151,4 @@ def _note_callers(scan: Scan, fields: Any) -> None:
             scan.note_caller(call, "id", "call_id")
     if is_by_code(more) or is_by_code(fields):
         call = get(fields, "tool_call_id")
-        scan.code_calls |= {encodable(call)} if isinstance(call, str) else scan.calls.keys()
+        scan.code_calls |= {escape_surrogates(call)} if isinstance(call, str) else scan.calls.keys()

@@ -6,17 +6,17 @@ prompt cache keeps its prefix on every run and machine.
 
 from offload.placeholder._default import DefaultRenderer
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
-from offload.placeholder._media import WithMedia
+from offload.placeholder._media import MediaAwareRenderer
 from offload.placeholder._template import TemplateRenderer
-from offload.placeholder._text import TEXT_VERSION, defuse, tool_label
+from offload.placeholder._text import TEXT_VERSION, escape_placeholders, tool_label
 
 __all__ = [
     "TEXT_VERSION",
     "DefaultRenderer",
+    "MediaAwareRenderer",
     "PlaceholderFacts",
     "PlaceholderRenderer",
     "TemplateRenderer",
-    "WithMedia",
-    "defuse",
+    "escape_placeholders",
     "tool_label",
 ]

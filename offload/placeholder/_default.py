@@ -6,8 +6,8 @@ import re
 
 from offload.layout import REF_PATTERN
 from offload.placeholder._facts import PlaceholderFacts
-from offload.placeholder._text import defuse, tool_label
-from offload.record import encodable
+from offload.placeholder._text import escape_placeholders, tool_label
+from offload.record import escape_surrogates
 
 _MARK = "[Offloaded: "
 _FIRST_LINE = re.compile(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
@@ -30,8 +30,8 @@ class DefaultRenderer:
         redacted = ", redacted" if facts.is_redacted else ""
         first = f"{_MARK}{_what(facts)}, {size}{redacted}, id {facts.ref}]\n"
         if facts.summary is not None:
-            first += f"[Summary: {defuse(encodable(facts.summary))}]\n"
-        shown = defuse(encodable(facts.preview.text)).rstrip("\n")
+            first += f"[Summary: {escape_placeholders(escape_surrogates(facts.summary))}]\n"
+        shown = escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not shown:
             return f"{first}[Read it: {call}]"

@@ -7,7 +7,7 @@ from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.placeholder._text import tool_label
 
 
-class WithMedia:
+class MediaAwareRenderer:
     """A renderer that leaves texts to another one.
 
     The line for an image or a document has one form, since the formats of messages must know it: it stands

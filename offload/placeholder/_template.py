@@ -16,8 +16,8 @@ from typing import NamedTuple
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
 from offload.placeholder._facts import PlaceholderFacts
-from offload.placeholder._text import defuse
-from offload.record import encodable
+from offload.placeholder._text import escape_placeholders
+from offload.record import escape_surrogates
 
 _NOT_OF_A_WORD = re.compile(r"[^\w.:/-]+", re.ASCII)
 _WORD_CHARS = 40
@@ -54,8 +54,8 @@ _FIELDS: dict[str, _Field] = {
     "chars": _Field(lambda facts: str(facts.chars), _NUMBER),
     "lines": _Field(lambda facts: str(facts.lines), _NUMBER),
     "call": _Field(_call, rf'context_read\(id="{REF_PATTERN}", offset={_NUMBER}\)'),
-    "preview": _Field(lambda facts: defuse(encodable(facts.preview.text)).rstrip("\n")),
-    "summary": _Field(lambda facts: defuse(encodable(facts.summary or ""))),
+    "preview": _Field(lambda facts: escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")),
+    "summary": _Field(lambda facts: escape_placeholders(escape_surrogates(facts.summary or ""))),
 }
 _NAMES = ", ".join(f"{{{name}}}" for name in _FIELDS)
 # No field that is not free is longer.
@@ -119,7 +119,7 @@ def _parsed(template: str) -> list[_Part]:
     """Return the parts of a template. Raises `ConfigError` if they are not what it may have."""
     if not isinstance(template, str):
         raise _wrong(f"it is a text, not {type(template).__name__}")
-    if encodable(template) != template:
+    if escape_surrogates(template) != template:
         raise _wrong(f"it has no UTF-8 form: {template!r:.60}")
     try:
         found = list(string.Formatter().parse(template))

@@ -12,7 +12,7 @@ _PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
 _LABEL_CHARS = 40
 
 
-def defuse(text: str) -> str:
+def escape_placeholders(text: str) -> str:
     """Return `text` with a backslash before everything in it that looks like the start of a placeholder.
 
     Content that is shown must not pass for a placeholder of ours.

@@ -14,7 +14,7 @@ from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES, is_reader
-from offload.record import ItemType
+from offload.record import OffloadableType
 from offload.settings import Count, LoadableSettings, Size
 
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
@@ -57,7 +57,7 @@ class OffloadPolicy(LoadableSettings):
     _table: ClassVar = ("tool", "offload", "policy")
     _variable: ClassVar = "OFFLOAD_POLICY"
 
-    types: dict[ItemType, Rule] = Field(default_factory=dict)
+    types: dict[OffloadableType, Rule] = Field(default_factory=dict)
     tools: dict[str, Rule] = Field(default_factory=dict)
     exclude_tools: tuple[str, ...] = ()
     readers: Rule | None = None
@@ -168,7 +168,7 @@ class OffloadPolicy(LoadableSettings):
                     return rule
             if self.readers is not None and readers == "keep" and is_reader(item.tool_name):
                 return self.readers
-        return self.types.get(cast("ItemType", item.item_type), NEVER)
+        return self.types.get(cast("OffloadableType", item.item_type), NEVER)
 
 
 def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from offload.errors import PolicyError
 from offload.policy._rules import Rule
-from offload.record import ItemType
+from offload.record import OffloadableType
 from offload.settings import merge
 
 Preset = Literal["balanced", "aggressive", "archive"]
@@ -18,7 +18,7 @@ NEVER = Rule(enabled=False)
 MEDIA = Rule(min_tokens=500, after_turns=1)
 # Chosen by the cost of whole sessions, read back included (benchmarks/bench_savings.py). The model sees a
 # user message once, since it may be the task, and its own tool-call arguments until it gets the result.
-TYPES: dict[ItemType, Rule] = {
+TYPES: dict[OffloadableType, Rule] = {
     "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS),
     "tool_call": Rule(after_turns=1, preview_chars=300),
     "user_message": Rule(after_turns=1),

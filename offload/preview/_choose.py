@@ -13,7 +13,7 @@ from typing import NamedTuple
 from offload.preview._kinds import Kind
 from offload.preview._names import is_numeric, names_of
 from offload.preview._trouble import error_words
-from offload.preview._view import View
+from offload.preview._view import SampledText
 
 # Of the characters, names that stand in no shown line get this share if there are that many.
 _NAMES_SHARE = 0.3
@@ -53,7 +53,7 @@ class Chosen(NamedTuple):
     names: list[str]
 
 
-def choose(view: View, kind: Kind, terms: Mapping[str, float], room: int) -> Chosen:
+def choose(view: SampledText, kind: Kind, terms: Mapping[str, float], room: int) -> Chosen:
     """Choose first lines, last lines, the best of the others and the names that they leave out.
 
     Args:
@@ -72,7 +72,7 @@ def choose(view: View, kind: Kind, terms: Mapping[str, float], room: int) -> Cho
 
 
 class _Choice:
-    def __init__(self, view: View, kind: Kind, terms: Mapping[str, float], room: int) -> None:
+    def __init__(self, view: SampledText, kind: Kind, terms: Mapping[str, float], room: int) -> None:
         self._lines = view.lines
         self._names = names_of(view.joined)
         counts = Counter(chain.from_iterable(self._names))
@@ -167,7 +167,7 @@ def _name_worth(name: str, occurrences: int, terms: Mapping[str, float]) -> floa
     return worth * _ASKED_NAME if name in terms else worth
 
 
-def _line_worths(view: View, kind: Kind, terms: Mapping[str, float]) -> dict[int, float]:
+def _line_worths(view: SampledText, kind: Kind, terms: Mapping[str, float]) -> dict[int, float]:
     worths = defaultdict(float)
     for i, line in enumerate(view.lines):
         is_opening = line.is_opening and len(line.text) > _LEAST_OPENING

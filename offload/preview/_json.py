@@ -11,7 +11,7 @@ _MAX_KEYS = 12
 _KEY_CHARS = 40
 
 
-def sketch(text: str, max_chars: int) -> str:
+def json_shape(text: str, max_chars: int) -> str:
     """Return the shape of a JSON text in at most `max_chars` characters, "" where it cannot be told.
 
     Of a list that is too long to be parsed it is that of the first item.

@@ -18,7 +18,7 @@ _TOKEN_OR_END = re.compile(rf"\n|(?<![{LETTERS}…])[A-Za-z0-9_][A-Za-z0-9_./:-]
 # A path, a dotted or snake-case name, one with a digit, or camelCase.
 _MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
 _NUMERIC = re.compile(r"[0-9._:/-]+")
-# Scripts without spaces are asked for by pairs of characters.
+# Pairs of characters stand in for words in scripts without spaces.
 _WORD = re.compile(rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}")
 _SHORTEST = 6
 _LONGEST_PLAIN = 40
@@ -26,7 +26,7 @@ _MOST_TOKENS = 1024
 # As `grep -n` writes it.
 _LINE_NUMBER = re.compile(r"^[0-9]+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
-_MAX_ASKED_CHARS = 16_000
+_MAX_QUERY_CHARS = 16_000
 _MAX_TERMS = 48
 _NAME_WEIGHT = 1.0
 _WORD_WEIGHT = 0.5
@@ -53,11 +53,11 @@ def is_numeric(name: str) -> bool:
     return _NUMERIC.fullmatch(name) is not None
 
 
-def terms_of(asked: str) -> dict[str, float]:
-    """Return what a question asks for: its names and words, with their weights. Names weigh more."""
-    asked = _unescaped(asked[:_MAX_ASKED_CHARS])
-    names = sorted({name for line in names_of(asked) for name in line}, key=lambda name: (-len(name), name))
-    words = dict.fromkeys(_WORD.findall(asked))
+def terms_of(query: str) -> dict[str, float]:
+    """Return the names and words of a query with their weights; names weigh more."""
+    query = _unescaped(query[:_MAX_QUERY_CHARS])
+    names = sorted({name for line in names_of(query) for name in line}, key=lambda name: (-len(name), name))
+    words = dict.fromkeys(_WORD.findall(query))
     terms = dict.fromkeys(names[:_MAX_TERMS], _NAME_WEIGHT)
     return terms | dict.fromkeys([word for word in words if word not in terms][:_MAX_TERMS], _WORD_WEIGHT)
 

@@ -74,7 +74,7 @@ class Line(NamedTuple):
     cost: int
 
 
-class View:
+class SampledText:
     """The part of a text that is looked at.
 
     Args:

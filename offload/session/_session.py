@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from offload.codec import Codec, Content, Encoded, SpooledContent, StoredRecord
+from offload.codec import Codec, Encoded, SpooledContent, StoredRecord, TextContent
 from offload.errors import (
     CollisionError,
     CorruptError,
@@ -45,7 +45,7 @@ class Draft:
     """
 
     item: Item
-    content: Content | SpooledContent
+    content: TextContent | SpooledContent
     render: Callable[[str], str]
     ttl: int | None = None
     summary: str | None = None

@@ -2,8 +2,8 @@
 
 from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
-from offload.tools._budget import BUDGET, Budget, Spent
-from offload.tools._pointer import CONTAINERS, PointerReader, Value
+from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools._tools import Tools
 
 __all__ = [
@@ -12,8 +12,8 @@ __all__ = [
     "MAX_ANSWER_CHARS",
     "TOOL_NAMES",
     "Budget",
+    "BudgetExceeded",
+    "JsonValue",
     "PointerReader",
-    "Spent",
     "Tools",
-    "Value",
 ]

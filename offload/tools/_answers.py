@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import CorruptError, ExpiredError, NotFoundError
 from offload.messages import media_facts
-from offload.placeholder import defuse
-from offload.record import encodable
-from offload.tools._pointer import Value
+from offload.placeholder import escape_placeholders
+from offload.record import escape_surrogates
+from offload.tools._pointer import JsonValue
 
 MAX_ANSWER_CHARS = 8192
 MIN_ANSWER_CHARS = 2000
@@ -43,9 +43,9 @@ _BASE64 = re.compile(r"(?:data:[\w/.+;=-]{1,200},)?[A-Za-z0-9+/]{64,}={0,2}", re
 _MEDIA_HEAD_CHARS = 64 * 1024
 
 
-def visible(text: str) -> str:
+def safe_for_model(text: str) -> str:
     """Return content as an answer shows it: it passes for no placeholder, and any encoder takes it."""
-    return defuse(encodable(text))
+    return escape_placeholders(escape_surrogates(text))
 
 
 def with_notice(answer: str) -> str:
@@ -92,7 +92,7 @@ def page(
 
 
 def value_page(
-    ref: str, content: StoredContent, value: Value, offset: int, limit: int, *, max_chars: int
+    ref: str, content: StoredContent, value: JsonValue, offset: int, limit: int, *, max_chars: int
 ) -> str:
     """Return the answer that shows a JSON value from its character `offset` on."""
     name = _quoted(value.pointer)
@@ -108,7 +108,7 @@ def value_page(
 
 
 def outline_page(
-    ref: str, value: Value, members: Iterable[tuple[str, str]], count: int, *, max_chars: int
+    ref: str, value: JsonValue, members: Iterable[tuple[str, str]], count: int, *, max_chars: int
 ) -> str:
     """Return the answer that names the members of a large JSON value, as many as fit."""
     name = _quoted(value.pointer)
@@ -142,7 +142,7 @@ def _fitting(
     while len(shown) > room:
         fits = len(raw) * room // len(shown) - 1
         raw = raw[-fits:] if is_tail else raw[:fits]
-        shown = visible(raw)
+        shown = safe_for_model(raw)
     return (shown, end - len(raw), end) if is_tail else (shown, start, start + len(raw))
 
 
@@ -157,11 +157,11 @@ def _media_note(content: StoredContent, shown: str) -> str | None:
 
 def _shown(text: str, start: int) -> str:
     if not is_binary(text):
-        return visible(text)
+        return safe_for_model(text)
     begin = text[:_MAGIC_CHARS] if start == 0 else ""
     kind = next((f"{kind}, " for magic, kind in _MAGIC.items() if magic in begin), "")
     return f"(binary content not shown: {kind}{len(text)} characters)"
 
 
 def _quoted(pointer: str) -> str:
-    return visible(json.dumps(pointer, ensure_ascii=False))
+    return safe_for_model(json.dumps(pointer, ensure_ascii=False))

@@ -10,7 +10,7 @@ MAX_BYTES = 1024 * 1024 * 1024
 BUDGET = "1 GiB or 10 seconds"
 
 
-class Spent(Exception):  # noqa: N818 # not an error: a call goes no further
+class BudgetExceeded(Exception):  # noqa: N818 # not an error: a call goes no further
     """The budget of a call is spent."""
 
 
@@ -22,15 +22,15 @@ class Budget:
         self._bytes = MAX_BYTES
 
     def check(self) -> None:
-        """Raise `Spent` if the time is over."""
+        """Raise `BudgetExceeded` if the time is over."""
         if time.monotonic() > self._deadline:
-            raise Spent
+            raise BudgetExceeded
 
     def metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield `chunks` until the budget is spent; then raise `Spent`."""
+        """Yield `chunks` until the budget is spent; then raise `BudgetExceeded`."""
         for chunk in chunks:
             self._bytes -= len(chunk)
             if self._bytes < 0:
-                raise Spent
+                raise BudgetExceeded
             self.check()
             yield chunk

@@ -10,8 +10,8 @@ from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
 from offload.record import RecordInfo
-from offload.tools._answers import is_binary, unreadable, visible
-from offload.tools._budget import BUDGET, Budget, Spent
+from offload.tools._answers import is_binary, safe_for_model, unreadable
+from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools.search import Mode, Search, Span, compile_pattern
 
 # A longer line is shown as a window around the match.
@@ -161,7 +161,7 @@ class Grep:
                 self._left -= 1
                 self._room -= len(text) + 1
                 yield text, span.end
-        except Spent:
+        except BudgetExceeded:
             raise _Stopped(f"stopped at {BUDGET}", search.searched_to) from None
 
     def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
@@ -181,7 +181,7 @@ class Grep:
         text = content.text(begin, stop)
         if is_binary(text):
             return f"{head}\n(binary content around the match not shown)", place + 1
-        return f"{head}\n{marks[0]}{visible(text.removesuffix(chr(10)))}{marks[1]}", stop
+        return f"{head}\n{marks[0]}{safe_for_model(text.removesuffix(chr(10)))}{marks[1]}", stop
 
 
 def _items(count: int) -> str:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
-from offload.placeholder import defuse
-from offload.record import encodable, encode_text
+from offload.placeholder import escape_placeholders
+from offload.record import encode_text, escape_surrogates
 from offload.tools._json import BrokenJsonError, JsonScanner
 
 MAX_POINTER_CHARS = 500
@@ -29,7 +29,7 @@ CONTAINERS = ("object", "array", "JSON lines")
 Metered = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
-class Value(NamedTuple):
+class JsonValue(NamedTuple):
     """A value in content.
 
     Attributes:
@@ -57,7 +57,7 @@ class PointerReader:
         self._content = content
         self._metered = metered
 
-    def find(self, pointer: str) -> Value:
+    def find(self, pointer: str) -> JsonValue:
         """Return the place of the value that `pointer` names; of keys that stand twice the first counts.
 
         Raises:
@@ -69,12 +69,12 @@ class PointerReader:
             if not self._is_lines():
                 return self._walk(self._scan(0), pointer, steps)
             if not steps:
-                return Value(pointer, "JSON lines", 0, self._content.chars)
+                return JsonValue(pointer, "JSON lines", 0, self._content.chars)
             return self._walk(self._scan_line(steps[0]), pointer, steps, depth=1)
         except BrokenJsonError as error:
             raise self._no_json(error) from None
 
-    def outline(self, value: Value) -> Iterator[tuple[str, str]]:
+    def outline(self, value: JsonValue) -> Iterator[tuple[str, str]]:
         """Yield pointer and description of each member of a container.
 
         Raises:
@@ -99,7 +99,7 @@ class PointerReader:
             yield f"/{line}", f"line {line + 1}, {end - start:,} characters"
             start = end
 
-    def count(self, value: Value) -> int:
+    def count(self, value: JsonValue) -> int:
         """Return how many members a container has."""
         if value.kind == "JSON lines":
             return self._lines()
@@ -108,11 +108,11 @@ class PointerReader:
         except BrokenJsonError as error:
             raise self._no_json(error) from None
 
-    def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> Value:
+    def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> JsonValue:
         for number, step in enumerate(steps[depth:], depth):
             _enter(scanner, step, "/".join(["", *map(_escaped, steps[:number])]))
         kind, start = scanner.kind(), self._content.char_at(scanner.place)
-        return Value(pointer, kind, start, self._content.char_at(scanner.skip()))
+        return JsonValue(pointer, kind, start, self._content.char_at(scanner.skip()))
 
     def _scan(self, start: int, end: int | None = None) -> JsonScanner:
         """Return a scanner that stands at the character offset `start` and sees no further than `end`."""
@@ -229,4 +229,4 @@ def _place(path: str) -> str:
 def _shown(text: str) -> str:
     """Return a text of others in quotes, on one line and not too long."""
     cut = text if len(text) <= _NAME_CHARS else text[:_NAME_CHARS] + "…"
-    return defuse(encodable(json.dumps(cut, ensure_ascii=False)))
+    return escape_placeholders(escape_surrogates(json.dumps(cut, ensure_ascii=False)))

@@ -11,7 +11,7 @@ from offload.events import Observer, observed
 from offload.locks import Recent
 from offload.placeholder import tool_label
 from offload.policy import TOOL_NAMES
-from offload.record import RecordInfo, encodable
+from offload.record import RecordInfo, escape_surrogates
 from offload.session import Session
 from offload.tools._answers import (
     FRAME_CHARS,
@@ -25,10 +25,10 @@ from offload.tools._answers import (
     with_notice,
 )
 from offload.tools._arguments import check_arguments
-from offload.tools._budget import BUDGET, Budget, Spent
+from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools._definitions import Format, check_names, definitions, system_prompt
 from offload.tools._grep import Grep, parse_cursor
-from offload.tools._pointer import CONTAINERS, PointerReader, Value
+from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import Mode
 
 _LIST_LIMIT = 50
@@ -69,7 +69,7 @@ class Tools:
         self._observer = Observer(session.name) if observer is None else observer
         self._names = check_names(names)
         self._max_chars = max_answer_chars
-        self._values: Recent[tuple[str, str], Value] = Recent(_HELD_VALUES)
+        self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
         """Return the offered tools as `tools=` of a request takes them.
@@ -101,12 +101,12 @@ class Tools:
         except (CorruptError, NotFoundError) as error:
             return f"Error: {self._unreadable(error, checked.get('id'))}"
         except OffloadError as error:
-            return f"Error: {encodable(str(error))[:_ERROR_CHARS]}"
+            return f"Error: {escape_surrogates(str(error))[:_ERROR_CHARS]}"
         return answer
 
     def _unreadable(self, error: CorruptError | NotFoundError, ref: str | None) -> str:
         if ref is None:
-            return encodable(str(error))[:_ERROR_CHARS]
+            return escape_surrogates(str(error))[:_ERROR_CHARS]
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
         return unreadable(error, ref) + hint
@@ -203,14 +203,14 @@ class Tools:
             if is_whole and value.kind in CONTAINERS and chars > self._max_chars - FRAME_CHARS:
                 members, count = reader.outline(value), reader.count(value)
                 return outline_page(record.ref, value, members, count, max_chars=self._max_chars)
-        except Spent:
+        except BudgetExceeded:
             raise ConfigError(f"value too large for one call ({BUDGET}); read it by offset") from None
         if (offset or 0) >= chars:
             raise ConfigError(f"past the end: the value has {chars} characters (0-{chars - 1})")
         size = self._max_chars if limit is None else limit
         return value_page(record.ref, content, value, offset or 0, size, max_chars=self._max_chars)
 
-    def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> Value:
+    def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> JsonValue:
         """Find a value and remember the last few: a model reads page after page of what never changes."""
         value = reader.find(pointer)
         self._values.put((ref, pointer), value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from offload.codec import Codec, Content, ContentWriter, Encoded, SpooledContent, StoredRecord, find_codec
+from offload.codec import Codec, ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
 from offload.errors import CorruptError
 from offload.index import record_key
 from offload.layout import generation_of, sidecar_key
@@ -89,14 +89,14 @@ def pack_anew(info: RecordInfo, record: StoredRecord, session: str, spools: Exit
     return _codec_of(info).encode(moved(record.header, session), content)
 
 
-def _content_of(record: StoredRecord, spools: ExitStack) -> Content | SpooledContent:
+def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | SpooledContent:
     """Return the content of a record, with the tokens that its writer counted."""
     writer = spools.enter_context(closing(ContentWriter(lambda _: 0)))
     for text in _texts(record):
         writer.add(text)
     content, tokens = writer.finish(), record.counts.tokens
     if isinstance(content, str):
-        return Content.of(content, tokens)
+        return TextContent.of(content, tokens)
     return replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
 
 

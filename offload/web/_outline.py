@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
-from offload.preview import END_CHARS, TROUBLE, Kind, View, kind_of
-from offload.tools import BUDGET, CONTAINERS, Budget, PointerReader, Spent, Value
+from offload.preview import END_CHARS, TROUBLE, Kind, SampledText, kind_of
+from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, JsonValue, PointerReader
 from offload.web._paging import page_at
 
 _SHOWN = 200
@@ -43,7 +43,7 @@ class JsonOutline(NamedTuple):
     `page` is the page on which it begins; `size` counts its members, None if that takes too long.
     """
 
-    value: Value
+    value: JsonValue
     page: int
     members: list[tuple[str, str]]
     size: int | None
@@ -60,14 +60,14 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
         return _text_outline(content, kind, line)
     try:
         return _json_outline(content, pointer)
-    except Spent:
+    except BudgetExceeded:
         raise ConfigError(f"value too large for one request ({BUDGET})") from None
 
 
 def _kind_of(content: StoredContent) -> Kind:
     left_out = max(0, content.chars - 2 * END_CHARS)
     text = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
-    return kind_of(View(text, left_out=left_out).lines)
+    return kind_of(SampledText(text, left_out=left_out).lines)
 
 
 def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
@@ -82,7 +82,7 @@ def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
         for member in islice(reader.outline(value), _SHOWN):
             members.append(member)  # noqa: PERF402 # keeps the members read before the budget is spent
         return JsonOutline(value, page, members, reader.count(value), "")
-    except Spent:
+    except BudgetExceeded:
         return JsonOutline(value, page, members, None, "")
 
 
@@ -92,7 +92,7 @@ def _text_outline(content: StoredContent, kind: Kind, line: int) -> TextOutline:
     for number, char, text in _lines(content, line):
         try:
             budget.check()
-        except Spent:
+        except BudgetExceeded:
             return TextOutline(kind.name, headings, number)
         if not _is_heading(kind, text):
             continue

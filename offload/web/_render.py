@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from offload.controls import visible
+from offload.controls import escape_controls
 
 FOLDER = Path(__file__).parent
 _STEP = 1000
@@ -52,7 +52,7 @@ def _time(seconds: float) -> Markup:
 
 def _without_controls(value: Any) -> Any:
     """Return a template value with control characters escaped; HTML is escaped afterwards."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return escape_controls(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 _templates = Environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from offload.codec import StoredContent
-from offload.tools import Budget, Spent
+from offload.tools import Budget, BudgetExceeded
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
 
@@ -44,7 +44,7 @@ def find(content: StoredContent, pattern: Pattern, start: int) -> SearchResult:
             if len(matches) == _SHOWN:
                 return SearchResult(matches, span.start, is_stopped=False)
             matches.append(_match(content, span))
-    except Spent:
+    except BudgetExceeded:
         return SearchResult(matches, search.searched_to, is_stopped=True)
     return SearchResult(matches, None, is_stopped=False)
 

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager, Request
-from offload.record import ItemType
+from offload.record import OffloadableType
 
 FOLDER = Path(
     os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
@@ -169,7 +169,9 @@ def test_a_session_stays_within_its_window_whole_and_readable(path, window, tmp_
 def test_recorded_usage_makes_the_estimate_come_near_to_what_the_provider_counts(path):
     session = json.loads(path.read_text())
     counted = {row[0]: sum(row[1:4]) for row in session["recorded_usage"]}
-    nothing_leaves = OffloadPolicy(types={name: Rule(enabled=False) for name in get_args(ItemType)}, tools={})
+    nothing_leaves = OffloadPolicy(
+        types={name: Rule(enabled=False) for name in get_args(OffloadableType)}, tools={}
+    )
     config = AgentConfig(window_tokens=10**6, policy=nothing_leaves, resumable=False)
     taught, untaught = (ContextManager(Offloader("memory://"), config) for _ in range(2))
     errors: dict[ContextManager, list[float]] = {taught: [], untaught: []}

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 import offload
-from offload.codec import CODECS, Content, StoredRecord, find_codec
+from offload.codec import CODECS, StoredRecord, TextContent, find_codec
 from offload.codec import _seekable as seekable
 from offload.codec._content import CHUNK_BYTES
 from offload.record import Header
@@ -137,7 +137,7 @@ def test_a_record_is_read_by_the_rules_of_the_page_alone(name: str) -> None:
 
 def test_a_record_that_is_written_today_keeps_the_rules_of_the_page() -> None:
     old = reopen("v1_chunks.zst")
-    written = CODECS["zstd"].encode(old.header, Content.of(CONTENTS["chunks"], old.counts.tokens)).body
+    written = CODECS["zstd"].encode(old.header, TextContent.of(CONTENTS["chunks"], old.counts.tokens)).body
     head, tail, contents = parse(written)
     golden_head, golden_tail, golden_contents = parse((HERE / "v1_chunks.zst").read_bytes())
     assert contents == golden_contents

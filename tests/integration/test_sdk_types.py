@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from offload import Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.placeholder import PlaceholderFacts
-from offload.record import ItemType
+from offload.record import OffloadableType
 
 some = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -34,7 +34,9 @@ class ShortRenderer:
         return match[1] if match else None
 
 
-EVERYTHING = OffloadPolicy(types={name: Rule(min_chars=60) for name in get_args(ItemType)}, min_saving=0)
+EVERYTHING = OffloadPolicy(
+    types={name: Rule(min_chars=60) for name in get_args(OffloadableType)}, min_saving=0
+)
 
 
 def sdk(module: str) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offload.codec import Content, Encoded, Fetch, StoredRecord, get_codec
+from offload.codec import Encoded, Fetch, StoredRecord, TextContent, get_codec
 from offload.record import Counts, Header, draw_ref, encode_text
 
 many = settings(max_examples=100, deadline=None)
@@ -52,7 +52,7 @@ def fetch_from(data: bytes) -> Fetch:
 
 
 def encode(text: str, codec: str = "zstd") -> tuple[Header, Counts, Encoded]:
-    content = Content.of(text, 7)
+    content = TextContent.of(text, 7)
     counts = content.counts
     header = Header(
         ref=draw_ref("s", "tool_result", "toolu_1", counts.sha256),

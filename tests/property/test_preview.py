@@ -85,9 +85,9 @@ questions = st.sampled_from(["", "foo_bar", '{"path": "src/main.py"}']) | st.tex
 def test_a_salient_preview_keeps_to_its_budget_and_is_the_same_each_time(
     text: str, budget: int, asked: str
 ) -> None:
-    preview = preview_of(text, budget, asked=asked)
+    preview = preview_of(text, budget, query=asked)
     assert len(preview.text) <= budget
-    assert preview == preview_of(text, budget, asked=asked)
+    assert preview == preview_of(text, budget, query=asked)
 
 
 @many
@@ -95,7 +95,7 @@ def test_a_salient_preview_keeps_to_its_budget_and_is_the_same_each_time(
 def test_no_letter_is_missing_as_far_as_a_salient_preview_says_that_it_reads(
     text: str, budget: int, asked: str
 ) -> None:
-    preview = preview_of(text, budget, asked=asked)
+    preview = preview_of(text, budget, query=asked)
     if "\x1b" in text or preview == head_tail(text, budget):
         return
     assert 0 <= preview.head_chars <= len(text)
@@ -109,12 +109,12 @@ def test_no_letter_is_missing_as_far_as_a_salient_preview_says_that_it_reads(
 def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
     text: str, budget: int, asked: str
 ) -> None:
-    preview = preview_of(text, budget, asked=asked)
+    preview = preview_of(text, budget, query=asked)
     if preview == head_tail(text, budget):
         return
     first, *rest = preview.text.split("\n")
     assert first.startswith("[")
-    assert all(re.match(r"(?:\d+|@\d+) |\[Names in the rest: ", line) for line in rest)
+    assert all(re.match(r"(?:\d+|@\d+) |\[Names not shown: ", line) for line in rest)
 
 
 @given(

@@ -21,7 +21,7 @@ from offload import Offloader
 from offload.__main__ import main
 from offload.cli.app import app
 from offload.cli.sample import conversation
-from offload.controls import visible
+from offload.controls import escape_controls
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -133,13 +133,13 @@ def test_every_control_character_is_escaped() -> None:
         is_turning = unicodedata.bidirectional(char) in {
             "LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI",
         }  # fmt: skip
-        assert (visible(char) != char) or (is_plain and not is_turning), hex(code)
+        assert (escape_controls(char) != char) or (is_plain and not is_turning), hex(code)
 
 
 def test_plain_text_is_not_escaped() -> None:
     plain = "tab\t, line\n, é, 漢字, 🙂, [bold]"
-    assert visible(plain) == plain
-    assert visible("\x1b[2J\x7f") == "␛[2J␡"
+    assert escape_controls(plain) == plain
+    assert escape_controls("\x1b[2J\x7f") == "␛[2J␡"
 
 
 def test_a_records_escapes_and_markup_are_shown_and_not_obeyed(offload: Run, store: Path) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import zstandard
 
-from offload.codec import Content, StoredRecord, get_codec
+from offload.codec import StoredRecord, TextContent, get_codec
 from offload.errors import CorruptError
 from offload.record import Counts, Header
 
@@ -35,8 +35,8 @@ class CountingFetch:
         return part
 
 
-def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Header, Content]:
-    content = Content.of(text, 5)
+def facts(text: str, ref: str = "abcdefghij", session: str = "s") -> tuple[Header, TextContent]:
+    content = TextContent.of(text, 5)
     header = Header(
         ref=ref,
         session=session,

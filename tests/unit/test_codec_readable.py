@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from offload.codec import CODECS, Content, Fetch, find_codec, get_codec, parse_sidecar
+from offload.codec import CODECS, Fetch, TextContent, find_codec, get_codec, parse_sidecar
 from offload.errors import ConfigError, CorruptError
 from offload.record import Header
 
 
-def facts(text: str) -> tuple[Header, Content]:
-    content = Content.of(text, 5)
+def facts(text: str) -> tuple[Header, TextContent]:
+    content = TextContent.of(text, 5)
     header = Header(
         ref="abcdefghij",
         session="s",

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from offload.codec import Content, ContentWriter, Encoded, SpooledContent, get_codec
+from offload.codec import ContentWriter, Encoded, SpooledContent, TextContent, get_codec
 from offload.errors import StoreError
 from offload.record import Header
 from offload.store import SupportsStreams
@@ -54,7 +54,7 @@ def add_noise(writer: ContentWriter, mebibytes: int) -> SpooledContent:
     return content
 
 
-def encode(content: Content | SpooledContent, codec: str = "zstd") -> Encoded:
+def encode(content: TextContent | SpooledContent, codec: str = "zstd") -> Encoded:
     header = Header(
         ref="abcdefghij",
         session="s",
@@ -79,7 +79,7 @@ def test_no_text_at_all_is_the_empty_text(writer: ContentWriter) -> None:
 def test_a_long_text_in_parts_makes_the_record_that_it_makes_in_one(writer: ContentWriter, text: str) -> None:
     spooled = add_in_parts(writer, text)
     assert isinstance(spooled, SpooledContent)
-    whole = Content.of(text, tokens=len(text))
+    whole = TextContent.of(text, tokens=len(text))
     assert spooled.counts == whole.counts
     for codec in ("zstd", "json", "raw"):
         ours, expected = encode(spooled, codec), encode(whole, codec)

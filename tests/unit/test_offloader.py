@@ -31,7 +31,7 @@ from offload import (
     StoreMissingError,
     explain,
 )
-from offload.codec import CODECS, Content
+from offload.codec import CODECS, TextContent
 from offload.record import Header
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
@@ -960,7 +960,7 @@ def test_a_record_of_another_session_under_a_key_of_this_one_is_refused(tmp_path
 
 def test_a_record_whose_ref_is_not_drawn_from_its_content_is_refused(tmp_path):
     off = Offloader(tmp_path, session="s")
-    content = Content.of(LOG, 9)
+    content = TextContent.of(LOG, 9)
     header = Header(
         ref="abcdefghij",
         session="s",

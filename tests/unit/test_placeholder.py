@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offload.placeholder import DefaultRenderer, PlaceholderFacts, defuse
+from offload.placeholder import DefaultRenderer, PlaceholderFacts, escape_placeholders
 from offload.preview import Preview, head_tail
 from offload.tokens import estimate_tokens
 
@@ -122,7 +122,7 @@ def test_a_text_that_does_not_begin_like_a_placeholder_has_no_ref(text: str) -> 
 def test_a_placeholder_inside_content_does_not_pass_for_one() -> None:
     inner = renderer.render(facts(ref="a" * 10))
     assert renderer.find_ref(inner) == "a" * 10
-    shown = defuse(inner)
+    shown = escape_placeholders(inner)
     assert renderer.find_ref(shown) is None
     assert shown == "\\" + inner
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pytest
 
-from offload.preview import END_CHARS, View, head_tail, preview_of
+from offload.preview import END_CHARS, SampledText, head_tail, preview_of
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -63,7 +63,7 @@ def test_code_is_shown_by_its_definitions() -> None:
 
 def test_names_that_no_shown_line_holds_are_listed_once() -> None:
     shown = preview_of(source(), 1000).text
-    listed = re.search(r"\[Names in the rest: (.*)\]$", shown)
+    listed = re.search(r"\[Names not shown: (.*)\]$", shown)
     assert listed
     names = listed[1].split(", ")
     assert all(name in source() for name in names)
@@ -163,13 +163,13 @@ def test_a_table_is_shown_with_its_header_and_its_last_row() -> None:
 def test_the_line_that_was_asked_for_is_shown(asked: str, line: str) -> None:
     text = "id,name,email\n" + "".join(f"{n + 1},user{n},user{n}@example.com\n" for n in range(500))
     assert line not in preview_of(text, 500).text
-    assert line in preview_of(text, 500, asked=asked).text
+    assert line in preview_of(text, 500, query=asked).text
 
 
 def test_what_was_asked_for_in_chinese_is_shown() -> None:
     rows = [f"第{n}节　" + "一般性说明文字、没有特别内容。" * 4 for n in range(100)]
     rows[60] = "数据库连接超时的原因是防火墙规则。"
-    assert rows[60] in preview_of("\n".join(rows), 600, asked="为什么连接超时").text
+    assert rows[60] in preview_of("\n".join(rows), 600, query="为什么连接超时").text
 
 
 def test_numbers_that_a_tool_wrote_before_the_lines_are_not_shown_twice() -> None:
@@ -234,7 +234,7 @@ def test_what_is_shown_does_not_hang_on_which_characters_a_python_knows(new: str
                 for n in range(300)
             ]
         )
-        return preview_of(text, 3000, asked=f"{char * 4} {char}{char}").text.replace(char, "@")
+        return preview_of(text, 3000, query=f"{char * 4} {char}{char}").text.replace(char, "@")
 
     assert shown(new) == shown(old)
 
@@ -307,7 +307,7 @@ class WatchedText(str):  # noqa: SLOT000 # it counts
 @pytest.mark.parametrize("piece", ["x", "line of words, in_it\n", "\n", '{"a": "ERROR: b"}, '])
 def test_at_most_the_two_ends_of_a_long_text_are_looked_at(piece: str) -> None:
     text = WatchedText(piece * (20_000_000 // len(piece)))
-    preview_of(text, 1000, asked="where is in_it and user_name?")
+    preview_of(text, 1000, query="where is in_it and user_name?")
     assert 16 <= sum(text.seen) <= 2 * (END_CHARS // 1024 + 2)
 
 
@@ -319,10 +319,10 @@ def steps_of(text: str, asked: str = "") -> int:
         nonlocal steps
         steps += event in ("call", "c_call")
 
-    preview_of(text, 1000, asked=asked)
+    preview_of(text, 1000, query=asked)
     sys.setprofile(count)
     try:
-        preview_of(text, 1000, asked=asked)
+        preview_of(text, 1000, query=asked)
     finally:
         sys.setprofile(None)
     return steps
@@ -348,7 +348,7 @@ SHAPES = {
 def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int) -> None:
     text = joint.join(SHAPES[shape](n) for n in range(lines))
     asked = " ".join(SHAPES["names"](n) for n in range(3000))
-    assert len(View(text, ["a0", "FAILED"]).lines) <= 1200
+    assert len(SampledText(text, ["a0", "FAILED"]).lines) <= 1200
     assert steps_of(text) <= 80_000
     assert steps_of(text, asked) <= 110_000
 
@@ -356,7 +356,7 @@ def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int
 def test_an_error_far_inside_a_text_of_very_short_lines_is_found_under_its_number() -> None:
     lines = ["x"] * 8000
     lines[5432] = "ERROR: disk full"
-    shown = preview_of("\n".join(lines), 1000, asked="").text
+    shown = preview_of("\n".join(lines), 1000, query="").text
     assert "\n5433 ERROR: disk full\n" in shown
     assert "\n8000 x" in shown
 
@@ -365,8 +365,8 @@ def test_an_error_far_inside_a_text_of_very_short_lines_is_found_under_its_numbe
 def test_the_two_ends_of_a_long_text_give_the_same_preview_as_the_whole(piece: str) -> None:
     text = "".join(piece.replace("b", f"b{n}") for n in range(400_000 // len(piece)))
     ends = text[:END_CHARS] + text[-END_CHARS:]
-    shown = preview_of(text, 2000, asked="b77").text
-    assert preview_of(ends, 2000, asked="b77", left_out=len(text) - len(ends)).text == shown
+    shown = preview_of(text, 2000, query="b77").text
+    assert preview_of(ends, 2000, query="b77", left_out=len(text) - len(ends)).text == shown
 
 
 def test_what_is_shown_behind_the_middle_of_a_long_text_stands_at_its_offset_in_the_whole() -> None:
@@ -388,7 +388,7 @@ def test_a_gap_between_the_parts_of_a_long_text_is_never_taken_for_read() -> Non
 def test_the_preview_does_not_depend_on_the_process() -> None:
     program = (
         "import sys; from offload.preview import preview_of; "
-        "shown = preview_of(sys.stdin.read(), 900, asked='settleab Ledger total_7').text; "
+        "shown = preview_of(sys.stdin.read(), 900, query='settleab Ledger total_7').text; "
         "sys.stdout.buffer.write(shown.encode())"
     )
     shown = {
@@ -401,4 +401,4 @@ def test_the_preview_does_not_depend_on_the_process() -> None:
         ).stdout
         for seed in ("1", "2")
     }
-    assert shown == {preview_of(source(), 900, asked="settleab Ledger total_7").text.encode()}
+    assert shown == {preview_of(source(), 900, query="settleab Ledger total_7").text.encode()}

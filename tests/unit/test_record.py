@@ -8,8 +8,8 @@ import itertools
 import msgspec
 import pytest
 
-from offload.codec import Content
-from offload.record import Header, decode_text, draw_ref, encodable, encode_text
+from offload.codec import TextContent
+from offload.record import Header, decode_text, draw_ref, encode_text, escape_surrogates
 
 DIGEST = hashlib.sha256(b"content").digest()
 
@@ -82,12 +82,12 @@ def test_names_with_lone_surrogates_have_a_ref() -> None:
     ],
 )
 def test_lines_are_counted_by_their_newlines_and_an_open_last_line_counts(text: str, lines: int) -> None:
-    assert Content.of(text, 0).counts.lines == lines
+    assert TextContent.of(text, 0).counts.lines == lines
 
 
 def test_measures_are_those_of_the_text_and_of_its_bytes() -> None:
     text = "é\U0001f600\ud800\n"
-    counts = Content.of(text, 9).counts
+    counts = TextContent.of(text, 9).counts
     assert (counts.chars, counts.bytes, counts.tokens) == (4, 2 + 4 + 3 + 1, 9)
     assert counts.sha256 == hashlib.sha256("é\U0001f600".encode() + b"\xed\xa0\x80\n").digest()
 
@@ -98,7 +98,7 @@ def test_content_bytes_are_utf_8_with_surrogates_in_three_bytes() -> None:
 
 
 def test_what_has_no_utf_8_form_is_written_out() -> None:
-    assert encodable("a\ud800é\U0001f600") == "a\\ud800é\U0001f600"
+    assert escape_surrogates("a\ud800é\U0001f600") == "a\\ud800é\U0001f600"
 
 
 @pytest.mark.parametrize("field", ["session", "item_type", "tool_use_id", "form"])

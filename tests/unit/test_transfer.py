@@ -29,7 +29,7 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload.codec import CODECS, Content
+from offload.codec import CODECS, TextContent
 from offload.index import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
@@ -156,7 +156,7 @@ def test_a_record_that_lies_of_its_content_is_refused(lie, name):
     source, target = MemoryStore(), MemoryStore()
     filled(source, texts=TEXTS[:1])
     header = opened(source)._session.open(opened(source).records()[0]).header
-    content = Content.of(TEXTS[0], 3)
+    content = TextContent.of(TEXTS[0], 3)
     if lie == "ref":
         header = msgspec.structs.replace(header, ref="zzzzzzzzzz")
     else:

@@ -12,7 +12,7 @@ from offload.errors import ConfigError, NotFoundError
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
-from offload.record import RecordInfo, decode_text, encodable
+from offload.record import RecordInfo, decode_text, escape_surrogates
 
 Json = dict[str, Any]
 
@@ -142,7 +142,7 @@ def _as_blob_or_text(text: str) -> Json:
     match = _DATA_URL.match(text)
     if match is not None and _is_base64(text[match.end() :]):
         return {"mimeType": match[1], "blob": text[match.end() :]}
-    return {"mimeType": "text/plain", "text": encodable(text)}
+    return {"mimeType": "text/plain", "text": escape_surrogates(text)}
 
 
 def _is_base64(text: str) -> bool:

@@ -41,7 +41,7 @@ from offload.presets.context_refs._lines import (
 )
 from offload.presets.context_refs._manifest import MANIFEST, render_manifest, time_of
 from offload.presets.context_refs._tree import ContextTree
-from offload.record import ItemType, RecordInfo
+from offload.record import OffloadableType, RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
@@ -54,8 +54,13 @@ TOOL_BYTES = 1024
 # A page of 8,192 characters with its header and footer.
 _ANSWER_CHARS = 8192 + 320
 _HISTORY_PREVIEW_CHARS = 200
-_HISTORY_TYPES: tuple[ItemType, ...] = ("tool_result", "user_message", "assistant_message", "skill_prompt")
-_OTHER_TYPES: tuple[ItemType, ...] = ("tool_call", "user_message", "skill_prompt")
+_HISTORY_TYPES: tuple[OffloadableType, ...] = (
+    "tool_result",
+    "user_message",
+    "assistant_message",
+    "skill_prompt",
+)
+_OTHER_TYPES: tuple[OffloadableType, ...] = ("tool_call", "user_message", "skill_prompt")
 _WORD = re.compile(rf"(?<![0-9A-Za-z]){REF_PATTERN}(?![0-9A-Za-z])")
 
 _log = logging.getLogger("offload.context_refs")

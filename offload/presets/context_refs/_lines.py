@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from offload.layout import REF_PATTERN
 from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
-from offload.record import encodable
+from offload.record import escape_surrogates
 
 PREVIEW_CHARS = 800
 TRUNCATED = "[Output truncated due to offload error]"
@@ -118,7 +118,7 @@ class RefLine(PlaceholderRenderer):
 
 
 def _preview(text: str, chars: int) -> str:
-    excerpt = _LOOK_ALIKE.sub(r"\\[", encodable(text[:chars])).rstrip("\n")
+    excerpt = _LOOK_ALIKE.sub(r"\\[", escape_surrogates(text[:chars])).rstrip("\n")
     return f"{excerpt}\n\n" if excerpt else ""
 
 

@@ -1,4 +1,4 @@
-"""What was asked for reaches the preview, and nothing that comes after the answer does."""
+"""The query of a preview: the call and the messages before its result, and nothing after it."""
 
 from __future__ import annotations
 

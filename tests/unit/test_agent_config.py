@@ -1,4 +1,4 @@
-"""The settings of an agent's context: from code, files and variables, each wrong value named."""
+"""Settings of an agent's context from code, files and variables, and their errors."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MEANT = AgentConfig(
 )
 
 
-@pytest.mark.parametrize(("name", "said"), [("a.toml", TOML), ("a.yaml", json.dumps(DATA))])
-def test_a_file_describes_the_settings(tmp_path, name, said):
-    (tmp_path / name).write_text(said)
+@pytest.mark.parametrize(("name", "message"), [("a.toml", TOML), ("a.yaml", json.dumps(DATA))])
+def test_a_file_describes_the_settings(tmp_path, name, message):
+    (tmp_path / name).write_text(message)
 
     assert AgentConfig.load(tmp_path / name) == MEANT
 
@@ -50,7 +50,7 @@ def test_a_pyproject_holds_them_in_their_own_table(tmp_path):
     assert AgentConfig.load(tmp_path / "pyproject.toml") == MEANT
 
 
-def test_variables_change_what_the_file_that_they_name_says(tmp_path):
+def test_variables_change_fields_of_the_file_that_they_name(tmp_path):
     (tmp_path / "a.toml").write_text(TOML)
     variables = {
         "OFFLOAD_AGENT": str(tmp_path / "a.toml"),
@@ -67,14 +67,14 @@ def test_variables_change_what_the_file_that_they_name_says(tmp_path):
     assert AgentConfig.from_env({}) == AgentConfig()
 
 
-def test_the_window_is_that_of_the_model_unless_it_is_given():
+def test_the_default_window_is_that_of_the_model():
     assert AgentConfig(model="claude-sonnet-4-5").window == 200_000
     assert AgentConfig(model="claude-sonnet-4-5", window_tokens=5000).trigger_tokens == 4000
     assert AgentConfig(model="claude-sonnet-4-5", window_tokens=5000).target_tokens == 3000
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"window_tokens": 0}, "AgentConfig.window_tokens: Input should be greater than 0, got 0"),
         ({"trigger_ratio": 1.5}, "AgentConfig.trigger_ratio: .* got 1.5"),
@@ -87,6 +87,6 @@ def test_the_window_is_that_of_the_model_unless_it_is_given():
         ({"policy": {"min_saving": -1}}, "AgentConfig.policy.*min_saving: .* got -1"),
     ],
 )
-def test_a_wrong_value_is_named(fields, said):
-    with pytest.raises(ConfigError, match=said):
+def test_an_invalid_value_is_reported(fields, message):
+    with pytest.raises(ConfigError, match=message):
         AgentConfig.model_validate(fields)

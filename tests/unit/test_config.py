@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and what is said of a wrong one."""
+"""Settings: their sources, priorities and errors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 from offload import ConfigError, Offloader, OffloadPolicy, open_store
 from offload.config import Config, load_config
 
-SECRET = "hunter2-canary"  # noqa: S105 # looked for, and not to be found
+SECRET = "hunter2-canary"  # noqa: S105 # must not appear in any output
 
 
 @pytest.fixture(autouse=True)
-def nobodys_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No file of whoever runs the tests has a say."""
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Hide the settings files of the user who runs the tests."""
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
@@ -33,9 +33,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def users(nobodys_home: Path) -> Path:
-    """Where the user's own file is."""
-    file = nobodys_home / "config" / "offload" / "config.toml"
+def users(empty_home: Path) -> Path:
+    """Return the path of the user's file."""
+    file = empty_home / "config" / "offload" / "config.toml"
     file.parent.mkdir(parents=True)
     return file
 
@@ -52,14 +52,14 @@ def origins(found: Config) -> dict[str, str]:
     return {value.path: value.origin for value in found.values()}
 
 
-def test_without_any_source_all_is_as_the_offloader_has_it(folder: Path) -> None:
+def test_without_sources_settings_equal_the_defaults_of_the_offloader(folder: Path) -> None:
     found = config(folder)
     assert found.settings.store is None
     assert found.settings.policy == OffloadPolicy()
     assert set(origins(found).values()) == {"default"}
 
 
-def test_each_source_wins_over_the_one_before_it(folder: Path, users: Path) -> None:
+def test_each_source_overrides_the_one_before_it(folder: Path, users: Path) -> None:
     (folder / "offload.toml").write_text('codec = "json"\n')
     assert config(folder).settings.codec == "json"
     (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
@@ -89,12 +89,12 @@ store_records = 1
 
 
 @pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
-def test_a_file_of_the_working_folder_says_what_leaves_and_not_where_it_goes(
+def test_a_file_of_the_working_folder_sets_the_policy_but_not_the_store(
     folder: Path, users: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     inner = FOREIGN.replace("[", "[tool.offload.")
-    said = f"[tool.offload]{inner}" if name == "pyproject.toml" else FOREIGN
-    (folder / name).write_text(said)
+    content = f"[tool.offload]{inner}" if name == "pyproject.toml" else FOREIGN
+    (folder / name).write_text(content)
 
     alone = config(folder)
     assert alone.settings.store is None
@@ -130,7 +130,7 @@ def test_a_file_of_the_working_folder_says_what_leaves_and_not_where_it_goes(
     assert SECRET not in record.getMessage()
 
 
-def test_who_listens_to_no_log_is_told_of_what_was_refused_on_stderr(folder: Path) -> None:
+def test_without_log_handlers_refused_settings_are_reported_on_stderr(folder: Path) -> None:
     (folder / "pyproject.toml").write_text('[tool.offload]\nstore = "s3://elsewhere"\n')
     code = "from offload.config import load_config; print(load_config(environ={}).settings.store)"
     done = subprocess.run(
@@ -141,14 +141,16 @@ def test_who_listens_to_no_log_is_told_of_what_was_refused_on_stderr(folder: Pat
 
 
 @pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
-def test_a_file_that_the_host_names_may_say_everything_and_is_the_only_one(
+def test_a_file_named_by_the_host_may_set_everything_and_is_the_only_one(
     folder: Path, users: Path, name: str
 ) -> None:
     users.write_text('session = "users"\n')
     (folder / "offload.yaml").write_text("codec: json\n")
-    said = f"[tool.offload]{FOREIGN.replace('[', '[tool.offload.')}" if name == "pyproject.toml" else FOREIGN
+    content = (
+        f"[tool.offload]{FOREIGN.replace('[', '[tool.offload.')}" if name == "pyproject.toml" else FOREIGN
+    )
     file = folder.parent / name
-    file.write_text(said)
+    file.write_text(content)
     for found in (
         load_config(folder=folder, file=file, environ={}),
         load_config(folder=folder, environ={"OFFLOAD_CONFIG": str(file)}),
@@ -183,7 +185,7 @@ def test_a_file_is_toml_yaml_or_json(folder: Path, name: str, text: str) -> None
     assert config(folder).settings.codec == "json"
 
 
-def test_the_file_that_the_environment_names_is_the_one_that_counts(folder: Path, tmp_path: Path) -> None:
+def test_a_file_named_in_the_environment_replaces_the_others(folder: Path, tmp_path: Path) -> None:
     (folder / "offload.toml").write_text('session = "near"\n')
     named = tmp_path / "named.toml"
     named.write_text('codec = "raw"\n')
@@ -191,7 +193,7 @@ def test_the_file_that_the_environment_names_is_the_one_that_counts(folder: Path
     assert (found.settings.codec, found.settings.session) == ("raw", None)
 
 
-def test_the_users_own_file_counts_beside_those_of_the_folder(folder: Path, users: Path) -> None:
+def test_the_users_file_and_those_of_the_folder_are_merged(folder: Path, users: Path) -> None:
     users.write_text("max_answer_chars = 5000\n")
     (folder / "offload.toml").write_text('codec = "json"\n')
     found = config(folder)
@@ -199,7 +201,7 @@ def test_the_users_own_file_counts_beside_those_of_the_folder(folder: Path, user
     assert origins(found)["max_answer_chars"] == str(users)
 
 
-def test_a_policy_may_be_the_name_of_a_preset_or_a_file_beside(folder: Path) -> None:
+def test_a_policy_may_name_a_preset_or_a_file_in_the_same_folder(folder: Path) -> None:
     (folder / "offload.toml").write_text('policy = "aggressive"\n')
     assert config(folder).settings.policy == OffloadPolicy.preset("aggressive")
     (folder / "mine.toml").write_text("min_saving = 55\n")
@@ -207,7 +209,7 @@ def test_a_policy_may_be_the_name_of_a_preset_or_a_file_beside(folder: Path) -> 
     assert config(folder).settings.policy.min_saving == 55
 
 
-def test_a_name_of_digits_stays_a_name(folder: Path) -> None:
+def test_a_session_name_of_digits_is_a_text(folder: Path) -> None:
     environ = {
         "OFFLOAD_SESSION": "42",
         "OFFLOAD_MAX_ANSWER_CHARS": "4000",
@@ -218,7 +220,7 @@ def test_a_name_of_digits_stays_a_name(folder: Path) -> None:
     assert settings.tools == ("context_grep",)
 
 
-def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folder: Path, users: Path) -> None:
+def test_a_source_with_a_store_discards_storage_options_of_earlier_sources(folder: Path, users: Path) -> None:
     users.write_text('store = "s3://bucket"\n[storage_options]\nendpoint_url = "http://127.0.0.1:1"\n')
     assert config(folder).settings.storage_options == {"endpoint_url": "http://127.0.0.1:1"}
     assert config(folder, store="./here").settings.storage_options == {}
@@ -229,7 +231,7 @@ def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folde
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("sesion = 1\n", "no such field"),
         ('on_error = "ignore"\n', "on_error"),
@@ -237,17 +239,17 @@ def test_another_store_comes_without_the_storage_options_of_the_weaker_one(folde
         ("session = [\n", "cannot be read"),
     ],
 )
-def test_a_wrong_value_is_named_with_the_source_that_gave_it(folder: Path, text: str, said: str) -> None:
+def test_an_invalid_value_is_reported_with_its_source(folder: Path, text: str, message: str) -> None:
     file = folder / "offload.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         config(folder, {"OFFLOAD_CODEC": "json"})
     assert str(file) in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "environment" not in str(caught.value)
 
 
-def test_what_may_be_a_secret_is_hidden_and_what_is_none_is_shown(folder: Path) -> None:
+def test_values_that_may_be_secret_are_hidden(folder: Path) -> None:
     file = folder / "mine.toml"
     file.write_text(
         f'store = "ftp://me:{SECRET}@host/x"\n[storage_options]\nsecret = "{SECRET}"\n'
@@ -262,7 +264,7 @@ def test_what_may_be_a_secret_is_hidden_and_what_is_none_is_shown(folder: Path) 
     assert shown["store"] == "ftp://(hidden)@host/x"
 
 
-def test_an_offloader_is_set_up_by_what_is_found(
+def test_from_config_applies_settings_to_the_offloader(
     folder: Path, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users.write_text(f'store = "{tmp_path / "kept"}"\nsession = "s"\n')
@@ -277,14 +279,14 @@ def test_an_offloader_is_set_up_by_what_is_found(
     assert Offloader.from_config(file="mine.toml").session == "named"
 
 
-def test_an_open_store_may_be_given(folder: Path, users: Path, tmp_path: Path) -> None:
+def test_from_config_accepts_an_open_store(folder: Path, users: Path, tmp_path: Path) -> None:
     users.write_text('store = "s3://bucket"\n[storage_options]\nkey = "k"\n')
     store = open_store(tmp_path / "mine")
     assert Offloader.from_config(folder=folder, store=store).store is store
 
 
 @pytest.mark.parametrize("name", ["offload.toml", "pyproject.toml"])
-def test_a_store_named_by_a_relative_path_is_the_same_from_every_folder(
+def test_a_relative_store_path_does_not_depend_on_the_working_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     table = "[tool.offload]\n" if name == "pyproject.toml" else ""
@@ -296,19 +298,21 @@ def test_a_store_named_by_a_relative_path_is_the_same_from_every_folder(
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "memory://name", "zip://x::file:///y.zip", "/data/x"])
-def test_a_url_and_a_whole_path_in_a_file_stay_as_they_are(folder: Path, url: str) -> None:
+def test_urls_and_absolute_paths_in_a_file_are_unchanged(folder: Path, url: str) -> None:
     file = folder / "mine.toml"
     file.write_text(f'store = "{url}"\n')
     assert named(file).settings.store == url
 
 
-def test_a_relative_folder_has_the_projects_above_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_folder_finds_the_pyproject_above_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder.parent / "pyproject.toml").write_text('[tool.offload]\ncodec = "raw"\n')
     monkeypatch.chdir(folder)
     assert load_config(folder=".", environ={}).settings.codec == "raw"
 
 
-def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
+def test_a_table_variable_and_its_field_variables_are_merged(folder: Path) -> None:
     environ = {
         "OFFLOAD_STORE": "s3://bucket",
         "OFFLOAD_STORAGE_OPTIONS": '{"key": "k", "region": "a"}',
@@ -318,7 +322,7 @@ def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("offload.yaml", "1: 2\n", "no such field"),
         ("offload.yaml", "policy:\n  types:\n    2024-01-01: {}\n", "cannot be read"),
@@ -332,18 +336,18 @@ def test_a_variable_and_those_of_its_values_come_together(folder: Path) -> None:
         ),
     ],
 )
-def test_what_no_setting_can_be_is_one_error_that_names_the_file(
-    folder: Path, name: str, text: str, said: str
+def test_invalid_data_raises_an_error_that_names_the_file(
+    folder: Path, name: str, text: str, message: str
 ) -> None:
     (folder / name).write_text(text)
     with pytest.raises(ConfigError) as caught:
         config(folder)
     assert str(folder / name) in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "function" not in str(caught.value)
 
 
-def test_a_pyproject_of_another_shape_has_no_say(folder: Path) -> None:
+def test_a_pyproject_without_tool_tables_is_ignored(folder: Path) -> None:
     (folder / "pyproject.toml").write_text("tool = 3\n")
     assert config(folder).sources == ()
 
@@ -365,7 +369,7 @@ def test_without_a_home_folder_a_store_must_be_named(
             config(folder, {"OFFLOAD_CONFIG": source})
 
 
-def test_a_working_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_working_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

@@ -1,4 +1,4 @@
-"""What `Offloader` promises, on the embedded stores; the store's files are read past the library."""
+"""Guarantees of `Offloader` on the embedded stores; tests read the files of a store directly."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_a_key_that_is_taken_by_another_item_makes_the_ref_longer(tmp_path):
 
 @pytest.fixture
 def broken(tmp_path):
-    """Return a root that is a file, so no record can be stored, and a way to mend it."""
+    """Return a root that is a file, so no record can be stored, and a function that repairs it."""
     root = tmp_path / "root"
     root.write_text("in the way")
     return root
@@ -733,7 +733,7 @@ def test_any_function_counts_tokens(tmp_path):
 
 
 class Careless:
-    """Parts of a caller's own that raise what they should not."""
+    """Hooks of a host that raise unusual errors."""
 
     url, is_shared, has_atomic_create, durability = "careless://", False, True, "unknown"
 

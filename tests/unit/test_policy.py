@@ -1,4 +1,4 @@
-"""What is offloaded by default, what never is, and what a policy may not say."""
+"""Decisions of the default policy, rules, and invalid policies."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def action(policy: OffloadPolicy, facts: ItemFacts) -> str:
 # --- the defaults ---------------------------------------------------------------------------------
 
 
-def test_a_tool_result_is_offloaded_from_1500_tokens_on() -> None:
+def test_a_tool_result_of_1500_tokens_is_offloaded() -> None:
     assert action(DEFAULT, item(1500)) == "offload"
     below = DEFAULT.decide(item(1499))
     assert (below.action, below.reason) == ("keep", "1499 tokens, fewer than 1500")
 
 
 @pytest.mark.parametrize("item_type", ["user_message", "skill_prompt"])
-def test_a_text_of_the_user_goes_once_the_model_has_answered_with_it_in_view(item_type: str) -> None:
+def test_a_user_message_is_offloaded_after_the_next_reply(item_type: str) -> None:
     facts = item(2000, item_type=item_type, tool_name=None)
     assert action(DEFAULT, facts) == "wait"
     assert action(DEFAULT, facts._replace(answers=1)) == "offload"
@@ -67,7 +67,7 @@ def test_a_text_of_the_user_goes_once_the_model_has_answered_with_it_in_view(ite
 @pytest.mark.parametrize(
     "item_type", ["assistant_message", "compaction_summary", "system_prompt", "something_new"]
 )
-def test_what_the_model_said_and_what_rules_it_never_leave(item_type: str) -> None:
+def test_assistant_messages_and_system_prompts_are_never_offloaded(item_type: str) -> None:
     decision = DEFAULT.decide(item(10**6, item_type=item_type, tool_name=None, answers=9))
     assert (decision.action, decision.reason) == ("keep", f"{item_type} is not offloaded by this policy")
 
@@ -102,7 +102,7 @@ def test_what_the_model_said_and_what_rules_it_never_leave(item_type: str) -> No
         "functions.open:0",
     ],
 )
-def test_what_a_file_reader_or_a_browser_gave_is_seen_once_in_full(tool: str) -> None:
+def test_the_model_sees_a_file_reader_or_browser_result_once_in_full(tool: str) -> None:
     assert action(DEFAULT, item(tool_name=tool)) == "wait"
     assert action(DEFAULT, item(tool_name=tool, answers=1)) == "offload"
 
@@ -115,7 +115,7 @@ def test_what_a_file_reader_or_a_browser_gave_is_seen_once_in_full(tool: str) ->
         *("review_pr", "overview", "previewImage", "already_done", "reopen_issue", "categories", "newsreels"),
     ],
 )
-def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
+def test_results_of_other_tools_are_offloaded_at_once(tool: str | None) -> None:
     assert action(DEFAULT, item(tool_name=tool)) == "offload"
 
 
@@ -129,16 +129,14 @@ def test_what_another_tool_gave_is_offloaded_at_once(tool: str | None) -> None:
         *(({"tool_name": t}, "answer of a retrieval tool") for t in TOOL_NAMES),
     ],
 )
-def test_what_is_not_to_be_replaced_stays_whatever_the_rules_and_its_size(
-    changes: dict[str, Any], reason: str
-) -> None:
+def test_protected_items_are_kept_at_any_size(changes: dict[str, Any], reason: str) -> None:
     eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
     for policy in (DEFAULT, eager):
         decision = policy.decide(item(10**6, answers=9, **changes))
         assert (decision.action, decision.reason) == ("keep", reason)
 
 
-def test_a_placeholder_may_show_1000_characters_and_must_save_100_tokens() -> None:
+def test_a_preview_has_1000_characters_and_an_offload_saves_100_tokens() -> None:
     assert DEFAULT.decide(item()).preview_chars == 1000
     assert DEFAULT.min_saving == 100
 
@@ -150,7 +148,7 @@ def test_types_that_a_policy_does_not_name_keep_their_default() -> None:
     assert action(policy, item(10**6, item_type="system_prompt", tool_name=None)) == "keep"
 
 
-def test_a_policy_that_names_types_or_tools_is_taken_at_its_word() -> None:
+def test_a_policy_with_types_or_tools_has_no_rule_for_readers() -> None:
     by_type = OffloadPolicy(types={"tool_result": Rule(min_tokens=10)})
     by_tool = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)})
     for policy in (by_type, by_tool, OffloadPolicy(tools={})):
@@ -159,7 +157,7 @@ def test_a_policy_that_names_types_or_tools_is_taken_at_its_word() -> None:
     assert action(OffloadPolicy(min_saving=5), item(tool_name="Read")) == "wait"
 
 
-def test_errors_stay_whatever_the_rules() -> None:
+def test_errors_are_kept() -> None:
     eager = OffloadPolicy(types={"tool_result": Rule(min_tokens=1)}, tools={"*": Rule(min_tokens=1)})
     for policy in (DEFAULT, eager):
         decision = policy.decide(item(answers=9, is_error=True))
@@ -169,18 +167,18 @@ def test_errors_stay_whatever_the_rules() -> None:
 # --- readers --------------------------------------------------------------------------------------
 
 
-def test_globs_of_a_caller_match_parts_of_words() -> None:
+def test_globs_match_parts_of_words() -> None:
     policy = OffloadPolicy(tools={"*read*": Rule(after_turns=1)}, exclude_tools=("*sheet*",))
     assert [action(policy, item(tool_name=t)) for t in ("search_threads", "spreadsheet")] == ["wait", "keep"]
 
 
-def test_a_rule_of_a_caller_for_a_tool_wins_over_the_one_for_readers() -> None:
+def test_a_rule_for_a_tool_wins_over_the_one_for_readers() -> None:
     policy = OffloadPolicy.model_validate({"preset": "balanced", "tools": {"read_*": {"min_tokens": 10}}})
     assert action(policy, item(tool_name="read_log")) == "offload"
     assert action(policy, item(tool_name="view_log")) == "wait"
 
 
-def test_readers_have_a_rule_of_their_own_that_a_caller_may_give() -> None:
+def test_the_rule_for_readers_can_be_set() -> None:
     policy = OffloadPolicy(types={"tool_result": Rule()}, readers=Rule(after_turns=2))
     assert [action(policy, item(tool_name="Read", answers=n)) for n in (0, 1, 2)] == [
         "wait",
@@ -192,7 +190,7 @@ def test_readers_have_a_rule_of_their_own_that_a_caller_may_give() -> None:
     assert not DEFAULT.counts_bytes
 
 
-def test_where_nothing_can_take_it_later_a_readers_result_is_treated_as_any_other() -> None:
+def test_readers_offload_applies_no_rule_for_readers() -> None:
     facts = item(tool_name="read_rows")
     assert DEFAULT.decide(facts, readers="offload").action == "offload"
     assert DEFAULT.decide(facts, readers="keep").action == "wait"
@@ -217,7 +215,7 @@ ABOVE = MAX_VIEW_TOKENS + 1
         {"item_type": "tool_call"},
     ],
 )
-def test_above_the_ceiling_every_text_leaves_before_it_is_seen(changes: dict[str, Any]) -> None:
+def test_texts_above_the_ceiling_are_offloaded_before_the_model_sees_them(changes: dict[str, Any]) -> None:
     decision = DEFAULT.decide(item(ABOVE, **changes))
     assert decision.action == "offload"
     assert decision.reason == f"{ABOVE} tokens, above max_view_tokens ({MAX_VIEW_TOKENS})"
@@ -226,7 +224,7 @@ def test_above_the_ceiling_every_text_leaves_before_it_is_seen(changes: dict[str
     assert action(OffloadPolicy(max_view_tokens=None), item(ABOVE, **changes)) != "offload"
 
 
-def test_above_the_ceiling_leaves_too_what_a_rule_would_keep_for_a_while() -> None:
+def test_the_ceiling_overrides_after_turns_and_keep_recent() -> None:
     for rule in (Rule(min_chars=10**9), Rule(after_turns=3), Rule(keep_recent=3)):
         policy = OffloadPolicy(tools={"*": rule}, max_view_tokens=3000)
         assert [action(policy, item(n)) for n in (3000, 3001)][1] == "offload"
@@ -247,7 +245,7 @@ def test_above_the_ceiling_leaves_too_what_a_rule_would_keep_for_a_while() -> No
         {"item_type": "user_message", "tool_name": None, "media_type": "application/pdf"},
     ],
 )
-def test_above_the_ceiling_stays_what_is_not_to_be_replaced(changes: dict[str, Any]) -> None:
+def test_protected_items_are_kept_above_the_ceiling(changes: dict[str, Any]) -> None:
     policy = OffloadPolicy.model_validate({"preset": "balanced", "exclude_tools": ["get_plan"]})
     decision = policy.decide(item(ABOVE, **changes))
     assert decision.action == "keep"
@@ -258,7 +256,7 @@ def turn(*sizes: int, **changes: Any) -> list[Decision]:
     return [DEFAULT.decide(item(size, tool_name="Read", **changes)) for size in sizes]
 
 
-def test_of_a_turn_that_is_too_large_together_the_largest_leave_first() -> None:
+def test_the_largest_texts_of_a_turn_above_the_ceiling_are_offloaded_first() -> None:
     leaving = over_ceiling(turn(1000, 4000, 3000, 4000), 8000)
     assert list(leaving) == [1]
     assert leaving[1].action == "offload"
@@ -269,28 +267,28 @@ def test_of_a_turn_that_is_too_large_together_the_largest_leave_first() -> None:
     assert over_ceiling(turn(1000, 4000, 3000, 4000), 12_000) == {}
 
 
-def test_what_cannot_leave_or_leaves_by_itself_does_not_count_for_the_turn() -> None:
+def test_exempt_and_offloaded_items_do_not_count_for_the_turn() -> None:
     others = [*turn(9000, is_pinned=True), *turn(9000, is_programmatic=True), *turn(9000, answers=1)]
     assert over_ceiling([*others, *turn(4000, 4000)], 8000) == {}
     assert list(over_ceiling([*others, *turn(4000, 4001)], 8000)) == [4]
 
 
-def test_errors_of_a_turn_that_is_too_large_together_leave_too() -> None:
+def test_errors_of_a_turn_above_the_ceiling_are_offloaded() -> None:
     assert list(over_ceiling([*turn(3000, 4000, is_error=True), *turn(2000)], 5000)) == [1]
 
 
-def test_what_stays_above_the_ceiling_is_told_item_by_item() -> None:
-    said = excess([*turn(9000, 100, is_pinned=True), *turn(9000, is_programmatic=True)], 8000)
-    assert said == [
+def test_each_item_kept_above_the_ceiling_is_reported() -> None:
+    messages = excess([*turn(9000, 100, is_pinned=True), *turn(9000, is_programmatic=True)], 8000)
+    assert messages == [
         "messages[3]: tool_result of 9000 tokens is kept above max_view_tokens (8000): pinned",
         "messages[3]: tool_result of 9000 tokens is kept above max_view_tokens (8000): read by code",
     ]
     assert excess(turn(9000, is_pending=True), 8000) == []
 
 
-def test_what_stays_above_the_ceiling_together_is_told_of_the_turn() -> None:
-    [said] = excess(turn(5000, 4000), 8000)
-    assert said.startswith("messages[3] and later: 2 texts with 9000 tokens in total are kept")
+def test_a_turn_kept_above_the_ceiling_is_reported() -> None:
+    [message] = excess(turn(5000, 4000), 8000)
+    assert message.startswith("messages[3] and later: 2 texts with 9000 tokens in total are kept")
     assert excess(turn(4000, 4000), 8000) == []
 
 
@@ -306,9 +304,7 @@ def test_what_stays_above_the_ceiling_together_is_told_of_the_turn() -> None:
         (Rule(), {"tokens": 2000}, {"tokens": 1999}),
     ],
 )
-def test_a_threshold_is_reached_by_its_own_unit_alone(
-    rule: Rule, enough: dict[str, Any], short: dict[str, Any]
-) -> None:
+def test_a_threshold_counts_its_own_unit(rule: Rule, enough: dict[str, Any], short: dict[str, Any]) -> None:
     policy = OffloadPolicy(tools={"*": rule})
     assert action(policy, item(1, chars=1, bytes=1)._replace(**enough)) == "offload"
     assert action(policy, item(10**4)._replace(**short)) == "keep"
@@ -325,7 +321,7 @@ def test_the_first_glob_that_matches_wins_and_a_tool_wins_over_a_type() -> None:
     assert policy.decide(item(tool_name="Bash")).preview_chars == 3
 
 
-def test_globs_do_not_regard_case_and_cover_the_whole_name() -> None:
+def test_globs_ignore_case_and_match_the_whole_name() -> None:
     policy = OffloadPolicy(exclude_tools=("READ_*", "b?sh"))
     kept = [action(policy, item(tool_name=t)) for t in ("read_file", "Read_File", "bash", "BASH")]
     assert kept == ["keep"] * 4
@@ -339,12 +335,12 @@ def test_an_excluded_tool_wins_over_a_rule_for_it() -> None:
     assert (decision.action, decision.reason) == ("keep", "Bash matches exclude_tools")
 
 
-def test_a_rule_for_a_tool_says_nothing_of_what_the_user_wrote() -> None:
+def test_a_rule_for_a_tool_does_not_apply_to_user_messages() -> None:
     policy = OffloadPolicy(tools={"*": Rule(min_tokens=1)})
     assert action(policy, item(10, item_type="user_message", answers=1)) == "keep"
 
 
-def test_an_item_waits_for_as_many_answers_as_its_rule_says() -> None:
+def test_an_item_waits_for_the_replies_that_its_rule_requires() -> None:
     policy = OffloadPolicy(tools={"*": Rule(after_turns=3)})
     waited = [action(policy, item(answers=n)) for n in range(5)]
     assert waited == ["wait", "wait", "wait", "offload", "offload"]
@@ -374,13 +370,13 @@ def test_a_duration_is_seconds_or_a_text_or_a_timedelta(given: Any, seconds: int
     assert (rules.grace, rules.live_for) == (seconds, seconds)
 
 
-def test_what_is_offloaded_is_kept_as_long_as_the_rule_for_it_says() -> None:
+def test_a_decision_has_the_ttl_of_its_rule() -> None:
     policy = OffloadPolicy(types={"tool_result": Rule(ttl="7d")}, tools={"Bash": Rule(ttl=60)})
     assert [policy.decide(item(tool_name=t)).ttl for t in ("Bash", "Grep")] == [60, 604_800]
     assert DEFAULT.decide(item()).ttl is None
 
 
-def test_by_default_there_is_no_quota_an_hour_of_grace_and_a_day_of_life() -> None:
+def test_default_retention_has_no_quota() -> None:
     rules = DEFAULT.retention
     quotas = (rules.session_bytes, rules.session_records, rules.store_bytes, rules.store_records)
     assert (quotas, rules.grace, rules.live_for) == ((None,) * 4, 3600, 86_400)
@@ -406,19 +402,19 @@ def test_retention_is_loaded_with_the_policy() -> None:
         ("max_bytes", 5),
     ],
 )
-def test_a_retention_of_nonsense_is_refused_with_the_field_and_the_value(field: str, value: Any) -> None:
+def test_an_invalid_retention_names_the_field_and_the_value(field: str, value: Any) -> None:
     with pytest.raises(PolicyError) as caught:
         Retention(**{field: value})
     assert field in str(caught.value)
     assert repr(value) in str(caught.value)
 
 
-# --- what cannot be meant -------------------------------------------------------------------------
+# --- invalid policies -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("field", ["min_tokens", "min_chars", "min_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, "2000", True, float("nan"), float("inf"), [1]])
-def test_a_size_that_is_none_is_refused_with_its_name_and_value(field: str, value: Any) -> None:
+def test_an_invalid_size_is_refused_with_its_name_and_value(field: str, value: Any) -> None:
     with pytest.raises(PolicyError) as caught:
         Rule(**{field: value})
     assert field in str(caught.value)
@@ -441,7 +437,7 @@ def test_a_size_that_is_none_is_refused_with_its_name_and_value(field: str, valu
         ("ttl", 1.5),
     ],
 )
-def test_a_rule_of_nonsense_is_refused_with_the_field_and_the_value(field: str, value: Any) -> None:
+def test_an_invalid_rule_names_the_field_and_the_value(field: str, value: Any) -> None:
     with pytest.raises(PolicyError) as caught:
         Rule(**{field: value})
     assert field in str(caught.value)
@@ -466,20 +462,18 @@ def test_a_rule_of_nonsense_is_refused_with_the_field_and_the_value(field: str, 
     ],
     ids=lambda v: str(v)[:40] if isinstance(v, dict) else "",
 )
-def test_a_policy_of_nonsense_is_refused_with_the_path_and_the_value(
-    data: dict[str, Any], named: list[str]
-) -> None:
+def test_an_invalid_policy_names_the_path_and_the_value(data: dict[str, Any], named: list[str]) -> None:
     with pytest.raises(PolicyError) as caught:
         OffloadPolicy(**data)
     assert all(part in str(caught.value) for part in named), str(caught.value)
 
 
-def test_a_policy_that_is_loaded_from_data_is_refused_with_the_same_error() -> None:
+def test_a_policy_from_data_raises_the_same_error() -> None:
     with pytest.raises(PolicyError, match="min_saving"):
         OffloadPolicy.model_validate({"min_saving": -1})
 
 
-def test_two_thresholds_are_one_too_many() -> None:
+def test_two_thresholds_are_refused() -> None:
     with pytest.raises(PolicyError, match="set one threshold, got min_tokens and min_bytes"):
         Rule(min_tokens=1, min_bytes=1)
 
@@ -508,12 +502,12 @@ def test_the_same_facts_always_give_the_same_decision_and_no_policy_remembers() 
     assert policy == before
 
 
-def test_a_decision_carries_the_facts_that_it_was_made_on() -> None:
+def test_a_decision_has_the_facts_it_is_based_on() -> None:
     decision = DEFAULT.decide(item())
     assert decision == Decision(item(), "offload", "5000 tokens", 1000, None, 5000)
 
 
-def test_decisions_are_explained_one_a_line() -> None:
+def test_decisions_are_explained_one_per_line() -> None:
     lines = explain([DEFAULT.decide(item(block=2)), DEFAULT.decide(item(100, tool_name=None))]).split("\n")
     assert len(lines) == 3
     assert lines[0].split() == ["item", "type", "tool", "tokens", "after", "decision"]

@@ -1,4 +1,4 @@
-"""Policies from presets, files and variables; every wrong value is named with its path."""
+"""Policies from presets, files and variables; errors name the path of the value."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ YAML = json.dumps(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("p.toml", TOML), ("p.yaml", YAML), ("p.yml", YAML), ("p.json", YAML)]
+    ("name", "text"), [("p.toml", TOML), ("p.yaml", YAML), ("p.yml", YAML), ("p.json", YAML)]
 )
-def test_a_file_of_any_kind_describes_the_same_policy(tmp_path: Path, name: str, said: str) -> None:
-    (tmp_path / name).write_text(said)
+def test_a_file_of_any_kind_describes_the_same_policy(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
 
     assert OffloadPolicy.load(tmp_path / name) == MEANT
 
@@ -62,13 +62,11 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 )
 
 
-@pytest.mark.parametrize("said", [BOMB, MERGES, "a: &a [*a]\n", "a: &a {<<: *a}\n"])
+@pytest.mark.parametrize("text", [BOMB, MERGES, "a: &a [*a]\n", "a: &a {<<: *a}\n"])
 @pytest.mark.parametrize("name", ["offload.yaml", "policy.yml"])
-def test_aliases_that_make_a_file_large_are_refused_before_they_are_followed(
-    tmp_path: Path, name: str, said: str
-) -> None:
+def test_aliases_that_expand_a_file_too_much_are_refused(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
-    path.write_text(said)
+    path.write_text(text)
     tracemalloc.start()
     try:
         with pytest.raises(
@@ -80,7 +78,7 @@ def test_aliases_that_make_a_file_large_are_refused_before_they_are_followed(
         tracemalloc.stop()
 
 
-def test_aliases_and_merges_of_a_usual_size_mean_what_they_stand_for(tmp_path: Path) -> None:
+def test_aliases_and_merges_of_normal_size_are_expanded(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(
         "types:\n  tool_result: &large {min_tokens: 3000}\n  user_message: *large\n"
@@ -136,7 +134,7 @@ def test_a_variable_may_name_a_file(tmp_path: Path) -> None:
         ({"OFFLOAD_POLICY__TURN_BUDGET_TOKENS": "0"}, ["turn_budget_tokens", "greater than 0"]),
     ],
 )
-def test_a_wrong_value_is_named_by_its_place(environ: dict[str, str], named: list[str]) -> None:
+def test_an_invalid_value_is_reported_with_its_path(environ: dict[str, str], named: list[str]) -> None:
     with pytest.raises(PolicyError) as caught:
         OffloadPolicy.from_env(environ)
     for part in named:
@@ -158,11 +156,11 @@ def test_variables_that_name_no_readable_file_or_field_are_refused(
         OffloadPolicy.from_env(environ)
 
 
-@pytest.mark.parametrize("said", ["[", "5", '"a"', "a: [", ""])
-def test_a_file_that_holds_no_fields_is_refused_by_name(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("text", ["[", "5", '"a"', "a: [", ""])
+def test_a_file_that_holds_no_fields_is_refused_by_name(tmp_path: Path, text: str) -> None:
     for name in ("p.toml", "p.yaml", "p.json"):
-        (tmp_path / name).write_text(said)
-        if name == "p.toml" and said == "":
+        (tmp_path / name).write_text(text)
+        if name == "p.toml" and text == "":
             continue  # An empty TOML file is an empty table.
         with pytest.raises(ConfigError, match=name):
             OffloadPolicy.load(tmp_path / name)
@@ -202,13 +200,13 @@ def test_presets_differ_in_what_they_keep() -> None:
         for name in ("balanced", "aggressive", "archive")
     }
     assert actions == {"balanced": "keep", "aggressive": "offload", "archive": "offload"}
-    said = facts(item_type="assistant_message", tool_name=None)
-    assert OffloadPolicy.preset("archive").decide(said).action == "offload"
-    assert OffloadPolicy.preset("aggressive").decide(said).action == "keep"
+    reply = facts(item_type="assistant_message", tool_name=None)
+    assert OffloadPolicy.preset("archive").decide(reply).action == "offload"
+    assert OffloadPolicy.preset("aggressive").decide(reply).action == "keep"
 
 
 @pytest.mark.parametrize("name", ["balanced", "aggressive"])
-def test_what_a_reader_read_is_seen_once_whatever_the_preset(name: Any) -> None:
+def test_every_preset_shows_a_reader_result_once(name: Any) -> None:
     policy = OffloadPolicy.preset(name)
     assert policy.decide(facts(tool_name="read_file", answers=0, tokens=9000)).action == "wait"
     assert policy.decide(facts(tool_name="read_file", answers=1, tokens=9000)).action == "offload"
@@ -221,6 +219,6 @@ def test_what_a_reader_read_is_seen_once_whatever_the_preset(name: Any) -> None:
         ({"is_pending": True}, "not finished yet"),
     ],
 )
-def test_what_is_pinned_or_pending_stays_whatever_its_size(fields: dict[str, bool], reason: str) -> None:
+def test_pinned_and_pending_items_are_kept_at_any_size(fields: dict[str, bool], reason: str) -> None:
     decision = OffloadPolicy().decide(facts(tokens=10**6, **fields))
     assert (decision.action, decision.reason) == ("keep", reason)

@@ -20,16 +20,16 @@ NOT_OPTIONS = ("store", "session", "storage_options")
 ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.OffloadError)]
 
 
-def test_every_public_name_is_there_and_no_other():
+def test_every_public_name_can_be_imported():
     assert sorted(offload.__all__) == offload.__all__
     assert set(offload.__all__) <= set(dir(offload))
     for name in offload.__all__:
         assert getattr(offload, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'Offlaoder'"):
-        offload.Offlaoder  # noqa: B018 # asking is the point
+        offload.Offlaoder  # noqa: B018 # the access raises
 
 
-def test_type_checkers_see_the_names_that_are_there():
+def test_type_checkers_see_every_public_name():
     tree = ast.parse((ROOT / "offload" / "__init__.py").read_text())
     seen = [
         alias.name
@@ -79,7 +79,7 @@ def test_the_tree_in_the_docstring_is_the_tree():
         (errors.StorePermissionError, PermissionError),
     ],
 )
-def test_an_error_is_also_what_python_would_raise(ours, builtin):
+def test_an_error_is_also_the_builtin_error_of_its_kind(ours, builtin):
     assert issubclass(ours, builtin)
 
 
@@ -87,7 +87,7 @@ def test_an_error_is_also_what_python_would_raise(ours, builtin):
 def test_an_error_shows_its_message_and_survives_a_pickle(error):
     original = error("what was wrong; what would be right")
 
-    copy = pickle.loads(pickle.dumps(original))  # noqa: S301 # our own bytes
+    copy = pickle.loads(pickle.dumps(original))  # noqa: S301 # pickled in this test
 
     assert str(copy) == "what was wrong; what would be right"
     assert type(copy) is error

@@ -1,37 +1,37 @@
-"""The context file system as its authors describe it, through preset `context_fs`; each row is a test.
+"""The context file system as its authors describe it, through the preset `context_fs`; each row is a test.
 
 | statement | test |
 |---|---|
-| 1 Offloading is on by default, from more than 2,000 tokens on | test_01 |
-| 1 `offload_enabled=False`: nothing leaves, and nothing is written | test_02 |
-| 1 `offload_token_threshold`: only what has more tokens leaves | test_03 |
-| 1 `offload_root_path`: where the tree is; without it `~/.agent/context/{session_id}` | test_04 |
-| 1 `ephemeral_keep_recent` takes the place of every tool's own number | test_05 |
-| 2 `ephemeral=3` keeps the last three outputs of that tool, of each tool by itself | test_06 |
+| 1 By default, items of more than 2,000 tokens are offloaded | test_01 |
+| 1 `offload_enabled=False`: nothing is offloaded or written | test_02 |
+| 1 `offload_token_threshold`: only items with more tokens are offloaded | test_03 |
+| 1 `offload_root_path`: folder of the tree, by default `~/.agent/context/{session_id}` | test_04 |
+| 1 `ephemeral_keep_recent` replaces every tool's own number | test_05 |
+| 2 `ephemeral=3` keeps the last three outputs of each such tool | test_06 |
 | 3 `tool_result/{tool}/call_{id}.json`, `user_message/msg_{id}.json`, `index.json` | test_07 |
-| 3 The index tells what the tree holds | test_08 |
+| 3 The index lists the documents | test_08 |
 | 4 A document of schema 1.0 with `item_id`, `item_type`, `offloaded_at`, `metadata`, `content` | test_09 |
 | 5 The placeholder, byte for byte | test_10 |
-| 6 Before each call: older outputs of ephemeral tools leave, whatever their size | test_11 |
-| 6 `destroyed`, `offloaded` and `offload_path` are in step with the messages | test_12 |
-| 6 What is destroyed is stored first: if it cannot be, it stays | test_13 |
-| 7 What left already is skipped | test_14 |
+| 6 Before each call, older outputs of ephemeral tools are offloaded at any size | test_11 |
+| 6 `destroyed`, `offloaded` and `offload_path` agree with the messages | test_12 |
+| 6 Destroyed items are stored first; an item that cannot be stored is kept | test_13 |
+| 7 Offloaded items are skipped | test_14 |
 | 8 The table of types | test_15 |
-| 9.1 Age decides what is destroyed, size does not keep an ephemeral output from it | test_11 |
-| 9.2 A summary does not leave | test_15 |
+| 9.1 Age, not size, decides which ephemeral outputs are destroyed | test_11 |
+| 9.2 Summaries are kept | test_15 |
 | 9.3 The path is absolute, and a Read tool opens the document | test_16 |
 | 9.3 The messages keep their structure | test_17 |
 | 9.4 `session_{YYYYMMDD_HHMMSS}_{6 random}` | test_18 |
 | 10 The workflow of the example: the third read destroys the first, the fourth the second | test_19 |
-| 11 Expired documents are cleaned up by themselves | test_20, test_21 |
+| 11 Expired documents are deleted automatically | test_20, test_21 |
 | 11 Compression | test_22 |
 | 11 A summary in the placeholder | test_23 |
-| 11 The history of what left | test_24 |
-| 11 Restoring it | test_25 |
+| 11 The history of offloaded items | test_24 |
+| 11 Restoring them | test_25 |
 
-Beyond it, from 26 on: several processes and kills, hostile names, folders of others. The document leaves open
-when something large goes; here it is after the model has answered with it in view: a Read tool would never
-show a large document otherwise.
+Tests 26 and later go beyond the description: several processes and kills, hostile names, folders of other
+users. The description does not say when a large item is offloaded. Here it is after the model's next reply;
+otherwise a Read tool could never show a large document.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def make(root):
     return make
 
 
-def test_01_more_than_2000_tokens_leave_by_default(make):
+def test_01_items_of_more_than_2000_tokens_are_offloaded_by_default(make):
     messages = [*turn("a", words(2000)), *turn("b", words(2001)), ANSWER]
 
     done = make().offload(messages)
@@ -130,7 +130,7 @@ def test_01_more_than_2000_tokens_leave_by_default(make):
     assert len(done.records) == 1
 
 
-def test_02_nothing_leaves_if_offloading_is_off(make, root):
+def test_02_nothing_is_offloaded_if_offloading_is_off(make, root):
     fs = make(offload_enabled=False, ephemeral={"Read": 1})
     messages = [*turn("a", words(9000)), *turn("b", words(9000)), ANSWER]
 
@@ -142,7 +142,7 @@ def test_02_nothing_leaves_if_offloading_is_off(make, root):
 
 
 @pytest.mark.parametrize("threshold", [0, 40, 999])
-def test_03_only_what_has_more_tokens_than_the_threshold_leaves(make, threshold):
+def test_03_only_items_above_the_threshold_are_offloaded(make, threshold):
     long = "a" * 300
     messages = [*turn("a", words(threshold, long)), *turn("b", words(threshold + 20, long)), ANSWER]
 
@@ -153,12 +153,12 @@ def test_03_only_what_has_more_tokens_than_the_threshold_leaves(make, threshold)
 
 
 @pytest.mark.parametrize("threshold", [-1, "2000", 1.5, True, None])
-def test_03_a_threshold_that_is_no_number_of_tokens_is_refused(make, threshold):
+def test_03_an_invalid_threshold_is_refused(make, threshold):
     with pytest.raises(ConfigError, match="offload_token_threshold must be an integer"):
         make(offload_token_threshold=threshold)
 
 
-def test_04_the_tree_is_at_the_root_that_is_given_or_under_the_home_folder(tmp_path, monkeypatch):
+def test_04_the_tree_is_at_the_root_argument_or_under_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
 
@@ -169,12 +169,12 @@ def test_04_the_tree_is_at_the_root_that_is_given_or_under_the_home_folder(tmp_p
 
 
 @pytest.mark.parametrize("given", ["s3://bucket/prefix", "", "a\nb", "a\0b", "\ud800"])
-def test_04_a_root_that_is_no_plain_local_folder_is_refused(given):
+def test_04_a_root_that_is_not_a_local_folder_is_refused(given):
     with pytest.raises(ConfigError, match="local folder"):
         ContextFileSystem(given)
 
 
-def test_05_one_number_takes_the_place_of_every_tools_own(make):
+def test_05_one_number_replaces_every_tools_own(make):
     fs = make(ephemeral={"Read": 3, "Bash": 2}, ephemeral_keep_recent=1)
     messages = [m for n in range(4) for m in turn(f"r{n}", words(100), "Read")]
     messages += [m for n in range(4) for m in turn(f"b{n}", words(100), "Bash")]
@@ -220,7 +220,7 @@ def test_07_the_bytes_of_a_record_are_stored_once(make, root):
     assert shown.samefile(root / ".offload" / record.key)
 
 
-def test_08_the_index_tells_what_the_tree_holds(make, root):
+def test_08_the_index_lists_the_documents(make, root):
     before = int(time.time()) - 1
 
     done = make().offload([*turn("a", words(3000)), *turn("b", words(4000), "Bash"), ANSWER])
@@ -265,7 +265,7 @@ def test_10_the_placeholder_is_that_of_the_document_byte_for_byte(make, root):
     assert results(done.messages) == [PLACEHOLDER.format(path)]
 
 
-def test_11_before_each_call_older_outputs_leave_whatever_their_size(make):
+def test_11_before_each_call_older_outputs_of_any_size_are_offloaded(make):
     fs = make(ephemeral={"Read": 2})
     sizes = [40, 5000, 60, 9000, 100]
     messages: list[Any] = []
@@ -279,7 +279,7 @@ def test_11_before_each_call_older_outputs_leave_whatever_their_size(make):
     assert gone == [[], [], ["c0"], ["c0", "c1"], ["c0", "c1", "c2"]]
 
 
-def test_11_what_is_shorter_than_a_placeholder_stays(make):
+def test_11_an_output_shorter_than_a_placeholder_is_kept(make):
     fs = make(ephemeral={"Bash": 1})
     messages = [*turn("a", "exit 0", "Bash"), *turn("b", words(99), "Bash"), *turn("c", "x", "Bash"), ANSWER]
 
@@ -289,7 +289,7 @@ def test_11_what_is_shorter_than_a_placeholder_stays(make):
     assert [item.destroyed for item in fs.items() if item.item_type == "tool_result"] == [False, True, False]
 
 
-def test_11_outputs_of_one_turn_are_seen_before_they_leave(make):
+def test_11_outputs_of_one_turn_are_seen_before_they_are_offloaded(make):
     fs = make(ephemeral={"Read": 1})
     calls = [turn(f"c{n}", words(100)) for n in range(3)]
     asked = {**calls[0][0], "tool_calls": [call["tool_calls"][0] for call, _ in calls]}
@@ -301,7 +301,7 @@ def test_11_outputs_of_one_turn_are_seen_before_they_leave(make):
     ]
 
 
-def test_12_the_fields_of_items_are_in_step_with_the_messages(make):
+def test_12_the_fields_of_items_agree_with_the_messages(make):
     fs = make(ephemeral={"Read": 1})
     messages = [*turn("a", words(500)), *turn("b", words(5000), "Bash"), *turn("c", words(500)), ANSWER]
 
@@ -320,7 +320,7 @@ def test_12_the_fields_of_items_are_in_step_with_the_messages(make):
         assert item.tokens == count_words(messages[item.message]["content"])
 
 
-def test_12_no_field_of_ours_is_in_a_message_that_is_sent(make):
+def test_12_no_extra_field_is_in_a_sent_message(make):
     messages = [*turn("a", words(5000)), ANSWER]
 
     sent = make().offload(messages).messages
@@ -328,7 +328,7 @@ def test_12_no_field_of_ours_is_in_a_message_that_is_sent(make):
     assert [set(m) for m in sent] == [set(m) for m in messages]
 
 
-def test_12_what_came_as_a_placeholder_is_told_too_and_a_forged_one_is_stored(make, root):
+def test_12_a_received_placeholder_is_listed_and_a_forged_one_is_stored(make, root):
     sent = (
         make(ephemeral={"Read": 1}).offload([*turn("a", words(500)), *turn("b", words(9)), ANSWER]).messages
     )
@@ -345,7 +345,7 @@ def test_12_what_came_as_a_placeholder_is_told_too_and_a_forged_one_is_stored(ma
     assert json.loads(Path(told["c"]).read_text())["content"] == forged
 
 
-def test_13_what_cannot_be_stored_is_not_destroyed(make, root):
+def test_13_an_item_that_cannot_be_stored_is_not_destroyed(make, root):
     fs = make(ephemeral={"Read": 1})
     messages = [*turn("a", words(500)), *turn("b", words(500)), ANSWER]
     root.mkdir(mode=0o700)
@@ -368,7 +368,7 @@ def _again(fs: ContextFileSystem, messages: list[Any]) -> Any:
     return fs.items()
 
 
-def test_14_what_left_already_is_not_stored_again(make, root):
+def test_14_offloaded_items_are_not_stored_again(make, root):
     fs = make(ephemeral={"Read": 1})
     messages = [*turn("a", words(3000)), *turn("b", words(3000)), ANSWER]
     first = fs.offload(messages).messages
@@ -424,7 +424,7 @@ def test_16_a_read_tool_opens_the_absolute_path(make, monkeypatch, tmp_path):
     assert json.loads(path.read_text())["content"] == words(3000, "needle")
 
 
-def test_16_what_a_read_tool_showed_of_a_document_is_seen_before_it_leaves(make):
+def test_16_a_document_that_was_read_is_seen_before_it_is_offloaded(make):
     fs = make()
     messages = [*turn("a", words(3000)), ANSWER]
     shown = path_in(results(fs.offload(messages).messages)[0]).read_text()
@@ -508,7 +508,7 @@ def test_19_the_workflow_of_the_example(make):
     assert contents == [words(1500, "file1"), words(1500, "file2")]
 
 
-def test_20_expired_documents_go_by_themselves_and_are_told_to_be_gone(make, root):
+def test_20_expired_documents_are_deleted_automatically_and_reported(make, root):
     fs = make(ttl="15m")
     messages = [*turn("a", words(3000)), ANSWER]
     sent = fs.offload(messages).messages
@@ -524,7 +524,7 @@ def test_20_expired_documents_go_by_themselves_and_are_told_to_be_gone(make, roo
         later.restore(sent)
 
 
-def test_20_what_has_time_to_live_or_has_no_limit_stays(make, root):
+def test_20_documents_within_their_ttl_or_without_one_are_kept(make, root):
     make(ttl="15m").offload([*turn("a", words(3000)), ANSWER])
     unlimited = make(session="t")
     unlimited.offload([*turn("b", words(3000)), ANSWER])
@@ -537,7 +537,7 @@ def test_20_what_has_time_to_live_or_has_no_limit_stays(make, root):
     assert files_in(root) == files
 
 
-def test_21_an_item_that_is_stored_again_stands_at_its_old_path(make, root):
+def test_21_an_item_that_is_stored_again_has_its_old_path(make, root):
     messages = [*turn("a", words(3000)), ANSWER]
     sent = make(ttl=60).offload(messages).messages
     grow_old(make())
@@ -580,7 +580,7 @@ def test_22_the_placeholder_of_a_compressed_file_names_a_tool_that_reads_it(make
     assert fs.offloader.tools.call(match[1], {"id": match[2]}).split("\n")[1].startswith("word word")
 
 
-def test_23_a_summary_stands_in_the_placeholder_on_one_line(make):
+def test_23_a_summary_is_one_line_of_the_placeholder(make):
     fs = make(summarizer=lambda text: f"{count_words(text)} words,\n  all alike")
     messages = [*turn("a", words(3000)), ANSWER]
 
@@ -593,7 +593,7 @@ def test_23_a_summary_stands_in_the_placeholder_on_one_line(make):
     assert document["header"]["summary"] == "3000 words,\n  all alike"
 
 
-def test_23_what_was_cut_out_is_told(make):
+def test_23_the_placeholder_reports_a_redaction(make):
     fs = make(redact=lambda text: text.replace("secret", "***"))
 
     sent = fs.offload([*turn("a", words(3000, "secret")), ANSWER]).messages
@@ -602,7 +602,7 @@ def test_23_what_was_cut_out_is_told(make):
     assert results(fs.restore(sent)) == [words(3000, "***")]
 
 
-def test_24_the_history_tells_what_left_in_every_process(make, root):
+def test_24_the_history_lists_the_items_of_every_process(make, root):
     program = f"""
 from offload.presets.context_fs import ContextFileSystem
 message = {{"role": "tool", "tool_call_id": "z", "content": "w " * 9000}}
@@ -701,7 +701,7 @@ def test_26_the_index_is_right_though_eight_processes_write_and_one_is_killed(ro
 
 
 @pytest.mark.parametrize("damage", ["lost", "torn", "stale"])
-def test_27_a_wrong_index_is_written_anew_and_loses_nothing(make, root, damage):
+def test_27_a_wrong_index_is_rewritten_and_loses_nothing(make, root, damage):
     make().offload([*turn("a", words(3000)), ANSWER])
     right = (root / "index.json").read_bytes()
     if damage == "lost":
@@ -716,7 +716,7 @@ def test_27_a_wrong_index_is_written_anew_and_loses_nothing(make, root, damage):
     assert len(fs.history()) == 1
 
 
-def test_28_reindex_makes_the_tree_what_the_records_are(make, root):
+def test_28_reindex_rebuilds_the_tree_from_the_records(make, root):
     fs = make()
     sent = fs.offload([*turn("a", words(3000)), *turn("b", words(4000)), ANSWER]).messages
     files = files_in(root)
@@ -796,7 +796,7 @@ def test_30_files_and_folders_are_their_owners_alone(make, root):
     assert modes == {"drwx------", "-rw-------"}
 
 
-def test_31_a_root_that_others_may_change_is_refused_before_anything_is_written(make, root):
+def test_31_a_root_that_others_can_change_is_refused_before_anything_is_written(make, root):
     root.mkdir()
     root.chmod(0o777)
     messages = [*turn("a", words(3000)), ANSWER]
@@ -838,11 +838,11 @@ def test_33_an_index_that_cannot_be_written_breaks_no_agent(make, root, caplog):
     assert "session s" in caplog.text
 
 
-def test_34_a_document_is_there_when_its_record_is_adopted(make, root):
+def test_34_an_adopted_record_has_its_document(make, root):
     messages = [*turn("a", words(3000)), ANSWER]
     sent = make().offload(messages).messages
     path = path_in(results(sent)[0])
-    path.unlink()  # As a writer leaves it that is killed between the two.
+    path.unlink()  # The state after a writer was killed between the two steps.
 
     assert make().offload(messages).messages == sent
 
@@ -873,7 +873,7 @@ async def _async_round(fs: ContextFileSystem, messages: list[Any]) -> tuple[list
     return sent, await fs.arestore(sent)
 
 
-def test_36_the_same_from_async_code(make):
+def test_36_offload_and_restore_from_async_code(make):
     import asyncio  # noqa: PLC0415
 
     messages = [*turn("a", words(3000)), ANSWER]

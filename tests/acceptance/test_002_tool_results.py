@@ -1,41 +1,40 @@
-"""The method `offloadToolResults` as its requirements state it, with Python's names; each row is a test.
+"""The method `offloadToolResults` as its requirements describe it, with Python names; each row is a test.
 
 | statement | test |
 |---|---|
-| UC-001 A large result: its text is in a file, the file's name in the message | test_01 |
-| UC-002 A small result stays, and nothing is written | test_02 |
-| UC-003 Of both together only the large one leaves | test_03 |
-| UC-004 Without results the messages come back as they are, and nothing is written | test_04 |
-| F-001.1 Messages are gone through from the first to the last | test_05 |
-| F-001.2 Every block of a content is looked at | test_06 |
-| F-001.3 Only blocks of type `tool_result` leave | test_07 |
+| UC-001 A large result: the text is in a file, the file name in the message | test_01 |
+| UC-002 A small result is kept, and nothing is written | test_02 |
+| UC-003 Of both together, only the large one is offloaded | test_03 |
+| UC-004 Without results, the messages are unchanged and nothing is written | test_04 |
+| F-001.1 Messages are processed from the first to the last | test_05 |
+| F-001.2 Every block of a content is checked | test_06 |
+| F-001.3 Only blocks of type `tool_result` are offloaded | test_07 |
 | F-001.4 The file is `tool-result-{tool_use_id}.md` | test_08 |
 | F-001.5 A new list: changed messages are deep copies, the others the same objects | test_09 |
-| F-001 A folder that is not there is made, with its parents | test_10 |
+| F-001 A missing folder is created with its parents | test_10 |
 | F-001 Results of one id get `-1`, `-2` | test_11 |
-| F-001 No messages: an empty answer | test_12 |
+| F-001 No messages: an empty result | test_12 |
 | F-001 A file that cannot be written raises | test_13 |
-| F-001 Exactly 100 characters leave | test_14 |
-| F-001 99 characters stay | test_15 |
-| F-001 An empty text stays | test_16 |
-| F-001 Calls know nothing of each other | test_17 |
+| F-001 Exactly 100 characters are offloaded | test_14 |
+| F-001 99 characters are kept | test_15 |
+| F-001 An empty text is kept | test_16 |
+| F-001 Calls are independent of each other | test_17 |
 | F-001 Files in the folder are the only effect | test_18 |
 | F-001 The input is not changed | test_19 |
-| F-002.1 A string has the length that JavaScript gives it | test_20 |
-| F-002.2 Blocks have the length of `JSON.stringify`, which is also what their file holds | test_21 |
-| F-002.3, F-002.4 The threshold holds for blocks too | test_22 |
-| F-003.1 The text in the place of the content is `[Content offloaded to: {path}]` | test_23 |
+| F-002.1 A string has its length in JavaScript | test_20 |
+| F-002.2 Blocks have the length of `JSON.stringify`, which is also the content of the file | test_21 |
+| F-002.3, F-002.4 The threshold applies to blocks too | test_22 |
+| F-003.1 `[Content offloaded to: {path}]` replaces the content | test_23 |
 | F-003.2 The path is relative to the folder | test_24 |
-| F-003.3 What was a list of blocks is a string afterwards | test_25 |
+| F-003.3 A string replaces a list of blocks | test_25 |
 | F-004.1 `offloaded_count` | test_26 |
 | F-004.2 `freed_chars` is the sum of the original characters | test_27 |
 | F-004.3 `files` are absolute paths | test_28 |
-| F-005.1 Making a folder that another call makes too is no error | test_29 |
-| F-005.2 A folder that is there is no error | test_30 |
+| F-005.1 Two calls may create the same folder at once | test_29 |
+| F-005.2 The folder may exist | test_30 |
 
-Not part of it, as the requirements say: the agent's loop, counting tokens, reading files back, summaries.
-What they leave open is held by the tests from 31 on: hostile ids, names that are taken, privacy, killed
-processes, durability, messages of other shapes.
+The requirements exclude the agent loop, token counts, reading files back and summaries. Tests 31 and later
+cover open points: hostile ids, used file names, privacy, killed processes, durability, other message shapes.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def test_01_a_large_result_is_in_a_file_and_the_name_of_the_file_in_the_message(
     assert done.messages == [user(result("[Content offloaded to: ./tool-result-toolu_01AbC.md]"))]
 
 
-def test_02_a_small_result_stays_and_nothing_is_written(out):
+def test_02_a_small_result_is_kept_and_nothing_is_written(out):
     messages = [user(result(SMALL))]
 
     done = offload_tool_results(messages, out)
@@ -102,7 +101,7 @@ def test_02_a_small_result_stays_and_nothing_is_written(out):
     assert files_in(out) == {}
 
 
-def test_03_of_large_and_small_results_only_the_large_ones_leave(out):
+def test_03_of_large_and_small_results_only_the_large_ones_are_offloaded(out):
     messages = [user(result(SMALL, "a"), result(LARGE, "b")), user(result(SMALL, "c"))]
 
     done = offload_tool_results(messages, out)
@@ -127,7 +126,7 @@ def test_04_without_results_the_messages_are_the_same_and_nothing_is_written(out
     assert not out.exists()
 
 
-def test_05_messages_are_gone_through_from_the_first_to_the_last(out):
+def test_05_messages_are_processed_from_the_first_to_the_last(out):
     messages = [user(result(LARGE, call)) for call in ("z", "a", "m")]
 
     done = offload_tool_results(messages, out)
@@ -135,7 +134,7 @@ def test_05_messages_are_gone_through_from_the_first_to_the_last(out):
     assert [Path(file).name for file in done.files] == [f"tool-result-{call}.md" for call in ("z", "a", "m")]
 
 
-def test_06_every_block_of_a_content_is_looked_at(out):
+def test_06_every_block_of_a_content_is_checked(out):
     blocks = [result(f"{n}{LARGE}", f"call_{n}") for n in range(3)]
 
     done = offload_tool_results([user(blocks[0], {"type": "text", "text": "and"}, *blocks[1:])], out)
@@ -144,7 +143,7 @@ def test_06_every_block_of_a_content_is_looked_at(out):
     assert done.messages[0]["content"][1] == {"type": "text", "text": "and"}
 
 
-def test_07_only_blocks_of_type_tool_result_leave(out):
+def test_07_only_blocks_of_type_tool_result_are_offloaded(out):
     others = [
         {"type": "text", "text": LARGE},
         {"type": "tool_use", "id": "b", "name": "Write", "input": {"text": LARGE}},
@@ -176,7 +175,7 @@ def test_09_a_changed_message_is_a_deep_copy_and_the_others_are_the_same_objects
     assert cited["citations"] == [{"start": 1}]
 
 
-def test_10_a_folder_that_is_not_there_is_made_with_its_parents(tmp_path):
+def test_10_a_missing_folder_is_created_with_its_parents(tmp_path):
     offload_tool_results([user(result(LARGE))], tmp_path / "a" / "b" / "c")
 
     assert files_in(tmp_path / "a" / "b" / "c") == {"tool-result-toolu_01AbC.md": LARGE}
@@ -197,7 +196,7 @@ def test_11_results_of_one_id_get_numbers(out):
     ]
 
 
-def test_12_no_messages_give_an_empty_answer(out):
+def test_12_no_messages_give_an_empty_result(out):
     done = offload_tool_results([], out)
 
     assert (done.messages, done.offloaded_count, done.freed_chars, done.files) == ([], 0, 0, [])
@@ -232,22 +231,22 @@ except StoreError:
     assert list(out.iterdir()) == []
 
 
-def test_14_exactly_100_characters_leave(out):
+def test_14_exactly_100_characters_are_offloaded(out):
     assert offload_tool_results([user(result("x" * 100))], out).offloaded_count == 1
 
 
-def test_15_99_characters_stay(out):
+def test_15_99_characters_are_kept(out):
     assert offload_tool_results([user(result("x" * 99))], out).offloaded_count == 0
 
 
 @pytest.mark.parametrize("content", ["", []])
-def test_16_an_empty_content_stays(out, content):
+def test_16_an_empty_content_is_kept(out, content):
     done = offload_tool_results([user(result(content))], out)
 
     assert (done.offloaded_count, shown(done.messages)) == (0, [content])
 
 
-def test_17_calls_know_nothing_of_each_other(tmp_path):
+def test_17_calls_are_independent(tmp_path):
     messages = [user(result(LARGE, "x"), result(SMALL, "x"))]
 
     first, second = (offload_tool_results(messages, tmp_path / name) for name in ("one", "two"))
@@ -286,14 +285,14 @@ def test_19_the_input_is_not_changed(out):
     ("text", "length"),
     [("é" * 100, 100), ("漢" * 99, 99), ("🙂" * 50, 100), ("🙂" * 49 + "x", 99), ("\ud83d" * 100, 100)],
 )
-def test_20_a_string_has_the_length_that_javascript_gives_it(out, text, length):
+def test_20_a_string_has_its_length_in_javascript(out, text, length):
     done = offload_tool_results([user(result(text))], out)
 
     assert done.freed_chars == (length if length >= 100 else 0)
     assert all(Path(f).read_bytes() == text.encode("utf-8", "surrogatepass") for f in done.files)
 
 
-# Written by JSON.stringify of Node, from the texts beside them.
+# The JSON that Node's JSON.stringify gives for these texts.
 @pytest.mark.parametrize(
     ("content", "stringified"),
     [
@@ -324,7 +323,7 @@ def test_20_a_string_has_the_length_that_javascript_gives_it(out, text, length):
     ],
     ids=["escapes", "lone surrogate"],
 )
-def test_21_blocks_have_the_length_of_their_json_which_the_file_holds(out, content, stringified):
+def test_21_blocks_have_the_length_of_their_json_which_is_in_the_file(out, content, stringified):
     done = offload_tool_results([user(result(content))], out)
 
     assert files_in(out) == {"tool-result-toolu_01AbC.md": stringified}
@@ -332,7 +331,7 @@ def test_21_blocks_have_the_length_of_their_json_which_the_file_holds(out, conte
 
 
 @pytest.mark.parametrize(("length", "count"), [(99, 0), (100, 1)])
-def test_22_the_threshold_holds_for_blocks_too(out, length, count):
+def test_22_the_threshold_applies_to_blocks_too(out, length, count):
     content = blocks_of_length(length)
 
     done = offload_tool_results([user(result(content))], out)
@@ -341,7 +340,7 @@ def test_22_the_threshold_holds_for_blocks_too(out, length, count):
     assert done.offloaded_count == count
 
 
-def test_23_the_text_in_the_place_of_the_content(out):
+def test_23_the_text_that_replaces_the_content(out):
     done = offload_tool_results([user(result(LARGE, "toolu_01abc"))], out)
 
     assert shown(done.messages) == ["[Content offloaded to: ./tool-result-toolu_01abc.md]"]
@@ -358,7 +357,7 @@ def test_24_the_path_in_a_message_is_relative_to_the_folder(tmp_path):
     assert (tmp_path / "one" / name).read_text() == LARGE
 
 
-def test_25_what_was_a_list_of_blocks_is_a_string_afterwards(out):
+def test_25_a_string_replaces_a_list_of_blocks(out):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 50}}
     block = {**result([{"type": "text", "text": "a plot"}, image], "x"), "is_error": False}
 
@@ -368,7 +367,7 @@ def test_25_what_was_a_list_of_blocks_is_a_string_afterwards(out):
     assert json.loads(files_in(out)["tool-result-x.md"]) == block["content"]
 
 
-def test_26_the_count_is_that_of_the_results_that_left(out):
+def test_26_the_count_is_that_of_the_offloaded_results(out):
     messages = [user(result(LARGE, "a"), result(SMALL, "b"), result(LARGE, "c")), user(result(LARGE, "a"))]
 
     assert offload_tool_results(messages, out).offloaded_count == 3
@@ -389,7 +388,7 @@ def test_28_files_are_absolute_paths(tmp_path, monkeypatch):
     assert [Path(file).read_text() for file in done.files] == [LARGE, LARGE]
 
 
-def test_29_calls_at_once_into_a_folder_that_none_has_made_lose_nothing(tmp_path):
+def test_29_concurrent_calls_into_a_missing_folder_lose_nothing(tmp_path):
     out, writers = tmp_path / "a" / "b", 8
     texts = [f"{n} {LARGE}" for n in range(writers)]
     done: dict[int, list[str]] = {}
@@ -409,7 +408,7 @@ def test_29_calls_at_once_into_a_folder_that_none_has_made_lose_nothing(tmp_path
     assert sorted(files_in(out).values()) == texts
 
 
-def test_30_a_folder_that_is_there_is_no_error_and_keeps_what_it_holds(out):
+def test_30_an_existing_folder_keeps_its_files(out):
     out.mkdir()
     (out / "notes.txt").write_text("mine")
 
@@ -478,7 +477,7 @@ def test_34_a_file_is_never_overwritten(out):
 
 
 @pytest.mark.parametrize("call", ["toolu_01AbC", "x" * 120, "ä" * 30])
-def test_35_what_was_left_behind_does_not_leave_again(out, call):
+def test_35_a_placeholder_is_not_offloaded_again(out, call):
     first = offload_tool_results([user(result(LARGE, call), result("other " + LARGE, call))], out)
 
     second = offload_tool_results(first.messages, out)
@@ -487,7 +486,7 @@ def test_35_what_was_left_behind_does_not_leave_again(out, call):
     assert len(files_in(out)) == 2
 
 
-def test_36_a_text_that_only_holds_a_reference_leaves_like_any_other(out):
+def test_36_a_text_that_contains_a_placeholder_is_offloaded(out):
     offload_tool_results([user(result(LARGE, "x"))], out)
     texts = [
         f"[Content offloaded to: ./tool-result-x.md]{LARGE}",
@@ -510,7 +509,7 @@ def test_37_files_and_new_folders_are_their_owners_alone(tmp_path):
     assert modes == {"b": "0o700", "tool-result-toolu_01AbC.md": "0o600"}
 
 
-def test_38_a_folder_that_others_may_change_is_refused(out):
+def test_38_a_folder_that_others_can_change_is_refused(out):
     out.mkdir()
     out.chmod(0o777)
 
@@ -519,7 +518,7 @@ def test_38_a_folder_that_others_may_change_is_refused(out):
 
 
 @pytest.mark.parametrize("kind", ["link to the same text", "dangling link", "folder", "pipe"])
-def test_39_what_is_no_file_of_ours_is_neither_followed_nor_replaced(tmp_path, out, kind):
+def test_39_foreign_files_are_neither_followed_nor_replaced(tmp_path, out, kind):
     out.mkdir(mode=0o700)
     planted, outside = out / "tool-result-x.md", tmp_path / "outside"
     if kind == "folder":
@@ -593,7 +592,7 @@ def test_41_nothing_is_written_before_all_messages_are_read(out):
         None,
     ],
 )
-def test_42_what_holds_no_result_of_this_form_stays_the_same_object(out, message):
+def test_42_a_message_without_such_a_result_is_the_same_object(out, message):
     done = offload_tool_results([message], out)
 
     assert done.messages[0] is message
@@ -621,7 +620,7 @@ def test_44_a_url_is_refused(tmp_path, monkeypatch, url):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_45_a_block_that_stands_twice_gets_two_files(out):
+def test_45_a_block_that_occurs_twice_gets_two_files(out):
     block = result(LARGE, "x")
 
     done = offload_tool_results([user(block, block)], out)
@@ -635,7 +634,7 @@ def test_46_a_numbered_name_is_not_given_again_to_an_id_that_ends_in_that_number
     assert [Path(file).name for file in done.files] == [f"tool-result-a{n}.md" for n in ("", "-1", "-1-1")]
 
 
-def test_47_names_are_durable_when_the_call_returns_also_those_that_were_there(out, monkeypatch):
+def test_47_new_and_existing_names_are_durable_when_the_call_returns(out, monkeypatch):
     sync, durable = os.fsync, set()
 
     def watched(handle: int) -> None:

@@ -1,42 +1,42 @@
-"""The context files of DeepChat as their testing guide states them, with Python's names; each row is a test.
+"""The context files of DeepChat as their testing guide describes them, with Python names; each row is a test.
 
 | statement | test |
 |---|---|
 | Scenario 1 Shell output above 5 KB: its first 800 characters, its line, its exit code | test_01 |
-| Scenario 2 Shell output below 5 KB is shown whole, with its exit code | test_02 |
+| Scenario 2 Shell output below 5 KB is shown in full, with its exit code | test_02 |
 | Scenario 3 Terminal output above 1 KB | test_03 |
-| Scenario 4 The result of a tool of a server above 1 KB | test_04 |
-| Scenario 5 File systems are let be, and nothing is logged | test_05 |
-| Scenario 6 So are browsers | test_06 |
+| Scenario 4 A server tool result above 1 KB | test_04 |
+| Scenario 5 File-system results are kept, and nothing is logged | test_05 |
+| Scenario 6 Browser results are kept | test_06 |
 | Scenario 7 A model takes the id from the line and reads the last lines | test_07 |
 | Scenario 8 A model searches for a word | test_08 |
-| Scenario 9 A model reads the whole in pages of 8 KB | test_09 |
+| Scenario 9 A model reads the full output in pages of 8 KB | test_09 |
 | Format: an id has five or six characters of 0-9, A-Z, a-z | test_10 |
 | Format: sizes in KB and MB | test_11 |
-| Format: one form of line for all sorts of output | test_12 |
-| Function: the sort is told by the tool and its server | test_13 |
-| Function: exactly 5 KB and 1 KB stay, a byte more leaves | test_14 |
-| Function: shell output between 1 and 5 KB is not taken for a tool's | test_15 |
-| Function: answers of context tools stay | test_16 |
+| Format: one form of line for all categories of output | test_12 |
+| Function: the tool and its server decide the category | test_13 |
+| Function: exactly 5 KB and 1 KB are kept, one more byte is offloaded | test_14 |
+| Function: shell output between 1 and 5 KB is not treated as a tool's | test_15 |
+| Function: answers of retrieval tools are kept | test_16 |
 | Files: `artifacts/<id>.txt` is the output, byte for byte | test_17 |
 | Files: `manifest.json` lists the files | test_18 |
-| Logs of what was done | test_19 |
-| Logs of what failed | test_20 |
-| Prompt: at most 15 lines, the sorts, an example of the work | test_21 |
-| Errors: `[Output truncated due to offload error]` for what is too long to stay | test_22 |
+| Logs of successes | test_19 |
+| Logs of failures | test_20 |
+| Prompt: at most 15 lines, the categories, an example | test_21 |
+| Errors: `[Output truncated due to offload error]` for an output that is too long to keep | test_22 |
 | Errors: the same in a list of messages | test_23 |
-| Errors: nothing is lost that fits, and nothing is raised, whichever operation fails | test_24 |
+| Errors: whichever operation fails, nothing that fits is lost, and nothing is raised | test_24 |
 | Question 1 Two outputs draw one id: the second draws another, and both are read | test_25 |
-| Question 4 Longer ids are drawn again too, and one that is another's file is let be | test_26 |
+| Question 4 Longer ids are drawn again too, and a file of another item is kept | test_26 |
 | Performance: the work of an output does not grow with the conversation | test_27 |
 | Later: output is written as it comes | test_28 |
 | Later: clean-up of the least recently used | test_29 |
-| Later: what the conversation cites, and what is pinned, is kept | test_30 |
-| Later: bytes go after a grace; a removed file's id says so, and its output can be stored again | test_31 |
+| Later: cited and pinned files are kept | test_30 |
+| Later: a deletion is reported, bytes are freed after the grace period, the output can be stored again | test_31 |
 | Later: compressed files | test_32 |
 | Later: offload of chosen earlier messages | test_33 |
 
-Beyond the guide, from test_34 on: restoring, sameness on every run, several processes, damage, hostile names.
+Tests 34 and later go beyond the guide: restoring, determinism, several processes, damage, hostile names.
 """
 
 from __future__ import annotations
@@ -145,19 +145,19 @@ def test_01_shell_output_above_5_kb_is_its_first_800_characters_its_line_and_its
     assert size == "21.6KB"
 
 
-def test_02_shell_output_below_5_kb_is_shown_whole_with_its_exit_code(refs, tmp_path):
+def test_02_shell_output_below_5_kb_is_shown_in_full_with_its_exit_code(refs, tmp_path):
     assert refs.tool_output("hello world\n", tool_name="bash", exit_code=0) == "hello world\n\nExit Code: 0"
     assert not list(tmp_path.rglob("*.txt"))
 
 
-def test_03_terminal_output_above_1_kb_leaves_by_the_general_rule(refs, told):
+def test_03_terminal_output_above_1_kb_is_offloaded_by_the_general_rule(refs, told):
     shown = refs.tool_output(LISTING, tool_name="terminal_output")
 
     assert shown == f"{LISTING[:800]}\n\n[Terminal output in context: {ref_in(shown)}] (1.9KB)"
     assert "[ToolCallProcessor] Offloaded tool output: terminal_output (1990 chars)" in told.messages
 
 
-def test_04_the_result_of_a_tool_of_a_server_above_1_kb_leaves(refs):
+def test_04_a_server_tool_result_above_1_kb_is_offloaded(refs):
     shown = refs.tool_output(LISTING, tool_name="large_output", server_name="your_mcp")
 
     assert shown == f"{LISTING[:800]}\n\n[Tool output in context: {ref_in(shown)}] (1.9KB)"
@@ -174,14 +174,14 @@ BROWSER_TOOLS = [("scrape", "browser"), ("browser_navigate", None), ("mcp__playw
 
 
 @pytest.mark.parametrize(("tool", "server"), FILE_TOOLS)
-def test_05_file_systems_are_let_be_and_nothing_is_logged(refs, told, tmp_path, tool, server):
+def test_05_file_system_results_are_kept_and_nothing_is_logged(refs, told, tmp_path, tool, server):
     assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
     assert not told.messages
     assert not list(tmp_path.rglob("*.txt"))
 
 
 @pytest.mark.parametrize(("tool", "server"), BROWSER_TOOLS)
-def test_06_browsers_are_let_be_and_nothing_is_logged(refs, told, tmp_path, tool, server):
+def test_06_browser_results_are_kept_and_nothing_is_logged(refs, told, tmp_path, tool, server):
     assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
     assert not told.messages
     assert not list(tmp_path.rglob("*.txt"))
@@ -208,7 +208,7 @@ def test_08_a_model_searches_for_a_word(refs):
         assert found.startswith("[1 match shown")
 
 
-def test_09_a_model_reads_the_whole_in_pages_of_8_kb(refs, tmp_path):
+def test_09_a_model_reads_the_full_output_in_pages_of_8_kb(refs, tmp_path):
     ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
 
     pages = [
@@ -245,7 +245,7 @@ def test_11_sizes_are_in_kb_and_mb_with_one_decimal(count, shown):
     assert size_of(count) == shown
 
 
-def test_12_all_sorts_have_one_form_of_line(refs):
+def test_12_all_categories_have_one_form_of_line(refs):
     names = ("bash", "terminal", "anything")
     shown = [refs.tool_output(FILES, tool_name=name, tool_use_id=name) for name in names]
 
@@ -262,19 +262,19 @@ SORTS: dict[str, list[tuple[str, str | None]]] = {
 
 
 @pytest.mark.parametrize(("sort", "names"), [(s, n) for s, names in SORTS.items() for n in names])
-def test_13_the_sort_is_told_by_the_tool_and_its_server(refs, sort, names):
+def test_13_the_tool_and_its_server_decide_the_category(refs, sort, names):
     shown = refs.tool_output(FILES, tool_name=names[0], server_name=names[1])
 
     assert line_in(shown)[1] == sort
 
 
 @pytest.mark.parametrize(("tool", "limit"), [("bash", 5 * 1024), ("terminal", 1024), ("query", 1024)])
-def test_14_an_output_of_exactly_the_limit_stays_and_a_byte_more_leaves(refs, tool, limit):
+def test_14_an_output_of_the_limit_is_kept_and_one_more_byte_is_offloaded(refs, tool, limit):
     assert refs.tool_output("a" * limit, tool_name=tool) == "a" * limit
     assert LINE.search(refs.tool_output("a" * (limit + 1), tool_name=tool))
 
 
-def test_15_shell_output_between_the_limits_is_not_taken_for_a_tools(refs):
+def test_15_shell_output_between_the_limits_is_not_treated_as_a_tools(refs):
     out = refs.offload([call("Bash"), answer(LISTING)])
 
     assert shown_in(out.messages[1]) == LISTING
@@ -282,12 +282,12 @@ def test_15_shell_output_between_the_limits_is_not_taken_for_a_tools(refs):
 
 
 @pytest.mark.parametrize("name", ["context_list", "context_read", "context_tail", "context_grep"])
-def test_16_the_answers_of_context_tools_stay(refs, name):
+def test_16_answers_of_retrieval_tools_are_kept(refs, name):
     assert refs.tool_output(FILES, tool_name=name) == FILES
     assert shown_in(refs.offload([call(name), answer(FILES)]).messages[1]) == FILES
 
 
-def test_17_a_file_is_the_output_byte_for_byte_and_holds_it_once(refs, tmp_path):
+def test_17_a_file_is_the_output_byte_for_byte_and_contains_it_once(refs, tmp_path):
     output = "π\r\n\x00\ttail without newline" * 200
     ref = ref_in(refs.tool_output(output, tool_name="x"))
 
@@ -312,7 +312,7 @@ def test_18_the_manifest_lists_the_files_in_the_order_they_came(refs, tmp_path):
         assert item["size"] == path.stat().st_size
 
 
-def test_19_what_was_done_is_logged_once(refs, told, tmp_path):
+def test_19_a_success_is_logged_once(refs, told, tmp_path):
     ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
     messages = [call("query"), answer(LISTING)]
     tool_ref = ref_in(shown_in(refs.offload(messages).messages[1]))
@@ -329,7 +329,7 @@ def test_19_what_was_done_is_logged_once(refs, told, tmp_path):
     ]
 
 
-def test_20_what_failed_is_a_warning(told):
+def test_20_a_failure_is_a_warning(told):
     refs = ContextRefs(FaultyStore(MemoryStore(), verb="put", is_lasting=True), "chat-1")
 
     refs.tool_output(FILES, tool_name="bash")
@@ -345,7 +345,7 @@ def test_20_what_failed_is_a_warning(told):
     ]
 
 
-def test_21_the_prompt_has_at_most_15_lines_the_sorts_and_an_example(refs):
+def test_21_the_prompt_has_at_most_15_lines_the_categories_and_an_example(refs):
     prompt = refs.prompt()
 
     assert len(prompt.splitlines()) <= 15
@@ -358,7 +358,7 @@ def test_21_the_prompt_has_at_most_15_lines_the_sorts_and_an_example(refs):
     assert "Exit Code: 1" in example
 
 
-def test_22_what_can_neither_be_stored_nor_shown_says_so_with_its_exit_code():
+def test_22_an_output_that_is_lost_says_so_with_its_exit_code():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     refs = ContextRefs(store, "chat-1", max_inline_chars=10_000)
 
@@ -368,7 +368,7 @@ def test_22_what_can_neither_be_stored_nor_shown_says_so_with_its_exit_code():
     assert refs.tool_output(LISTING, tool_name="query") == LISTING
 
 
-def test_23_messages_that_could_not_be_stored_are_cut_only_where_they_do_not_fit():
+def test_23_messages_that_could_not_be_stored_are_cut_only_if_they_do_not_fit():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     refs = ContextRefs(store, "chat-1", max_inline_chars=10_000)
     messages = [call("bash"), answer(FILES), call("query", "c2"), answer(LISTING, "c2")]
@@ -413,7 +413,7 @@ def test_25_two_outputs_that_draw_one_id_get_two_and_both_are_read(refs, tmp_pat
     assert [ref_in(again.tool_output(text, tool_name="x")) for text in (second, first)] == drawn[::-1]
 
 
-def test_26_an_id_is_drawn_again_and_again_and_a_file_that_is_anothers_is_let_be(refs, tmp_path):
+def test_26_an_id_is_drawn_repeatedly_and_a_file_of_another_item_is_kept(refs, tmp_path):
     text = LISTING
     taken = [first_draw(text, draw) for draw in range(3)]
     artifact(tmp_path, "x").parent.mkdir(parents=True, mode=0o700)
@@ -467,7 +467,7 @@ def left(refs: ContextRefs) -> set[str]:
     return {info.ref for info in refs.offloader.records()}
 
 
-def test_29_the_files_that_were_not_read_or_written_for_longest_are_removed_first(refs, tmp_path):
+def test_29_the_least_recently_used_files_are_deleted_first(refs, tmp_path):
     a, b, c, d = stored(refs, tmp_path, 4)
     ContextRefs(tmp_path / "root", "chat-1").call("context_read", {"id": a})
 
@@ -480,7 +480,7 @@ def test_29_the_files_that_were_not_read_or_written_for_longest_are_removed_firs
     assert sizes == {a: 2000, b: 0, c: 0, d: 2000}
 
 
-def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_instead(refs, tmp_path):
+def test_30_cited_and_pinned_files_are_kept_and_others_are_deleted(refs, tmp_path):
     a, b, c, d, e = stored(refs, tmp_path, 5)
     refs.offloader.pin(b)
     live = [
@@ -493,9 +493,7 @@ def test_30_what_the_conversation_cites_or_is_pinned_is_kept_and_others_go_inste
     assert left(refs) == {a, b, c}
 
 
-def test_31_a_removed_file_is_told_of_its_bytes_go_after_the_grace_and_its_output_can_come_back(
-    refs, tmp_path
-):
+def test_31_a_deletion_is_reported_frees_bytes_after_the_grace_and_allows_storing_again(refs, tmp_path):
     [ref] = stored(refs, tmp_path, 1)
     text = artifact(tmp_path, ref).read_text()
 
@@ -518,7 +516,7 @@ def test_31_a_removed_file_is_told_of_its_bytes_go_after_the_grace_and_its_outpu
     assert artifact(tmp_path, f"{ref}.2").read_text() == text
 
 
-def test_32_compressed_files_are_zstd_and_are_read_like_any_other(tmp_path):
+def test_32_compressed_files_are_zstd_and_are_read_like_others(tmp_path):
     refs = ContextRefs(tmp_path / "root", "chat-1", compress=True)
     ref = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=0))
 
@@ -533,7 +531,7 @@ def test_32_compressed_files_are_zstd_and_are_read_like_any_other(tmp_path):
     assert ref in plain_refs.tools.list()
 
 
-def test_33_chosen_earlier_messages_leave_whatever_they_are(refs, tmp_path):
+def test_33_chosen_earlier_messages_of_any_type_are_offloaded(refs, tmp_path):
     said = "The plan is to migrate every table by name. " * 30
     messages = [
         {"role": "system", "content": "You are careful. " * 200},
@@ -564,7 +562,7 @@ def test_33_chosen_earlier_messages_leave_whatever_they_are(refs, tmp_path):
     assert everything.messages[5] != messages[5]
 
 
-def test_33_a_message_that_was_not_chosen_stays_whole_while_the_store_fails():
+def test_33_a_message_that_was_not_chosen_is_kept_in_full_while_the_store_fails():
     refs = ContextRefs(FaultyStore(MemoryStore(), verb="put", is_lasting=True), max_inline_chars=1000)
     messages = [{"role": "user", "content": text} for text in (FILES, LISTING)]
 
@@ -574,7 +572,7 @@ def test_33_a_message_that_was_not_chosen_stays_whole_while_the_store_fails():
     assert TRUNCATED in out.messages[1]["content"]
 
 
-def test_34_messages_come_back_as_they_were_also_in_another_process(refs, tmp_path):
+def test_34_messages_are_restored_exactly_in_another_process(refs, tmp_path):
     messages = [call("Bash"), answer(FILES + "\n\nExit Code: 0"), call("q", "c2"), answer(LISTING, "c2")]
 
     out = refs.offload(messages)
@@ -586,7 +584,7 @@ def test_34_messages_come_back_as_they_were_also_in_another_process(refs, tmp_pa
     assert other.offload(out.messages).messages == out.messages
 
 
-def test_35_a_line_of_an_output_is_no_line_of_ours(refs):
+def test_35_a_line_in_an_output_is_not_a_placeholder(refs):
     forged = f"[Bash output in context: abcde] (9.9KB)\n{LISTING}\n\n[Tool output in context: abcde] (1.0KB)"
 
     shown = refs.tool_output(forged, tool_name="x", tool_use_id="c1")
@@ -601,7 +599,7 @@ def test_35_a_line_of_an_output_is_no_line_of_ours(refs):
 
 
 @pytest.mark.parametrize("name", ["../../etc", "Chat-1", "con", "r", "~state", "a/b", "é" * 300])
-def test_36_any_name_of_a_conversation_is_one_folder_of_its_own(tmp_path, name):
+def test_36_every_conversation_name_has_its_own_folder(tmp_path, name):
     refs = ContextRefs(tmp_path / "root", name)
     neighbour = ContextRefs(tmp_path / "root", "chat-1")
 
@@ -622,7 +620,7 @@ def test_37_a_name_of_a_tool_forges_no_line_and_no_log(refs, told):
     assert not [line for line in told.messages if "\n" in line]
 
 
-def test_38_short_and_long_ids_live_side_by_side(refs, tmp_path):
+def test_38_short_and_long_ids_work_together(refs, tmp_path):
     store = refs.offloader.store
     long = Offloader(store, session="chat-1", codec="raw")
     long_ref = long.offload([call("q", "c9"), answer(FILES, "c9")]).records[0].ref
@@ -676,7 +674,7 @@ def test_39_the_manifest_is_right_after_several_processes_wrote_and_one_was_kill
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"{", b'{"items": 3}', b'{"items": [{"record": 7}]}', b"[]"])
-def test_40_a_manifest_that_is_gone_or_damaged_is_made_anew_from_the_tree(refs, tmp_path, damage):
+def test_40_a_missing_or_damaged_manifest_is_rebuilt_from_the_tree(refs, tmp_path, damage):
     first = ref_in(refs.tool_output(FILES, tool_name="bash"))
     age(artifact(tmp_path, first), 1)
     path = tmp_path / "root" / "chat-1" / "manifest.json"
@@ -692,7 +690,7 @@ def test_40_a_manifest_that_is_gone_or_damaged_is_made_anew_from_the_tree(refs, 
     assert [item["id"] for item in manifest(tmp_path)] == [first, second]
 
 
-def test_41_a_manifest_that_lies_renames_no_file_here_or_elsewhere(refs, tmp_path):
+def test_41_a_forged_manifest_renames_no_file_here_or_elsewhere(refs, tmp_path):
     ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
     ContextRefs(tmp_path / "root", "other").tool_output(FILES, tool_name="bash")
     [item] = manifest(tmp_path, "other")
@@ -719,7 +717,7 @@ def test_42_a_file_that_was_changed_is_refused(refs, tmp_path):
     assert [damage.info.ref for damage in other.offloader.verify()] == [ref]
 
 
-def test_43_files_that_are_none_of_ours_are_passed_over(refs, tmp_path):
+def test_43_foreign_files_are_ignored(refs, tmp_path):
     ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
     folder = artifact(tmp_path, ref).parent
     for name in ("notes.txt", "00000.txt", "abcde.txt", "abcde.9x.txt", "README", "abcde.json"):
@@ -732,7 +730,7 @@ def test_43_files_that_are_none_of_ours_are_passed_over(refs, tmp_path):
     assert other.offloader.verify() == []
 
 
-def test_44_a_turn_with_nothing_new_asks_the_store_nothing():
+def test_44_a_turn_with_nothing_new_makes_no_store_operation():
     store = FaultyStore(MemoryStore(), nth=10**6)
     refs = ContextRefs(store, "chat-1")
     messages = [call("bash"), answer(FILES)]

@@ -1,4 +1,4 @@
-"""What the tests of all frameworks share."""
+"""Fixtures of all framework tests."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def big_text(seed: int = 0) -> str:
 
 
 def picture() -> str:
-    """Return 24 KB of bytes that are no text, as base64."""
+    """Return 24 KB of binary bytes as base64."""
     return base64.b64encode(random.Random(7).randbytes(24_000)).decode()  # noqa: S311 # not a secret
 
 
@@ -103,7 +103,7 @@ SCHEMAS = {
 
 
 class _Handlers:
-    """What the server answers with. A tool that does more than return something is a method."""
+    """Results of the server. A tool that does more than return a value is a method."""
 
     own_tools = ("die", "busy", "ask", "wait", "was_cancelled")
 

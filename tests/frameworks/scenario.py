@@ -1,4 +1,4 @@
-"""One run of an agent, told without any framework: what its model does, and what its model must be shown.
+"""One agent run without a framework: the actions of its model, and the input that the model must get.
 
 A model asks a tool for a report of 90 KB, searches it for the needle, reads the line that the search
 names, and ends. A test gives `Script.reply` to a fake model of its framework, as the answer to the
@@ -68,7 +68,7 @@ Turn = Callable[[Sequence[str]], "Call | list[Call] | str"]
 
 @dataclass
 class Script:
-    """What a model does, turn by turn; and what it was sent each time."""
+    """A scripted model: its turns, and the input of each turn."""
 
     turns: Sequence[Turn]
     seen: list[list[str]] = field(default_factory=list)
@@ -94,7 +94,7 @@ def ask(tool: str = QUERY, call: str = "call_0") -> Turn:
 
 
 def search(texts: Sequence[str]) -> Call:
-    """The model searches what the last placeholder stands for."""
+    """The model searches the item of the last placeholder."""
     return Call("context_grep", {"pattern": "needle of", "id": refs(texts)[-1]}, "call_search")
 
 
@@ -120,7 +120,7 @@ def check_whole_run(script: Script, owner: str = "alice") -> None:
     assert refs(script.seen[1])
     assert needle(owner) not in script.shown(2)
     assert len(script.shown(2)) < 10_000
-    # What it had been sent stays as it was, or the provider's cache is lost.
+    # Earlier input must not change, or the provider's cache is lost.
     for before, after in zip(script.seen[1:], script.seen[2:], strict=False):
         assert after[: len(before)] == before
     assert needle(owner) in "\n".join(script.seen[2][len(script.seen[1]) :])

@@ -39,7 +39,7 @@ def agent(script, offloading, *tools, **options):
 
 
 def sync(agent, asked=QUESTION, **options):
-    """Run in an event loop of its own: the SDK leaves the one that it makes open."""
+    """Run in a new event loop: the SDK does not close its own."""
     with closing(asyncio.new_event_loop()) as loop:
         asyncio.set_event_loop(loop)
         try:

@@ -52,7 +52,7 @@ def agent(script, capability, *tools, **options):
 
 
 def sync(agent, asked=QUESTION, **options):
-    """Run in an event loop of its own: the framework leaves the one that it makes open."""
+    """Run in a new event loop: the framework does not close its own."""
     with closing(asyncio.new_event_loop()) as loop:
         asyncio.set_event_loop(loop)
         try:

@@ -163,7 +163,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
 
 
 def test_the_caller_may_have_a_failure_told_in_the_place_of_the_result(store):
-    """agno makes what a hook raises the result of its tool: the run goes on, and the model is told."""
+    """agno makes a hook's error the tool result: the run continues, and the model sees the error."""
     faulty = FaultyStore(store, verb="put", is_lasting=True)
     script = Script([scenario.ask(), scenario.end])
 

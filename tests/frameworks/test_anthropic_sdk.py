@@ -348,7 +348,7 @@ def stored(off):
 
 
 def requested(cleared, messages, count=0):
-    """Return the second request, after the server told that it cleared `count` results."""
+    """Return the second request, after the server reported `count` cleared results."""
     cleared.request(messages)
     cleared._cleared = count
     return cleared.request(messages)

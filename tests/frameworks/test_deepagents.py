@@ -91,7 +91,7 @@ def files(request, tmp_path):
 
 @pytest.fixture
 def both(store):
-    """Our files and, beside them, files as the framework itself keeps them."""
+    """Files of `OffloadBackend`, and the framework's own files for comparison."""
     theirs = StoreBackend(store=InMemoryStore(), namespace=lambda _: ("files",))
     ours = OffloadBackend(store, session="s")
     for path, text in FILES.items():

@@ -258,7 +258,7 @@ def status_of(url: str, **headers: str) -> int:
         },
     )
     try:
-        with urllib.request.urlopen(request) as response:  # noqa: S310 # the same
+        with urllib.request.urlopen(request) as response:  # noqa: S310 # a URL of this test's server
             return int(response.status)
     except urllib.error.HTTPError as error:
         with error:

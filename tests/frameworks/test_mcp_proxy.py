@@ -213,7 +213,7 @@ def test_large_strings_leave_structured_content_that_still_conforms() -> None:
 
 
 def stand_in_of(result: Any) -> str:
-    """Return the placeholder that stands for structured content; the SDK's client has it validated."""
+    """Return the placeholder of structured content, which the SDK's client has validated."""
     [(name, placeholder)] = result.structured_content.items()
     assert name == "offloaded"
     return str(placeholder)

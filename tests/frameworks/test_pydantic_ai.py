@@ -1,4 +1,4 @@
-"""`OffloadCapability` in an agent of pydantic-ai; `OffloadOverflowStore` by itself."""
+"""`OffloadCapability` in an agent of pydantic-ai; `OffloadOverflowStore` alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves messages of pydantic-ai, what stays, and how they come back."""
+"""Items of pydantic-ai messages: offloaded, kept and restored."""
 
 from __future__ import annotations
 

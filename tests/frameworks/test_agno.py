@@ -144,7 +144,7 @@ def test_a_model_cannot_name_the_session_that_it_reads(store):
 
     run(agent(script, offloading), "mallory")
 
-    assert script.seen[1][-1].startswith("Error: no record")
+    assert script.seen[1][-1].startswith("Error: unknown id")
 
 
 @RUNS

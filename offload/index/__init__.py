@@ -4,7 +4,7 @@ from offload.index._catalog import Catalog, reindex
 from offload.index._entries import Tombstone, parse_key, record_key
 from offload.index._listing import Page
 from offload.index._objects import DeletedRecord, SessionObjects, list_session, list_sessions
-from offload.index._sessions import sessions
+from offload.index._sessions import session_name, sessions
 
 __all__ = [
     "Catalog",
@@ -17,5 +17,6 @@ __all__ = [
     "parse_key",
     "record_key",
     "reindex",
+    "session_name",
     "sessions",
 ]

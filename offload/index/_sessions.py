@@ -28,14 +28,18 @@ def sessions(store: OffloadStore) -> Iterator[str]:
             continue
         part = session_part(first.key)
         with suppress(InvalidKeyError):
-            yield _name_of(store, part) if is_hashed(part) else decode_part(part)
+            yield session_name(store, part)
         # "0" follows "/": this is the next key after all keys of this session.
         after = f"{RECORD.prefix()}{part}0"
 
 
-def _name_of(store: OffloadStore, part: str) -> str:
-    """Return the name of the session with this key part, from the header of one of its records."""
-    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES):
+def session_name(store: OffloadStore, part: str) -> str:
+    """Return the name of the session with this key part.
+
+    The name behind a hashed part is read from the header of a record; without one it ends in an ellipsis.
+    Raises `InvalidKeyError` if `part` encodes no name.
+    """
+    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES if is_hashed(part) else 0):
         codec = find_codec(stored.key)
         if codec is not None and stored.size:
             with suppress(OffloadError):

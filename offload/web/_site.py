@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 
 from offload.errors import InvalidKeyError, NotFoundError
-from offload.index import Tombstone, list_session, sessions
-from offload.layout import decode_part, encode_part, is_hashed
+from offload.index import Tombstone, list_session, session_name
+from offload.layout import encode_part
 from offload.record import RecordInfo
 from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore
@@ -45,32 +46,20 @@ class Site:
         return reader.find(ref)
 
     def tombstones(self, part: str) -> list[Tombstone]:
-        """Return the tombstones of a session, newest first."""
-        tombstones = [record.last_tombstone for record in list_session(self.store, part).deleted]
-        return sorted(tombstones, key=lambda tombstone: (-tombstone.at, tombstone.key))
+        """Return the last tombstone of each deleted record of a session, newest first."""
+        deleted = list_session(self.store, part).deleted
+        return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
 
     def _open(self, part: str) -> SessionReader:
-        return SessionReader(self.store, check_known(self.store, self._name_of(part)))
-
-    def _name_of(self, part: str) -> str:
-        if is_hashed(part):
-            names = (name for name in sessions(self.store) if encode_part(name) == part)
-        else:
-            names = (name for name in [_decoded(part)] if name and encode_part(name) == part)
-        name = next(names, None)
-        if name is None:
+        name = ""
+        with suppress(InvalidKeyError):
+            name = session_name(self.store, part)
+        if not name or encode_part(name) != part:
             raise NotFoundError(f"no session has the address {part[:80]!r} in {self.store.url}")
-        return name
+        return SessionReader(self.store, check_known(self.store, name))
 
 
 def address(session: str, ref: str | None = None) -> str:
     """Return the path of a session's page, or of a record's page."""
     path = f"/s/{encode_part(session)}"
     return path if ref is None else f"{path}/r/{ref}"
-
-
-def _decoded(part: str) -> str | None:
-    try:
-        return decode_part(part)
-    except InvalidKeyError:
-        return None

@@ -15,8 +15,6 @@ writers of one number are detected.
 from __future__ import annotations
 
 import json
-import secrets
-import string
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,12 +25,11 @@ from offload.context import ContextItem, ItemType
 from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
 from offload.hooks import Hooks
-from offload.layout import JOURNAL, encode_part
+from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text
 from offload.store import OffloadStore, get_many
 
-_LETTERS = 10
 # The maximum size of an entry, checked before memory is allocated.
 _MOST_BYTES = 256 * 1024 * 1024
 # A whole entry follows once the changes since the last one have this many times its size, to bound reads.
@@ -160,13 +157,12 @@ class Journal:
         data = encode_text("\n".join([_json(head), *texts]))
         if len(data) > _MOST_BYTES:
             raise MessageError(f"a journal entry may have {_MOST_BYTES} bytes, got {len(data)}")
-        letters = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_LETTERS))
         key = JOURNAL.key(
             session=encode_part(self._session),
             number=f"{self._number:09}",
             kind=kind,
             bytes=len(data),
-            letters=letters,
+            letters=random_letters(),
         )
         rows, size, grown = self._rows, self._size, self._grown
         self._number += 1

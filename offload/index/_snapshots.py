@@ -7,8 +7,6 @@ because a stalled writer may store its snapshot much later.
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -18,7 +16,7 @@ import zstandard
 
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
-from offload.layout import SNAPSHOT, encode_part
+from offload.layout import SNAPSHOT, encode_part, random_letters
 from offload.store import OffloadStore
 
 _VERSION = 1
@@ -33,14 +31,7 @@ _MAX_RATIO = 32
 _MIN_PACKED = 3
 
 
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    version: int
-    names: list[str]
-    sizes: list[int]
-    times: list[float]
-
-
-class _Unread(msgspec.Struct, frozen=True):
+class _Body(msgspec.Struct, frozen=True):
     """A body whose lists are not decoded yet."""
 
     version: int
@@ -67,8 +58,8 @@ def read_snapshot(store: OffloadStore, session: str, now: float) -> SessionListi
     """
     with suppress(OffloadError):
         for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
-            if snapshot.is_fresh(now) and (body := _read(store, snapshot.key)) is not None:
-                return SessionListing(snapshot.began, snapshot.took, body.names, body.sizes, body.times)
+            if snapshot.is_fresh(now) and (listing := _read(store, snapshot)) is not None:
+                return listing
     return None
 
 
@@ -83,13 +74,13 @@ def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, n
         snapshots = list(_snapshots(store, session))
         if any(snapshot.is_fresh(now) for snapshot in snapshots):
             return
-        body = _Body(_VERSION, list(listing.names), list(listing.sizes), list(listing.times))
-        packed = msgspec.msgpack.encode(body)
+        lists = {"names": listing.names, "sizes": listing.sizes, "times": listing.times}
+        packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
         key = SNAPSHOT.key(
             session=encode_part(session),
             began=round(listing.began * 1000),
             took=round(listing.took * 1000),
-            letters=_random_letters(),
+            letters=random_letters(),
         )
         store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(packed))
         snapshots.append(_Snapshot(listing.began, listing.took, now, key))
@@ -115,21 +106,21 @@ def _snapshots(store: OffloadStore, session: str) -> Iterator[_Snapshot]:
             yield _Snapshot(began, took, stored.modified, stored.key)
 
 
-def _read(store: OffloadStore, key: str) -> _Body | None:
-    """Return the contents of a snapshot, None if it is gone, damaged, too large or of another version."""
+def _read(store: OffloadStore, snapshot: _Snapshot) -> SessionListing | None:
+    """Return the listing of a snapshot, None if it is gone, damaged, too large or of another version."""
     try:
-        packed = store.get(key)
+        packed = store.get(snapshot.key)
         # Check claimed sizes before allocating memory.
         if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
-        data = zstandard.ZstdDecompressor().decompress(packed)
-        unread = msgspec.msgpack.decode(data, type=_Unread)
-        counts = {_length_of(lists) for lists in (unread.names, unread.sizes, unread.times)}
-        if unread.version != _VERSION or len(counts) > 1 or max(counts) * _MIN_PACKED > len(packed):
+        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=_Body)
+        counts = {_length_of(packed_list) for packed_list in (body.names, body.sizes, body.times)}
+        if body.version != _VERSION or len(counts) > 1 or max(counts) * _MIN_PACKED > len(packed):
             return None
-        times = msgspec.msgpack.decode(unread.times, type=list[float])
-        sizes = msgspec.msgpack.decode(unread.sizes, type=list[int])
-        return _Body(_VERSION, msgspec.msgpack.decode(unread.names, type=list[str]), sizes, times)
+        names = msgspec.msgpack.decode(body.names, type=list[str])
+        sizes = msgspec.msgpack.decode(body.sizes, type=list[int])
+        times = msgspec.msgpack.decode(body.times, type=list[float])
+        return SessionListing(snapshot.began, snapshot.took, names, sizes, times)
     except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
 
@@ -142,7 +133,3 @@ def _length_of(packed: msgspec.Raw) -> int:
     if head[0] not in (0xDC, 0xDD):
         raise msgspec.ValidationError("not a list")
     return int.from_bytes(head[1 : 3 if head[0] == 0xDC else 5])  # noqa: PLR2004 # a length of 2 or 4 bytes
-
-
-def _random_letters() -> str:
-    return "".join(secrets.choice(string.ascii_lowercase) for _ in range(10))

@@ -114,7 +114,7 @@ def accepted(name: str) -> TypeAdapter[Any]:
         from anthropic.types import MessageParam  # noqa: PLC0415 # seconds that only a run of its format pays
 
         return TypeAdapter(MessageParam)
-    from openai.types.chat import ChatCompletionMessageParam  # noqa: PLC0415 # the same
+    from openai.types.chat import ChatCompletionMessageParam  # noqa: PLC0415 # slow to load, and only this format needs it
 
     return TypeAdapter(ChatCompletionMessageParam)
 

@@ -1,4 +1,4 @@
-"""What users of the libraries in this field ask for, point by point; each is one group of tests here.
+"""Requests of users of similar libraries; one group of tests for each.
 
 | statement | test |
 |---|---|
@@ -165,7 +165,7 @@ def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path):
 
 @pytest.fixture(params=["no server", "too large"])
 def refusing(request, tmp_path):
-    """How to open an offloader whose store does not take what it gets: nobody is there, or it is too much."""
+    """Return a function that opens an offloader whose store is unreachable or full."""
     if request.param == "no server":
         options = {"key": "k", "secret": "s", "endpoint_url": "http://127.0.0.1:9"}
         yield lambda **more: Offloader("s3://bucket", session="s", storage_options=options, **more)

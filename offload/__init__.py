@@ -1,4 +1,4 @@
-"""offload: take the large parts of an agent's messages out to a store, and read them back.
+"""offload: store the large parts of an agent's messages, and read them back on demand.
 
 from offload import Offloader
 
@@ -90,44 +90,31 @@ __all__ = [
     "open_store",
 ]
 
-# A name is loaded when it is first asked for: a backend that needs the contract alone, or a program that
-# only passes a store on, pays for no policy and no codec. What is not listed here is an error.
+# Each name is loaded on first use: a backend that needs only the contract, or a program that passes a store
+# on, loads no policy and no codec. Other names are those of errors.
 _MODULES = {
-    "CacheReport": "engine.results",
-    "GcReport": "retention",
-    "Damage": "session",
-    "Decision": "policy",
-    "ItemFacts": "policy",
-    "Missing": "engine.results",
-    "OffloadPolicy": "policy",
-    "OffloadResult": "engine.results",
-    "OffloadStore": "store",
-    "Offloader": "offloader",
-    "PlaceholderFacts": "placeholder",
-    "PlaceholderRenderer": "placeholder",
-    "RecordInfo": "record",
-    "Restored": "engine.results",
-    "Retention": "policy",
-    "Rule": "policy",
-    "Sink": "engine.sink",
-    "Stats": "engine.results",
-    "StoredObject": "store",
-    "Sweep": "policy",
-    "TemplateRenderer": "placeholder",
-    "TokenCounter": "tokens",
-    "estimate_tokens": "tokens",
-    "explain": "policy",
-    "open_store": "registry",
+    "engine.results": ("CacheReport", "Missing", "OffloadResult", "Restored", "Stats"),
+    "engine.sink": ("Sink",),
+    "offloader": ("Offloader",),
+    "placeholder": ("PlaceholderFacts", "PlaceholderRenderer", "TemplateRenderer"),
+    "policy": ("Decision", "ItemFacts", "OffloadPolicy", "Retention", "Rule", "Sweep", "explain"),
+    "record": ("RecordInfo",),
+    "registry": ("open_store",),
+    "retention": ("GcReport",),
+    "session": ("Damage",),
+    "store": ("OffloadStore", "StoredObject"),
+    "tokens": ("TokenCounter", "estimate_tokens"),
 }
 
-# Where logging is not set up a library is silent.
+# Without logging set up, a library is silent.
 logging.getLogger("offload").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'offload' has no attribute {name!r}")
-    value = getattr(import_module(f"offload.{_MODULES.get(name, 'errors')}"), name)
+    module = next((module for module, names in _MODULES.items() if name in names), "errors")
+    value = getattr(import_module(f"offload.{module}"), name)
     globals()[name] = value
     return value
 

@@ -31,7 +31,7 @@ from pydantic import Field, PlainValidator
 
 from offload.controls import escape_controls
 from offload.errors import ConfigError
-from offload.options import OnError, OptionArguments, Options
+from offload.options import OnError, Options, SessionArguments
 from offload.policy import OffloadPolicy
 from offload.registry import is_path
 from offload.settings import SettingsModel, expand_path, merge, parse_value, read_environment, read_file
@@ -88,10 +88,10 @@ class Settings(SettingsModel):
     on_error: OnError = Options.on_error
     agent: Json = Field(default_factory=dict)
 
-    def options(self) -> OptionArguments:
-        """Return the settings that are options of `Offloader`."""
-        names = Options.__dataclass_fields__.keys() & type(self).model_fields.keys()
-        return cast("OptionArguments", {name: getattr(self, name) for name in names})
+    def arguments(self) -> SessionArguments:
+        """Return the settings that are keyword arguments of `Offloader`."""
+        names = type(self).model_fields.keys() - {"store", "agent"}
+        return cast("SessionArguments", {name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ backup, wait. `kind` is a stable code for programs; codes are only ever added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -134,3 +134,10 @@ def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         return function(*args, **kwargs)
     except OffloadError as error:
         return error
+
+
+def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
+    """Raise `ConfigError` unless the value of an argument is one of `choices`."""
+    allowed = tuple(choices)
+    if value not in allowed:
+        raise ConfigError(f"{argument} must be one of {', '.join(allowed)}, got {value!r:.60}")

@@ -15,11 +15,11 @@ from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
-from offload.errors import ConfigError, MessageError
+from offload.errors import ConfigError, MessageError, check_choice
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
-from offload.options import OnError, OptionArguments, Options
+from offload.options import OnError, OptionArguments, Options, SessionArguments
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.policy import OffloadPolicy, Readers
 from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
@@ -134,34 +134,25 @@ class Offloader:
         folder: str | os.PathLike[str] | None = None,
         file: str | os.PathLike[str] | None = None,
         store: str | os.PathLike[str] | OffloadStore | None = None,
-        session: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-        **options: Unpack[OptionArguments],
+        **arguments: Unpack[SessionArguments],
     ) -> Self:
         """Open an offloader with the settings of files and the environment; see `offload.config`.
 
         Args:
             folder: the folder to look for files in; the default is the working folder.
             file: the one file to read. It may contain every setting, the store too.
-            store: as for `Offloader`; this and the following arguments override all sources.
-            session: as for `Offloader`.
-            storage_options: as for `Offloader`.
-            **options: as for `Offloader`.
+            store: as for `Offloader`; overrides all sources.
+            **arguments: as for `Offloader`; override all sources.
 
         Raises:
             ConfigError: a source cannot be read or has an invalid value; the message names the source.
         """
         from offload.config import Settings, load_config  # noqa: PLC0415 # loaded only when used
 
-        arguments = {"store": store, "session": session, "storage_options": storage_options, **options}
-        overrides = {name: arguments[name] for name in Settings.model_fields.keys() & arguments}
-        settings = load_config(folder=folder, file=file, arguments=overrides).settings
-        return cls(
-            settings.store,
-            session=settings.session,
-            storage_options=settings.storage_options,
-            **(options | settings.options()),
-        )
+        overrides = {"store": store, **arguments}
+        known = {name: overrides[name] for name in Settings.model_fields.keys() & overrides}
+        settings = load_config(folder=folder, file=file, arguments=known).settings
+        return cls(settings.store, **(arguments | settings.arguments()))
 
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
@@ -217,7 +208,7 @@ class Offloader:
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
         item = _item(text, item_type, tool_name, tool_use_id)
-        _check_readers(readers)
+        check_choice("readers", readers, get_args(Readers))
         return self._offload_one(item, readers).text
 
     def open_sink(
@@ -240,7 +231,7 @@ class Offloader:
             ConfigError: an invalid argument.
         """
         item = _item("", item_type, tool_name, tool_use_id)
-        _check_readers(readers)
+        check_choice("readers", readers, get_args(Readers))
 
         def offload_short(text: str) -> OffloadOutcome:
             return self._offload_one(replace(item, text=text), readers)
@@ -311,8 +302,7 @@ class Offloader:
             StoreError: the store could not be read.
                 The last four errors have `messages`, restored where possible, and `missing`.
         """
-        if on_missing not in get_args(OnMissing):
-            raise ConfigError(f"on_missing must be one of {get_args(OnMissing)}, got {on_missing!r}")
+        check_choice("on_missing", on_missing, get_args(OnMissing))
         return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
     async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
@@ -459,17 +449,11 @@ class Offloader:
 
 
 def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | None) -> Item:
-    if item_type not in ITEM_TYPES:
-        raise ConfigError(f"item_type must be one of {ITEM_TYPES}, got {item_type!r}")
+    check_choice("item_type", item_type, ITEM_TYPES)
     for name in (tool_name, tool_use_id):
         if name is not None and not isinstance(name, str):
             raise ConfigError(f"tool_name and tool_use_id must be str or None, got {type(name).__name__}")
     return Item(None, item_type, text, tool_name, tool_use_id)
-
-
-def _check_readers(readers: str) -> None:
-    if readers not in get_args(Readers):
-        raise ConfigError(f"readers must be one of {get_args(Readers)}, got {readers!r}")
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Literal, TypedDict, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
 from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
@@ -41,12 +41,8 @@ class Options:
     events: EventBus = field(default_factory=EventBus)
 
     def __post_init__(self) -> None:
-        for name, value, choices in (
-            ("refs", self.refs, tuple(REF_FORMS)),
-            ("on_error", self.on_error, get_args(OnError)),
-        ):
-            if value not in choices:
-                raise ConfigError(f"{name} must be one of {choices}, got {value!r}")
+        check_choice("refs", self.refs, REF_FORMS)
+        check_choice("on_error", self.on_error, get_args(OnError))
         if not isinstance(self.policy, OffloadPolicy):
             raise ConfigError(f"policy must be an OffloadPolicy, got {type(self.policy).__name__}")
         if not isinstance(self.placeholder, PlaceholderRenderer):
@@ -89,3 +85,15 @@ class OptionArguments(PresetOptions, total=False):
     placeholder: PlaceholderRenderer | None
     codec: str
     refs: RefStyle
+
+
+class StoreArguments(OptionArguments, total=False):
+    """Keyword arguments of `Offloader` except `session`."""
+
+    storage_options: Mapping[str, Any] | None
+
+
+class SessionArguments(StoreArguments, total=False):
+    """Keyword arguments of `Offloader`."""
+
+    session: str | None

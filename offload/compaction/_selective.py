@@ -14,7 +14,7 @@ from offload.compaction._strategy import CompactionResult, Plan, View, warn
 from offload.compaction._summary import Summarizer, ask, full_request
 from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
-from offload.errors import ConfigError, ContextFullError, OffloadError
+from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
 from offload.events import failure
 from offload.offloader import Offloader
 from offload.threads import in_thread
@@ -75,8 +75,7 @@ class SelectiveCompaction:
         events: EventBus | None = None,
         on_error: OnFailure = "keep",
     ) -> None:
-        if on_error not in get_args(OnFailure):
-            raise ConfigError(f"on_error must be one of {get_args(OnFailure)}, got {on_error!r}")
+        check_choice("on_error", on_error, get_args(OnFailure))
         self.rules = ruled({} if rules is None else rules)
         self.threshold_tokens = _threshold(threshold_tokens, model, windows)
         self._archive = MessageArchive(offloader)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from offload.context._pairs import partners
 from offload.context._tokens import MessageCounter
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_choice
 from offload.events import ContextEvent, EventBus, EventType
 from offload.messages import SYSTEM_ROLES, adapter_for, answered_calls, is_result, role_or_none, scan_of
 from offload.threads import in_thread
@@ -239,8 +239,8 @@ class ContextIR:
         Raises:
             ConfigError: there is no such type.
         """
-        if item_type is not None and item_type not in PRIORITIES:
-            raise ConfigError(f"item_type must be one of {', '.join(PRIORITIES)}, got {item_type!r:.40}")
+        if item_type is not None:
+            check_choice("item_type", item_type, PRIORITIES)
         kind = item_type_of(message) if item_type is None else ItemType(item_type)
         text = "\n".join(scan_of(message).all_texts)
         return ContextItem(

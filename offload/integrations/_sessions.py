@@ -14,18 +14,6 @@ from offload.registry import open_store
 _OPEN = 256
 
 
-class StoreArguments(OptionArguments, total=False):
-    """Keyword arguments of an integration that opens a store: those of `Offloader` without `session`."""
-
-    storage_options: Mapping[str, Any] | None
-
-
-class SessionArguments(StoreArguments, total=False):
-    """Keyword arguments of an integration that may use one session: those of `Offloader`."""
-
-    session: str | None
-
-
 class Sessions:
     """The sessions of one store, opened on demand. The arguments are those of `Offloader`.
 

@@ -18,8 +18,9 @@ from typing import Any, Unpack
 from uuid import UUID
 
 from offload.errors import MissingExtraError
-from offload.integrations._sessions import SessionArguments, Sessions
+from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
+from offload.options import SessionArguments
 from offload.threads import in_thread
 
 try:

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Unpack
 
 from offload.errors import ExistsError, MissingExtraError, NotFoundError
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import Sessions, StoreArguments, is_error
+from offload.integrations._sessions import Sessions, is_error
 from offload.layout import FILE, encode_part
 from offload.offloader import Offloader
+from offload.options import StoreArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 

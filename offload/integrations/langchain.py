@@ -17,9 +17,10 @@ from uuid import UUID
 
 from offload.errors import MissingExtraError, NotFoundError, OffloadError
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import SessionArguments, Sessions, is_error
+from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
+from offload.options import SessionArguments
 from offload.session import new_name
 from offload.threads import in_thread
 

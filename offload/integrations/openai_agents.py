@@ -20,8 +20,9 @@ from functools import lru_cache, partial
 from typing import Any, Unpack
 
 from offload.errors import ConfigError, MissingExtraError
-from offload.integrations._sessions import Sessions, StoreArguments
+from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
+from offload.options import StoreArguments
 from offload.threads import in_thread
 
 try:

@@ -16,9 +16,10 @@ from typing import Any, Unpack
 
 from offload.errors import CorruptError, MissingExtraError, NotFoundError
 from offload.integrations._objects import ObjectStore, StorageOptions
-from offload.integrations._sessions import SessionArguments, Sessions
+from offload.integrations._sessions import Sessions
 from offload.layout import FILE
 from offload.offloader import Offloader
+from offload.options import SessionArguments
 from offload.threads import in_thread
 
 try:

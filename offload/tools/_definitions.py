@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_choice
 from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 
@@ -130,8 +130,7 @@ def definitions(
         "openai-responses": _openai_responses,
         "mcp": _mcp,
     }
-    if format not in shapes:
-        raise ConfigError(f"format is one of {tuple(shapes)}, not {format!r}")
+    check_choice("format", format, shapes)
     shape = shapes[format]
     return [shape(name, _tool(name, max_answer_chars).description, schema(name)) for name in names]
 

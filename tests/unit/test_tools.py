@@ -408,7 +408,7 @@ def test_definitions_are_in_the_shape_that_each_provider_takes() -> None:
             "idempotentHint": True,
             "openWorldHint": False,
         }
-    with pytest.raises(ConfigError, match="format is one of"):
+    with pytest.raises(ConfigError, match="format must be one of"):
         definitions("gemini")  # type: ignore[arg-type] # what a caller can get wrong
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from offload.errors import MessageError
 from offload.messages._access import (
     Path,
+    blocks_of,
     edited,
     get,
     is_by_code,
@@ -124,6 +125,17 @@ class Scan:
         media = [item.media.tokens if item.media else count(item.text) for item in self.media]
         return sum(media) + sum(map(count, self.all_texts))
 
+    def add_blocks(self, content: Any, path: Path, where: str, add: AddBlock, *, first: int = 0) -> None:
+        """Add a content: one string, or a list of blocks that `add` adds, numbered from `first`.
+
+        Raises `MessageError` if it is neither.
+        """
+        if isinstance(content, str):
+            self.add_text(None, path, content)
+            return
+        for i, block in enumerate(blocks_of(content, where)):
+            add(self, first + i, (*path, i), block, f"{where}[{i}]")
+
     def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
         """Add a text of the message itself."""
         self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
@@ -162,18 +174,9 @@ class Scan:
         media: Media | None = None,
         is_error: bool = False,
     ) -> None:
-        """Add a tool result: its text, and its images and documents if the format has `media` in results.
+        """Add a tool result: its text, read by `shape`, and its images and documents, read by `media`.
 
-        Args:
-            block: index of its block.
-            path: the path to its content.
-            content: the content.
-            where: the place of the content, for errors.
-            call: the id of the tool call.
-            name: the tool's name, if the result has it.
-            shape: the shape of the content.
-            media: the shape of images and documents in it.
-            is_error: whether the tool reported a failure.
+        The call `call` of an earlier message names the tool; `name` is for results without such a call.
         """
         name = string_or_none(self.tool_names.get(call, name) if isinstance(call, str) else name)
         call = string_or_none(call)
@@ -187,7 +190,7 @@ class Scan:
             return
         for i, part in enumerate(listed(content)):
             place = i if block is None else (block, i)
-            self.add_media(place, (*path, i), part, media, "tool_result", call=call, name=name)
+            self.add_media(place, (*path, i), part, media, item_type="tool_result", call=call, name=name)
 
     def add_media(
         self,
@@ -195,13 +198,16 @@ class Scan:
         path: Path,
         part: Any,
         shape: Media,
-        item_type: str = "user_message",
         *,
+        item_type: str = "user_message",
         call: str | None = None,
         name: str | None = None,
     ) -> bool:
-        """Add an image, a document or the placeholder of one; return whether `part` is one."""
-        item_text = shape.read(part)
+        """Add an image, a document or the placeholder of one; return whether `part` is one.
+
+        It is part of a user message, or of a tool result if `item_type` says so.
+        """
+        item_text = shape.read(part) if item_type in ("tool_result", self.text_type) else None
         if item_text is None:
             return False
         text, form = item_text
@@ -214,6 +220,9 @@ class Scan:
         """Mark the items from index `first` on, and all images and documents, as not finished yet."""
         self.items[first:] = [replace(item, is_pending=True) for item in self.items[first:]]
         self.media = [replace(item, is_pending=True) for item in self.media]
+
+
+AddBlock = Callable[[Scan, int, Path, Any, str], None]
 
 
 class MessageAdapter(ABC):

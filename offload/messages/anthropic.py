@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import blocks_of, get, listed, role_of, string_field, text_of, type_of
+from offload.messages._access import Path, get, listed, role_of, string_field, text_of, type_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
@@ -30,12 +30,7 @@ class AnthropicAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return the parts of `message`."""
         scan = Scan.of_role(role_of(message, where), tool_names)
-        content = get(message, "content")
-        if isinstance(content, str):
-            scan.add_text(None, ("content",), content)
-            return scan
-        for i, block in enumerate(blocks_of(content, f"{where}.content")):
-            _scan_block(scan, i, block, f"{where}.content[{i}]")
+        scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
@@ -54,10 +49,10 @@ def result_ids(content: Any) -> list[Any]:
     return [call for block in results if (call := get(block, "tool_use_id")) not in own]
 
 
-def _scan_block(scan: Scan, index: int, block: Any, where: str) -> None:
-    kind, path = type_of(block, where), ("content", index)
+def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
+    kind = type_of(block, where)
     scan.note_caller(block, "id", "tool_use_id")
-    if scan.text_type == "user_message" and scan.add_media(index, path, block, TYPED):
+    if scan.add_media(index, path, block, TYPED):
         return
     if kind == "text":
         scan.add_text(index, path, text_of(block, where), TYPED)

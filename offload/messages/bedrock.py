@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import blocks_of, get, listed, role_of, string_field, text_of
+from offload.messages._access import Path, get, listed, role_of, string_field, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
@@ -82,8 +82,7 @@ class BedrockAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return the parts of `message`."""
         scan = Scan.of_role(role_of(message, where), tool_names)
-        for i, block in enumerate(blocks_of(get(message, "content"), f"{where}.content")):
-            _scan_block(scan, i, block, f"{where}.content[{i}]")
+        scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
@@ -96,8 +95,7 @@ class BedrockAdapter(MessageAdapter):
         return {"role": "user", "content": [{"text": text}]}
 
 
-def _scan_block(scan: Scan, index: int, block: Any, where: str) -> None:
-    path = ("content", index)
+def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
     use, result = get(block, "toolUse"), get(block, "toolResult")
     if result is not None:
         scan.add_result(
@@ -113,7 +111,7 @@ def _scan_block(scan: Scan, index: int, block: Any, where: str) -> None:
     elif use is not None:
         call, name = get(use, "toolUseId"), get(use, "name")
         scan.add_call(index, (*path, "toolUse", "input"), call, name, get(use, "input"))
-    elif scan.text_type == "user_message" and scan.add_media(index, path, block, _MEDIA):
+    elif scan.add_media(index, path, block, _MEDIA):
         return
     elif get(block, "text") is not None:
         scan.add_text(index, path, text_of(block, where), _MEDIA)

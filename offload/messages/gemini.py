@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, blocks_of, get, listed, text_of
+from offload.messages._access import Path, get, listed, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._shapes import JsonObject
@@ -57,8 +57,7 @@ class GeminiAdapter(MessageAdapter):
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return the parts of `message`."""
         scan = Scan.of_role(self.role(message, where), tool_names)
-        for i, part in enumerate(blocks_of(get(message, "parts"), f"{where}.parts")):
-            _scan_part(scan, i, part, f"{where}.parts[{i}]")
+        scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
@@ -76,8 +75,8 @@ def _spelled(part: Any, names: tuple[str, str]) -> str:
     return names[1] if get(part, names[0]) is None else names[0]
 
 
-def _scan_part(scan: Scan, index: int, part: Any, where: str) -> None:
-    first, path = len(scan.items), ("parts", index)
+def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> None:
+    first = len(scan.items)
     call_field, response_field = _spelled(part, _CALL), _spelled(part, _RESPONSE)
     call, response = get(part, call_field), get(part, response_field)
     if response is not None:
@@ -86,7 +85,7 @@ def _scan_part(scan: Scan, index: int, part: Any, where: str) -> None:
         scan.add_call(
             index, (*path, call_field, "args"), get(call, "id"), get(call, "name"), get(call, "args")
         )
-    elif scan.text_type == "user_message" and scan.add_media(index, path, part, _MEDIA):
+    elif scan.add_media(index, path, part, _MEDIA):
         return
     elif get(part, "text") is None:
         code = (get(get(part, holder), field) for holder, field in _CODE_TEXTS)

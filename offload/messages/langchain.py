@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, blocks_of, get, is_by_code, listed, role_of, string_or_none
+from offload.messages._access import Path, get, is_by_code, listed, role_of, string_or_none
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
@@ -96,16 +96,11 @@ class LangChainAdapter(MessageAdapter):
                 media=_MEDIA,
                 is_error=get(fields, "status") == "error",
             )
-        elif isinstance(content, str):
-            scan.add_text(None, path, content)
         elif content is not None:
-            for i, part in enumerate(blocks_of(content, f"{where}.content")):
-                _scan_block(scan, i, (*path, i), part)
-        calls = get(fields, "tool_calls")
-        for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls")):
-            arguments = (*envelope, "tool_calls", i, "args")
-            block = len(listed(content)) + i
-            scan.add_call(block, arguments, get(call, "id"), get(call, "name"), get(call, "args"))
+            scan.add_blocks(content, path, f"{where}.content", _scan_block)
+        calls, first = get(fields, "tool_calls"), len(listed(content))
+        if calls is not None:
+            scan.add_blocks(calls, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
         _note_callers(scan, fields)
         return scan
 
@@ -131,10 +126,14 @@ def _kind(fields: Any) -> str:
     return kind.removesuffix("MessageChunk").lower() if isinstance(kind, str) else ""
 
 
-def _scan_block(scan: Scan, index: int, path: Path, block: Any) -> None:
-    if scan.text_type == "user_message" and scan.add_media(index, path, block, _MEDIA):
+def _scan_call(scan: Scan, index: int, path: Path, call: Any, _where: str) -> None:
+    scan.add_call(index, (*path, "args"), get(call, "id"), get(call, "name"), get(call, "args"))
+
+
+def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
+    if scan.add_media(index, path, block, _MEDIA):
         return
-    text = _RESULT.text(block, "")
+    text = _RESULT.text(block, where)
     if text is not None:
         scan.add_text(index, path, text, PLAIN if isinstance(block, str) else _MEDIA)
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import blocks_of, get, listed, role_of, string_field, text_of, type_of
+from offload.messages._access import Path, get, listed, role_of, string_field, text_of, type_of
 from offload.messages._base import SYSTEM_ROLES, MessageAdapter, Scan
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
@@ -46,13 +46,11 @@ class OpenAIChatAdapter(MessageAdapter):
         reasoning = get(message, "reasoning_content")
         if isinstance(reasoning, str):
             scan.texts.append(reasoning)
-        if isinstance(content, str):
-            scan.add_text(None, ("content",), content)
-        elif content is not None:
-            _scan_parts(scan, content, f"{where}.content")
-        calls = get(message, "tool_calls")
-        for i, call in enumerate(blocks_of([] if calls is None else calls, f"{where}.tool_calls")):
-            _scan_call(scan, len(listed(content)) + i, ("tool_calls", i), call)
+        if content is not None:
+            scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
+        calls, first = get(message, "tool_calls"), len(listed(content))
+        if calls is not None:
+            scan.add_blocks(calls, ("tool_calls",), f"{where}.tool_calls", _scan_call, first=first)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
@@ -70,16 +68,12 @@ def _scan_result(scan: Scan, message: Any, where: str) -> None:
     )
 
 
-def _scan_parts(scan: Scan, content: Any, where: str) -> None:
-    for i, part in enumerate(blocks_of(content, where)):
-        path, place = ("content", i), f"{where}[{i}]"
-        if scan.text_type == "user_message" and scan.add_media(i, path, part, TYPED):
-            continue
-        if type_of(part, place) == "text":
-            scan.add_text(i, path, text_of(part, place), TYPED)
+def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> None:
+    if not scan.add_media(index, path, part, TYPED) and type_of(part, where) == "text":
+        scan.add_text(index, path, text_of(part, where), TYPED)
 
 
-def _scan_call(scan: Scan, index: int, path: tuple[str, int], call: Any) -> None:
+def _scan_call(scan: Scan, index: int, path: Path, call: Any, _where: str) -> None:
     scan.note_caller(call, "id")
     kind = next((kind for kind in _ARGUMENTS if get(call, kind)), None)
     if kind is not None:

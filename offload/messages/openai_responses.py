@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import blocks_of, get, json_text, role_of, text_of
+from offload.messages._access import Path, blocks_of, get, json_text, role_of, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
@@ -86,7 +86,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
         """Return the parts of `message`."""
         scan = Scan.of_role(self.role(message, where), tool_names)
         if get(message, "role") is not None:
-            _scan_message(scan, message, f"{where}.content")
+            scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         elif get(message, "type") == "reasoning":
             blocks = [*(get(message, "summary") or ()), *(get(message, "content") or ())]
             scan.texts.extend(text for b in blocks if isinstance(text := get(b, "text"), str))
@@ -109,13 +109,9 @@ class OpenAIResponsesAdapter(MessageAdapter):
         return kind == "reasoning"
 
 
-def _scan_message(scan: Scan, message: Any, where: str) -> None:
-    for i, block in enumerate(blocks_of(get(message, "content"), where)):
-        path = ("content", i)
-        if scan.text_type == "user_message" and scan.add_media(i, path, block, _MEDIA):
-            continue
-        if get(block, "type") in _TEXT_BLOCKS:
-            scan.add_text(i, path, text_of(block, f"{where}[{i}]"), _MEDIA)
+def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
+    if not scan.add_media(index, path, block, _MEDIA) and get(block, "type") in _TEXT_BLOCKS:
+        scan.add_text(index, path, text_of(block, where), _MEDIA)
 
 
 def _scan_call(scan: Scan, message: Any) -> None:

@@ -2,33 +2,33 @@
 
 | statement | test |
 |---|---|
-| 1. Due from a threshold on, and not before: nothing is touched | test_01 |
-| 2. The threshold is 80 % of the model's window, which a table of one's own may set | test_02 |
-| 3. What the provider counted is compared with the threshold, and shifts what is reported | test_03 |
-| 4. The header is never compacted, whatever the rules say of its types | test_04 |
+| 1. Due at the threshold, and not below: nothing is changed | test_01 |
+| 2. The threshold is 80 % of the model's window, which `windows` may set | test_02 |
+| 3. The provider's count is compared with the threshold, and shifts the reported figures | test_03 |
+| 4. The header is never compacted, even if rules name its types | test_04 |
 | 5. The default table of rules | test_05 |
-| 6. DROP takes all of a type | test_06 |
-| 7. TRUNCATE takes all but the latest N, also where N is 0 or more than there are | test_07 |
-| 8. NONE takes nothing, and so does a type without a rule | test_08 |
-| 9. The type of the lowest priority goes first | test_09 |
-| 10. It stops as soon as the context is under the threshold | test_10 |
-| 11. A tool call and its results leave or stay together | test_11 |
-| 12. What leaves is stored before, and the message that stands for it says how to read it back | test_12 |
-| 13. What was offloaded before is not stored again | test_13 |
-| 14. A summary is asked for where the rules are not enough, and only there | test_14 |
+| 6. DROP removes all items of a type | test_06 |
+| 7. TRUNCATE removes all except the latest N, also if N is 0 or exceeds their number | test_07 |
+| 8. NONE removes nothing, and so does a type without a rule | test_08 |
+| 9. The type of the lowest priority is removed first | test_09 |
+| 10. It stops as soon as the context is below the threshold | test_10 |
+| 11. A tool call and its results are removed or kept together | test_11 |
+| 12. Removed messages are stored first, and the notice says how to read them | test_12 |
+| 13. An offloaded item is not stored again | test_13 |
+| 14. A summary is requested only if the rules are not enough | test_14 |
 | 15. The request has five parts, and the conversation as fenced data | test_15 |
-| 16. Calls that wait are not told to the summarizer, in any format, and stay for their results | test_16 |
-| 17. What stands in the summary tags is taken | test_17 |
+| 16. Open calls are not in the summary request, in any format, and are kept for their results | test_16 |
+| 17. The text in the summary tags is the summary | test_17 |
 | 18. The conversation is replaced, not added to; the header is the same | test_18 |
-| 19. The next request is made from the changed context | test_19 |
-| 20. Events tell the figures | test_20 |
-| 21. If store, model or anything else fails the context stays whole, and the error is told | test_21 |
+| 19. The next request uses the changed context | test_19 |
+| 20. Events have the figures | test_20 |
+| 21. If store, model or anything else fails, the context is unchanged and the error reported | test_21 |
 | 22. The context compacts itself, sync and async; async hooks run on the caller's loop | test_22 |
-| 23. A summary is never compacted by the rules, and never summed up alone | test_23 |
-| 24. One request and a long loop of tools is cut, which rounds cannot | test_24 |
-| 25. A session stays under its threshold all the way, and comes back whole from the store alone | test_25 |
-| 26. What cannot be made shorter says what would help | test_26 |
-| 27. Settings that cannot be meant are named | test_27 |
+| 23. A summary is never compacted by the rules, and never summarized alone | test_23 |
+| 24. One request with a long tool loop is cut, unlike by rounds | test_24 |
+| 25. A session is always below its threshold, and restored from the store alone | test_25 |
+| 26. An error of a context that cannot be shortened suggests fixes | test_26 |
+| 27. Errors name invalid settings | test_27 |
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def test_11_parallel_results_leave_or_stay_with_their_call(tmp_path):
 
     compaction(tmp_path, rules=rules).compact(context)
 
-    # Of the latest call one result is to stay, so all of it does.
+    # One result of the latest call is kept, so all of them are.
     assert context.conversation_messages[0] is messages[0]
     assert texts(context)[1] == "notice"
     assert context.conversation_messages[2:] == messages[4:]
@@ -468,7 +468,7 @@ def test_15_all_is_told_that_a_request_can_hold(tmp_path):
 
     limit = context.total_tokens
 
-    # The rules let much go, but what the provider counts beside the messages is too much.
+    # The rules remove much, but the provider's count of system prompt and tools alone is too high.
     compaction(tmp_path, model, threshold_tokens=limit).compact(context, current_total_tokens=limit * 3)
 
     assert all(f"{word} {n}" in model.prompt for n in range(6) for word in ("question", "answer"))
@@ -547,7 +547,7 @@ def test_16_a_call_that_waits_is_not_told_and_stays_for_its_result(tmp_path, nam
     assert "dangling" not in model.prompt
     assert "go" in model.prompt
     assert ("I look." in model.prompt) is (name != "openai-responses")
-    # Reasoning stays before the call that it led to.
+    # Reasoning is kept before the call that it led to.
     waiting = 2 if name == "openai-responses" else 1
     assert context.conversation_messages[-waiting:] == [*SPOKEN[name], WAITING[name]][-waiting:]
     assert len(context.conversation.items) == 1 + waiting

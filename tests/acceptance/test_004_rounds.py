@@ -2,30 +2,30 @@
 
 | statement | test |
 |---|---|
-| 1. Due from 80 % of the window on, and not before; never if it is switched off | test_01 |
-| 2. The system prompt always stays whole, in the list or beside it | test_02 |
-| 3. Tool definitions are counted and stay as they are | test_03 |
-| 4. A model sums up the history that leaves, and nothing of what stays | test_04 |
-| 5. The last N rounds stay whole, the current input among them | test_05 |
+| 1. Due at 80 % of the window, and not below; never if it is disabled | test_01 |
+| 2. The system prompt is always kept, in the list or sent separately | test_02 |
+| 3. Tool definitions are counted and unchanged | test_03 |
+| 4. A model summarizes the removed history, and nothing else | test_04 |
+| 5. The last N rounds are kept, the current input among them | test_05 |
 | 6. The order afterwards: system, summary, recent rounds | test_06 |
-| 7. The result tells tokens before and after, and how many rounds left | test_07 |
+| 7. The result has the tokens before and after, and the number of removed rounds | test_07 |
 | 8. Tokens are an estimate over all texts, with 4 per message | test_08 |
 | 9. The prompt asks for intent, files, decisions, third person, a length; it fences data | test_09 |
-| 10. The user is asked before, if the settings say so, with the figures | test_10 |
+| 10. The user is asked first, with the figures, if the settings require it | test_10 |
 | 11. Settings come from a YAML file, each wrong value named | test_11 |
-| 12. An event `context_compacted` tells the figures, the saved ratio, the summary | test_12 |
+| 12. An event `context_compacted` has the figures, the saved ratio, the summary | test_12 |
 | 13. A summary that is too long is cut | test_13 |
-| 14. Refused: the oldest are dropped, a new session begins, or an error asks for help | test_14 |
-| 15. Still over: fewer rounds stay, then a clear error | test_15 |
+| 14. Refused: the oldest are dropped, a new session starts, or an error asks for help | test_14 |
+| 15. Still over: fewer rounds are kept, then a clear error | test_15 |
 | 16. A hundred messages become fewer, of fewer tokens | test_16 |
-| 17. A session of fifty prompts stays under its window all the way | test_17 |
-| 18. What leaves is stored before; if store or model fail nothing leaves, and the error is told | test_18 |
-| 19. The message that stands for it says how to read it back, and that works | test_19 |
+| 17. A session of fifty prompts is always below its window | test_17 |
+| 18. Removed rounds are stored first; if store or model fail, all are kept, the error is reported | test_18 |
+| 19. The notice says how to read them, and that works | test_19 |
 | 20. A tool call and its result are never parted, in any conversation | test_20 |
-| 21. Everything comes back, after any number of compactions, from the store alone | test_21 |
-| 22. What is to be redacted is in no record, and does not harm what stands beside it | test_22 |
+| 21. Everything is restored, after any number of compactions, from the store alone | test_21 |
+| 22. Redacted text is in no record, and the text around it is intact | test_22 |
 | 23. Async hooks run on the loop of the caller | test_23 |
-| 24. What a model or a user makes look like a notice or a placeholder is none | test_24 |
+| 24. A text by a model or a user that looks like a notice or a placeholder is none | test_24 |
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def test_12_an_event_tells_the_figures(tmp_path):
         "compacted_count": 4,
     }
     assert 0.4 < result.saved_ratio < 0.7
-    # Two recent rounds of a context that is far from full stay as they are.
+    # Two recent rounds of a context that is far from full are kept.
     assert compactor(tmp_path, events=bus).compact(talk(2)).new_messages == talk(2)
     assert len(events) == 1
 
@@ -384,7 +384,7 @@ def test_15_fewer_rounds_stay_until_it_fits_then_an_error_says_what_does_not(tmp
 
     assert 4 < result.compacted_count < 8
     assert result.new_token_count < 480
-    # What cannot fit whatever the summary is costs no request.
+    # A context that cannot fit with any summary makes no request.
     assert len(model.requests) < 3
     assert f"question {result.compacted_count - 1} " in model.prompt
     assert f"question {result.compacted_count} " not in model.prompt
@@ -501,7 +501,7 @@ def _call(ids: list[str], is_anthropic: bool) -> Any:
 
 def _result(call: str, text: str, is_anthropic: bool) -> Any:
     if is_anthropic:
-        # Words of the user beside a result do not begin a round.
+        # A text in the same user message as a result does not start a round.
         blocks = [
             {"type": "tool_result", "tool_use_id": call, "content": []},
             {"type": "text", "text": text},

@@ -12,8 +12,8 @@ from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
 
 
-def told(folder: Path) -> list[Any]:
-    """Return the messages that the entries in `folder` tell, by the page."""
+def messages_of(folder: Path) -> list[Any]:
+    """Return the messages in the journal entries of `folder`, by the rules of the page."""
     lines: list[Any] = []
     for path in sorted(folder.iterdir()):
         number, kind, size, letters = path.name.removesuffix(".zst").split("~")
@@ -29,7 +29,7 @@ def told(folder: Path) -> list[Any]:
     return [message for _, message in lines]
 
 
-def test_the_journal_of_today_keeps_the_rules_of_the_page(tmp_path: Path) -> None:
+def test_a_journal_keeps_the_rules_of_the_page(tmp_path: Path) -> None:
     m = ContextManager(Offloader(tmp_path, session="s"), AgentConfig(window_tokens=2000))
     for n in range(60):
         m.add({"role": "user", "content": f"question {n} " + "please " * 30})
@@ -41,4 +41,4 @@ def test_the_journal_of_today_keeps_the_rules_of_the_page(tmp_path: Path) -> Non
     kinds = {path.name.split("~")[1] for path in (tmp_path / "j" / "s").iterdir()}
     assert kinds >= {"begun", "grown"}
     assert len(m.messages) < 120
-    assert told(tmp_path / "j" / "s") == m.messages
+    assert messages_of(tmp_path / "j" / "s") == m.messages

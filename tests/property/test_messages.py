@@ -1,4 +1,4 @@
-"""Replacing an item and putting it back gives the message that was there, whatever else it holds."""
+"""Replacing an item and restoring it returns the same message, with any other content."""
 
 from __future__ import annotations
 
@@ -217,31 +217,31 @@ def assert_inverse(message: Any, *, in_order: bool) -> None:
 
 @many
 @given(messages, st.booleans())
-def test_every_message_is_put_back_as_it_was(message: dict[str, Any], in_order: bool) -> None:  # drawn
+def test_every_message_is_restored_as_it_was(message: dict[str, Any], in_order: bool) -> None:  # drawn
     assert_inverse(message, in_order=in_order)
 
 
 @pytest.mark.parametrize("name", ["openai-responses", "langchain", "bedrock", "gemini"])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_a_message_of_one_format_is_not_taken_for_one_of_another(name: str, data: st.DataObject) -> None:
+def test_a_message_of_one_format_is_not_mistaken_for_another(name: str, data: st.DataObject) -> None:
     assert adapter_for(data.draw(formats[name])).name == name
 
 
 @many
 @given(with_content)
-def test_every_message_of_sdk_objects_is_put_back_as_it_was(message: dict[str, Any]) -> None:
+def test_every_message_of_sdk_objects_is_restored_as_it_was(message: dict[str, Any]) -> None:
     assert_inverse(as_objects(message), in_order=True)
 
 
 @pytest.mark.parametrize("role", ["user", "system"])
-def test_a_content_that_is_a_tuple_is_put_back_as_it_was(role: str) -> None:
+def test_a_content_that_is_a_tuple_is_restored_as_it_was(role: str) -> None:
     assert_inverse({"role": role, "content": ({"type": "text", "text": "x"},)}, in_order=True)
 
 
 @many
 @given(messages)
-def test_no_two_items_of_a_message_stand_in_one_place(message: dict[str, Any]) -> None:
+def test_no_two_items_of_a_message_have_one_place(message: dict[str, Any]) -> None:
     places = [item.block for item in adapter_for(message).scan(message, "messages[0]", {}).items]
     assert len(set(places)) == len(places)
 
@@ -269,7 +269,7 @@ def test_a_scan_finds_the_same_in_sdk_objects(message: dict[str, Any]) -> None:
 
 @many
 @given(st.lists(text_blocks | images | unknown, min_size=2, max_size=6), caches)
-def test_what_was_put_on_the_message_since_is_kept(content: list[Any], cache: dict[str, str]) -> None:
+def test_fields_added_to_the_message_since_are_kept(content: list[Any], cache: dict[str, str]) -> None:
     block = {"type": "tool_result", "tool_use_id": "t", "content": content}
     message = {"role": "user", "content": [block]}
     adapter = adapter_for(message)

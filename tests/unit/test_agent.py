@@ -31,7 +31,7 @@ from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)
-# No message leaves by a rule: to make room takes a summary.
+# The rules remove no message: only a summary makes room.
 NOTHING_GOES = {name: TypeRule() for name in ItemType}
 
 
@@ -75,7 +75,7 @@ def heard(m: ContextManager, event_type: EventType) -> list[Any]:
     return events
 
 
-def test_what_is_small_is_sent_as_it_came():
+def test_small_messages_are_sent_unchanged():
     m = manager()
     messages = talk(m, 2, lines=3)
 
@@ -86,7 +86,7 @@ def test_what_is_small_is_sent_as_it_came():
     assert request.errors == []
 
 
-def test_a_large_result_is_away_before_the_model_sees_it_and_is_read_back_through_the_tools():
+def test_a_large_result_is_offloaded_before_the_model_sees_it_and_the_tools_read_it():
     m = manager(config=AgentConfig(window_tokens=100_000))
     m.add(said(0))
     turn(m, 1, lines=900)
@@ -101,7 +101,7 @@ def test_a_large_result_is_away_before_the_model_sees_it_and_is_read_back_throug
     assert "row 1.450 of the output" in m.tools.call("context_grep", {"id": ref, "pattern": "row 1.450 "})
 
 
-def test_system_messages_stand_first_and_one_that_comes_later_keeps_its_place():
+def test_system_messages_come_first_and_a_later_one_keeps_its_place():
     m = manager()
     system, later = (
         {"role": "system", "content": "Be careful."},
@@ -113,7 +113,7 @@ def test_system_messages_stand_first_and_one_that_comes_later_keeps_its_place():
     assert m.before_model_call().messages == [system, said(1), later, said(2)]
 
 
-def test_the_request_stays_under_the_trigger_and_all_of_it_comes_back():
+def test_requests_are_below_the_trigger_and_all_messages_are_restored():
     m = manager()
     messages = talk(m, 40)
     requests = []
@@ -128,7 +128,7 @@ def test_the_request_stays_under_the_trigger_and_all_of_it_comes_back():
     assert m.restore() == messages
 
 
-def test_system_messages_stay_through_compactions_and_all_comes_back_in_order():
+def test_system_messages_survive_compactions_and_all_messages_are_restored_in_order():
     system = {"role": "system", "content": "Be careful."}
     later = {"role": "system", "content": "A file came."}
     m = manager()
@@ -143,7 +143,7 @@ def test_system_messages_stay_through_compactions_and_all_comes_back_in_order():
     assert m.restore() == messages
 
 
-def test_what_is_sent_beside_the_messages_is_counted():
+def test_system_prompt_and_tools_are_counted():
     m = manager()
     m.add(said(0))
     alone = m.before_model_call().tokens
@@ -156,7 +156,7 @@ def test_what_is_sent_beside_the_messages_is_counted():
     assert beside.messages == [said(0)]
 
 
-def test_a_result_that_fills_much_of_the_window_leaves_before_older_ones_do():
+def test_a_result_that_fills_much_of_the_window_is_offloaded_before_older_ones():
     config = AgentConfig(
         window_tokens=6000, policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=5000)})
     )
@@ -170,7 +170,7 @@ def test_a_result_that_fills_much_of_the_window_leaves_before_older_ones_do():
     assert sent[2] == result(0, lines=100)
 
 
-def test_old_results_leave_before_messages_do_and_the_latest_stay():
+def test_old_results_are_offloaded_before_messages_are_removed_and_the_latest_are_kept():
     m = manager()
     messages = talk(m, 7)
     compactions = heard(m, EventType.CONTEXT_COMPACTED)
@@ -182,7 +182,7 @@ def test_old_results_leave_before_messages_do_and_the_latest_stay():
     assert compactions == []
 
 
-def test_a_result_that_the_model_has_not_seen_stays_while_anything_else_can_go():
+def test_an_unseen_result_is_kept_as_long_as_anything_else_can_be_offloaded():
     m = manager()
     talk(m, 20)
     for n in range(20, 40):
@@ -192,7 +192,7 @@ def test_a_result_that_the_model_has_not_seen_stays_while_anything_else_can_go()
         assert m.before_model_call().messages[-1] == result(n)
 
 
-def test_a_summary_is_asked_for_where_nothing_else_may_leave():
+def test_a_summary_is_requested_if_nothing_else_can_be_removed():
     asked = []
 
     def summarizer(messages: list[Any]) -> str:
@@ -213,7 +213,7 @@ def test_a_summary_is_asked_for_where_nothing_else_may_leave():
     assert m.restore() == messages
 
 
-def test_a_summary_stays_in_view_however_long_it_is():
+def test_a_long_summary_is_kept():
     summary = "<summary>" + "THE USER ASKED FOR A LOT. " * 400 + "</summary>"
     config = AgentConfig(window_tokens=30_000, rules=NOTHING_GOES)
     m = manager(config=config, summarizer=lambda _: summary)
@@ -232,7 +232,7 @@ def test_a_summary_stays_in_view_however_long_it_is():
     assert m.messages[0]["content"] == shown
 
 
-def test_results_of_one_turn_that_are_too_much_together_become_short_previews():
+def test_results_of_one_turn_that_exceed_the_trigger_together_become_short_previews():
     m = manager()
     m.add(said(0))
     m.before_model_call()
@@ -249,7 +249,7 @@ def test_results_of_one_turn_that_are_too_much_together_become_short_previews():
     assert m.restore()[-1] == results
 
 
-def test_no_call_is_without_its_result_when_messages_leave():
+def test_no_call_is_parted_from_its_result_when_messages_are_removed():
     m = manager()
     talk(m, 60)
 
@@ -282,7 +282,7 @@ def test_no_call_is_without_its_result_when_messages_leave():
     ],
     ids=["anthropic", "openai", "responses", "number"],
 )
-def test_what_the_provider_counted_corrects_the_estimate(usage):
+def test_the_provider_s_count_corrects_the_estimate(usage):
     m = manager(offloader={"token_counter": lambda text: len(text) // 10})
     m.add({"role": "user", "content": "x" * 1960})
     assert m.before_model_call().tokens == 200
@@ -303,7 +303,7 @@ def test_the_correction_moves_slowly_and_each_model_has_its_own():
     assert m.before_model_call().tokens == 1300
 
 
-def test_a_reply_without_figures_corrects_nothing():
+def test_a_reply_without_usage_corrects_nothing():
     m = manager()
     m.add(said(0))
     before = m.before_model_call().tokens
@@ -338,7 +338,7 @@ def failing_on_a_mark(text: str) -> int:
 
 
 @pytest.mark.parametrize("counter", [failing, failing_on_a_mark, lambda _: None], ids=["all", "one", "none"])
-def test_a_token_counter_that_fails_is_told_once_a_turn_and_an_estimate_serves(counter):
+def test_a_failing_token_counter_is_reported_once_a_turn_and_tokens_are_estimated(counter):
     m = manager(offloader={"token_counter": counter})
     failures = heard(m, EventType.CONTEXT_FAILED)
     marked = {"role": "user", "content": "<|endoftext|> " + "row by row " * 700}
@@ -352,11 +352,11 @@ def test_a_token_counter_that_fails_is_told_once_a_turn_and_an_estimate_serves(c
     request = m.before_model_call()
     assert 0 < request.tokens < SMALL.trigger_tokens
     assert m.restore() == messages
-    # It stands in the preview too, and in what was compacted.
+    # The text is in the preview too, and in the compacted messages.
     assert counter is not failing_on_a_mark or len(failures) <= 3
 
 
-def test_figures_are_those_of_the_counter_but_for_what_it_fails_on():
+def test_tokens_are_those_of_the_counter_except_where_it_fails():
     marked = {"role": "user", "content": "<|endoftext|>" + "x" * 300}
     plain = {"role": "user", "content": "y" * 400}
     one = manager(offloader={"token_counter": failing_on_a_mark})
@@ -373,7 +373,7 @@ def test_figures_are_those_of_the_counter_but_for_what_it_fails_on():
 # --- another process ---------------------------------------------------------------------------------
 
 
-def test_another_process_goes_on_from_the_name_of_the_session_and_the_store(tmp_path):
+def test_another_process_continues_from_the_session_name_and_the_store(tmp_path):
     first = manager(tmp_path)
     messages = talk(first, 30)
     first.before_model_call()
@@ -389,7 +389,7 @@ def test_another_process_goes_on_from_the_name_of_the_session_and_the_store(tmp_
     assert second.restore() == [*messages, call(30)]
 
 
-def test_items_that_left_stay_away_in_the_other_process(tmp_path):
+def test_offloaded_items_remain_offloaded_in_the_other_process(tmp_path):
     first = manager(tmp_path, AgentConfig(window_tokens=100_000))
     first.add(said(0))
     turn(first, 1, lines=900)
@@ -425,7 +425,7 @@ def test_a_session_without_a_conversation_resumes_as_an_empty_one(tmp_path):
     assert m.messages == []
 
 
-def test_resuming_comes_first():
+def test_resume_after_a_message_is_refused():
     m = manager()
     m.add(said(0))
 
@@ -433,7 +433,7 @@ def test_resuming_comes_first():
         m.resume()
 
 
-def test_who_does_not_resume_begins_anew(tmp_path):
+def test_a_manager_that_does_not_resume_starts_a_new_conversation(tmp_path):
     talk(manager(tmp_path), 3)
     anew = manager(tmp_path)
     anew.add(said(7))
@@ -445,7 +445,7 @@ def test_who_does_not_resume_begins_anew(tmp_path):
     assert m.messages == [said(7)]
 
 
-def test_two_agents_at_once_are_found_out(tmp_path):
+def test_two_agents_at_once_are_detected(tmp_path):
     first, second = manager(tmp_path), manager(tmp_path)
     for n, m in enumerate((first, second)):
         m.resume()
@@ -457,7 +457,7 @@ def test_two_agents_at_once_are_found_out(tmp_path):
         manager(tmp_path).resume()
 
 
-def test_after_two_agents_at_once_who_begins_anew_is_resumed(tmp_path):
+def test_after_two_agents_at_once_a_new_conversation_is_resumed(tmp_path):
     first, second = manager(tmp_path), manager(tmp_path)
     for n, m in enumerate((first, second)):
         m.resume()
@@ -475,7 +475,7 @@ def test_after_two_agents_at_once_who_begins_anew_is_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("entry", [0, 2])
-def test_a_journal_that_lacks_an_entry_raises_and_begins_nothing(tmp_path, entry):
+def test_a_journal_without_an_entry_raises_and_starts_nothing(tmp_path, entry):
     talk(manager(tmp_path), 3)
     [gone] = (tmp_path / "j" / "s").glob(f"00000000{entry}~*")
     gone.unlink()
@@ -486,7 +486,7 @@ def test_a_journal_that_lacks_an_entry_raises_and_begins_nothing(tmp_path, entry
     assert m.messages == []
 
 
-def test_a_field_that_is_named_like_our_own_is_resumed_as_it_was(tmp_path):
+def test_a_field_with_a_reserved_name_is_resumed_as_it_was(tmp_path):
     arguments = {"$bytes": "no base64", "$$bytes": {"$bytes": "aGVsbG8="}}
     block = {"type": "tool_use", "id": "t", "name": "F", "input": arguments}
     asked = {"role": "assistant", "content": [block]}
@@ -499,7 +499,7 @@ def test_a_field_that_is_named_like_our_own_is_resumed_as_it_was(tmp_path):
     assert other.messages == [asked]
 
 
-def test_a_damaged_journal_raises_and_begins_nothing(tmp_path):
+def test_a_damaged_journal_raises_and_starts_nothing(tmp_path):
     talk(manager(tmp_path), 3)
     for path in (tmp_path / "j" / "s").iterdir():
         data = path.read_bytes()
@@ -519,14 +519,14 @@ def test_a_model_is_not_shown_the_journal(tmp_path):
     assert m.tools.call("context_grep", {"pattern": "row 1"}).count("row 1.") == 0
 
 
-def test_what_is_not_resumable_is_not_written_down(tmp_path):
+def test_without_resumable_no_journal_is_stored(tmp_path):
     m = manager(tmp_path, SMALL.model_copy(update={"resumable": False}))
     talk(m, 2)
 
     assert not list(tmp_path.rglob("*.zst"))
 
 
-def test_what_is_to_be_redacted_is_not_written_down(tmp_path):
+def test_redacted_text_is_not_in_the_journal(tmp_path):
     m = manager(tmp_path, offloader={"redact": lambda text: text.replace("s3cret", "[cut]")})
     m.add({"role": "user", "content": 'the key is "s3cret"'})
     m.before_model_call()
@@ -537,7 +537,7 @@ def test_what_is_to_be_redacted_is_not_written_down(tmp_path):
     assert other.messages == [{"role": "user", "content": 'the key is "[cut]"'}]
 
 
-def test_objects_of_an_sdk_are_resumed_as_their_data(tmp_path):
+def test_sdk_objects_are_resumed_as_data(tmp_path):
     from openai.types.chat import ChatCompletionMessage  # noqa: PLC0415 # this test alone needs it
 
     m = manager(tmp_path)
@@ -553,7 +553,7 @@ def test_objects_of_an_sdk_are_resumed_as_their_data(tmp_path):
 # --- failures ----------------------------------------------------------------------------------------
 
 
-def test_a_store_that_fails_ends_no_turn_and_takes_nothing_out():
+def test_a_failing_store_ends_no_turn_and_removes_nothing():
     m = manager(FaultyStore(MemoryStore(), is_lasting=True))
     failures = heard(m, EventType.CONTEXT_FAILED)
     messages = talk(m, 20)
@@ -566,7 +566,7 @@ def test_a_store_that_fails_ends_no_turn_and_takes_nothing_out():
     assert {e.data["kind"] for e in failures} >= {"context_full", "store_unavailable"}
 
 
-def test_once_the_store_is_back_the_context_is_made_small_and_written_down_whole():
+def test_once_the_store_works_again_the_context_is_reduced_and_stored():
     store = FaultyStore(MemoryStore(), is_lasting=True)
     m = manager(store)
     messages = talk(m, 20)
@@ -584,7 +584,7 @@ def test_once_the_store_is_back_the_context_is_made_small_and_written_down_whole
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_whichever_write_fails_the_next_turn_makes_up_for_it(moment):
+def test_the_next_turn_repeats_a_failed_write(moment):
     for nth in range(1, 40):
         store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment=moment)
         m = manager(store)
@@ -601,7 +601,7 @@ def test_whichever_write_fails_the_next_turn_makes_up_for_it(moment):
     assert nth > 18
 
 
-def test_a_summarizer_that_fails_ends_no_turn():
+def test_a_failing_summarizer_ends_no_turn():
     def summarizer(messages: list[Any]) -> str:
         raise RuntimeError("overloaded")
 
@@ -616,7 +616,7 @@ def test_a_summarizer_that_fails_ends_no_turn():
     assert len(m.restore()) == 24
 
 
-def test_a_listener_that_fails_ends_no_turn_and_hides_nothing_from_others():
+def test_a_failing_listener_ends_no_turn_and_hides_nothing_from_others():
     def listener(event: Any) -> None:
         raise RuntimeError("no printer")
 
@@ -632,7 +632,7 @@ def test_a_listener_that_fails_ends_no_turn_and_hides_nothing_from_others():
     assert m.restore() == messages
 
 
-def test_a_summarizer_that_fails_for_a_while_is_told_and_asked_again():
+def test_a_summarizer_that_fails_for_a_while_is_reported_and_called_again():
     asked: list[Any] = []
 
     def summarizer(messages: list[Any]) -> str:
@@ -657,7 +657,7 @@ def test_a_summarizer_that_fails_for_a_while_is_told_and_asked_again():
 
 
 class Odd:
-    """Raises whatever is asked of it."""
+    """Raises on every attribute."""
 
     @property
     def role(self) -> str:
@@ -665,7 +665,7 @@ class Odd:
 
 
 @pytest.mark.parametrize("wrong", [None, "hello", b"hello", [said(1)], (said(1),), Odd()])
-def test_what_is_no_message_is_refused_and_changes_nothing(wrong):
+def test_a_value_that_is_no_message_is_refused_and_changes_nothing(wrong):
     m = manager()
     m.add(said(0))
 
@@ -682,12 +682,12 @@ def test_a_list_of_messages_is_refused_as_an_answer_too():
         m.after_model_call([said(0)])
 
 
-def test_a_type_that_there_is_not_is_refused_with_those_that_there_are():
+def test_an_unknown_type_is_refused_with_the_known_types():
     with pytest.raises(ConfigError, match="skill_prompt"):
         manager().add(said(0), "skil_prompt")  # type: ignore[arg-type]
 
 
-def test_a_malformed_message_is_told_once_and_sent_as_it_is():
+def test_a_malformed_message_is_reported_once_and_sent_unchanged():
     m = manager()
     m.add({"content": "no role"})
     first = m.before_model_call()
@@ -698,7 +698,7 @@ def test_a_malformed_message_is_told_once_and_sent_as_it_is():
     assert m.before_model_call().errors == []
 
 
-def test_without_messages_there_is_nothing_to_send_and_nothing_is_written_down(tmp_path):
+def test_without_messages_nothing_is_sent_and_nothing_is_stored(tmp_path):
     m = manager(tmp_path)
 
     request = m.before_model_call(system_prompt="You help.")
@@ -709,7 +709,7 @@ def test_without_messages_there_is_nothing_to_send_and_nothing_is_written_down(t
     assert not list(tmp_path.rglob("*.zst"))
 
 
-def test_an_error_is_raised_for_who_wants_it_raised():
+def test_on_error_raise_raises_failures():
     m = manager(FaultyStore(MemoryStore(), is_lasting=True), offloader={"on_error": "raise"})
     m.add(said(0))
 
@@ -718,7 +718,7 @@ def test_an_error_is_raised_for_who_wants_it_raised():
 
 
 @pytest.mark.parametrize("lines", [60, 350])
-def test_what_is_cut_while_the_store_fails_is_whole_again_once_it_is_back(lines):
+def test_a_text_truncated_while_the_store_fails_is_complete_once_it_works_again(lines):
     store = FaultyStore(MemoryStore(), is_lasting=True)
     m = manager(store, offloader={"on_error": "truncate"})
     messages = talk(m, 12, lines=lines)
@@ -733,7 +733,7 @@ def test_what_is_cut_while_the_store_fails_is_whole_again_once_it_is_back(lines)
     assert m.restore() == messages
 
 
-def test_a_request_that_cannot_fit_says_what_would_help():
+def test_a_request_above_the_window_suggests_fixes():
     m = manager()
     m.add(said(0))
 
@@ -745,7 +745,7 @@ def test_a_request_that_cannot_fit_says_what_would_help():
     assert request.messages == [said(0)]
 
 
-def test_what_was_added_is_never_changed():
+def test_added_messages_are_never_changed():
     m = manager()
     m.add(said(0))
     added = [result(n) for n in range(30)]
@@ -761,7 +761,7 @@ def test_what_was_added_is_never_changed():
 # --- events, async, cost -----------------------------------------------------------------------------
 
 
-def test_events_tell_what_left_and_what_that_freed():
+def test_events_have_the_number_of_messages_and_freed_tokens():
     bus = EventBus()
     events: list[Any] = []
     bus.subscribe(events.append)
@@ -774,7 +774,7 @@ def test_events_tell_what_left_and_what_that_freed():
     assert all(data["messages"] > 0 and data["tokens"] > 0 for data in smaller)
 
 
-def test_an_async_loop_is_served_and_async_hooks_run_on_it():
+def test_async_forms_run_async_hooks_on_the_loop():
     loops = []
 
     async def summarizer(messages: list[Any]) -> str:
@@ -798,7 +798,7 @@ def test_an_async_loop_is_served_and_async_hooks_run_on_it():
     assert all(one is loop for one in loops)
 
 
-def test_what_is_added_while_a_request_is_made_waits_for_nothing_and_comes_next():
+def test_a_message_added_while_a_request_is_made_does_not_wait_and_is_in_the_next_one():
     seen: list[Any] = []
 
     def steer() -> None:
@@ -806,7 +806,7 @@ def test_what_is_added_while_a_request_is_made_waits_for_nothing_and_comes_next(
         seen.append(m.messages[-1])
 
     def summarizer(messages: list[Any]) -> str:
-        # The request does not go on before this returns: whoever waits for it now waits for ever.
+        # The request waits for this hook, so a hook that waits for the request would never end.
         other = threading.Thread(target=steer, daemon=True)
         other.start()
         other.join(10)
@@ -840,7 +840,7 @@ class Costs:
         return taken
 
 
-def test_a_turn_costs_the_same_however_long_the_history_is():
+def test_the_cost_of_a_turn_does_not_grow_with_the_history():
     costs = Costs()
     m = manager(costs.store, AgentConfig(window_tokens=10**7), offloader={"token_counter": costs.count})
     m.add(said(0))
@@ -855,7 +855,7 @@ def test_a_turn_costs_the_same_however_long_the_history_is():
     assert chars < 3 * len(str([call(0), result(0, lines=20)]))
 
 
-def test_a_turn_in_which_nothing_was_added_asks_the_store_nothing():
+def test_a_turn_without_new_messages_makes_no_store_request():
     costs = Costs()
     m = manager(costs.store)
     talk(m, 3)
@@ -867,7 +867,7 @@ def test_a_turn_in_which_nothing_was_added_asks_the_store_nothing():
     assert costs.take() == (0, 0)
 
 
-def test_over_many_compactions_a_turn_costs_no_more():
+def test_the_cost_of_a_turn_does_not_grow_over_many_compactions():
     costs = Costs()
     m = manager(costs.store, offloader={"token_counter": costs.count})
     m.add(said(0))

@@ -1,4 +1,4 @@
-"""What a turn of an agent costs by itself, beside its offloader: the same however long its list is."""
+"""The cost of an agent's turn without its offloader does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EARLY = OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=0
 
 
 def steps(function: Callable[[], Any]) -> int:
-    """Return how many operations of the interpreter our own code takes, each round of a loop among them."""
+    """Return how many interpreter operations of the library `function` takes."""
     taken = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -100,7 +100,7 @@ def test_a_turn_with_nothing_new_counts_no_text() -> None:
     assert request.tokens > 0
 
 
-def test_whether_a_compaction_is_due_takes_as_many_steps_for_a_long_list() -> None:
+def test_should_compact_takes_as_many_steps_for_a_long_list() -> None:
     taken, counted = [], []
     for length in LENGTHS:
         texts: list[str] = []

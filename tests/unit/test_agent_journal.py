@@ -1,4 +1,4 @@
-"""The journal of a conversation: what it takes, where it lies, who sees it, and who goes on from it."""
+"""The journal of a conversation: its size, its keys, and the processes that continue from it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def size_of(messages: list[Any]) -> int:
 # What it takes
 
 
-def test_a_conversation_that_stays_over_the_trigger_is_written_down_once(tmp_path: Path) -> None:
+def test_a_conversation_above_the_trigger_is_stored_once(tmp_path: Path) -> None:
     config = AgentConfig(window_tokens=1000, rules=NOTHING_GOES)
     m = manager(tmp_path, config)
     messages = []
@@ -82,7 +82,7 @@ def test_a_conversation_that_stays_over_the_trigger_is_written_down_once(tmp_pat
 
 @pytest.mark.parametrize("words", [3, 30, 300])
 @pytest.mark.parametrize("window", [2000, 4000, 10**6])
-def test_the_journal_grows_with_what_is_new_through_compactions_too(
+def test_the_journal_grows_with_new_messages_only_through_compactions_too(
     tmp_path: Path, window: int, words: int
 ) -> None:
     config = AgentConfig(model="m", window_tokens=window)
@@ -100,7 +100,7 @@ def test_the_journal_grows_with_what_is_new_through_compactions_too(
     assert other.restore() == messages
 
 
-def test_who_goes_on_after_many_compactions_reads_little_more_than_the_conversation(tmp_path: Path) -> None:
+def test_resume_after_many_compactions_reads_little_more_than_the_conversation(tmp_path: Path) -> None:
     m = manager(tmp_path)
     m.add({"role": "user", "content": "go"})
     for n in range(250):
@@ -112,7 +112,7 @@ def test_who_goes_on_after_many_compactions_reads_little_more_than_the_conversat
     assert store.operations < 10 * len(m.messages)
 
 
-def test_a_turn_writes_as_much_however_long_the_conversation_is(tmp_path: Path) -> None:
+def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path: Path) -> None:
     m = manager(tmp_path, AgentConfig(window_tokens=10**7))
     sizes = []
     for _ in range(100):
@@ -124,7 +124,7 @@ def test_a_turn_writes_as_much_however_long_the_conversation_is(tmp_path: Path) 
     assert max(sizes[2:]) - min(sizes[2:]) < 10
 
 
-def test_every_message_is_resumed_in_its_place_whatever_came_between(tmp_path: Path) -> None:
+def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:
     m = manager(tmp_path, AgentConfig(window_tokens=10**6))
     m.add({"role": "user", "content": "go"})
     m.before_model_call()
@@ -158,7 +158,7 @@ def test_no_listing_shows_the_journal_as_a_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["s.journal", "j", "s/journal", "~s", "j/s"])
-def test_no_name_of_a_session_meets_the_journal_of_another(tmp_path: Path, name: str) -> None:
+def test_no_session_name_collides_with_the_journal_of_another(tmp_path: Path, name: str) -> None:
     text = "".join(f"line {n}\n" for n in range(4000))
     other = Offloader(tmp_path, session=name)
     placeholder = other.offload_text(text, tool_name="Bash")
@@ -173,7 +173,7 @@ def test_no_name_of_a_session_meets_the_journal_of_another(tmp_path: Path, name:
     assert [m["content"][0].get("id") for m in resumed(tmp_path, session=name).messages] == ["t2"]
 
 
-def test_a_conversation_that_release_0_1_wrote_down_is_resumed_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_conversation_of_release_0_1_is_resumed_and_continued(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)
     before = sorted((tmp_path / "r" / "s.journal").iterdir())
     m = manager(tmp_path, AgentConfig(model="m", window_tokens=2000))
@@ -194,7 +194,7 @@ def test_a_conversation_that_release_0_1_wrote_down_is_resumed_and_gone_on_with(
 # Forks, copies, deletion
 
 
-def test_a_fork_goes_on_with_the_conversation_and_each_goes_its_own_way(tmp_path: Path) -> None:
+def test_a_fork_continues_the_conversation_independently(tmp_path: Path) -> None:
     m = manager(tmp_path)
     messages = [message for n in range(20) for message in turn(m, n, 100)]
     m.before_model_call()
@@ -212,7 +212,7 @@ def test_a_fork_goes_on_with_the_conversation_and_each_goes_its_own_way(tmp_path
     assert resumed(tmp_path).restore() == [*messages, *exchange(200)]
 
 
-def test_forking_again_brings_what_is_new_to_a_fork_that_did_nothing(tmp_path: Path) -> None:
+def test_forking_again_updates_a_fork_without_changes(tmp_path: Path) -> None:
     m = manager(tmp_path)
     for n in range(3):
         turn(m, n)
@@ -222,7 +222,7 @@ def test_forking_again_brings_what_is_new_to_a_fork_that_did_nothing(tmp_path: P
     assert resumed(tmp_path, session="other").messages == m.messages
 
 
-def test_a_copy_and_an_export_bring_the_conversation_along(tmp_path: Path) -> None:
+def test_a_copy_and_an_export_include_the_conversation(tmp_path: Path) -> None:
     m = manager(tmp_path / "a")
     messages = [message for n in range(9) for message in turn(m, n, 900)]
     m.before_model_call()
@@ -236,7 +236,7 @@ def test_a_copy_and_an_export_bring_the_conversation_along(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("pin", "left"), [(False, 0), (True, 2)])
-def test_the_conversation_goes_with_its_session_unless_that_is_pinned(
+def test_the_conversation_is_deleted_with_its_session_unless_that_is_pinned(
     tmp_path: Path, pin: bool, left: int
 ) -> None:
     m = manager(tmp_path)
@@ -254,7 +254,7 @@ def test_the_conversation_goes_with_its_session_unless_that_is_pinned(
 # What cannot be written, or read
 
 
-def test_a_value_without_json_costs_that_value_alone_and_is_told_once(tmp_path: Path) -> None:
+def test_a_value_without_json_is_replaced_alone_and_reported_once(tmp_path: Path) -> None:
     m = manager(tmp_path)
     m.add({"role": "user", "content": "go", "extra": object()})
     first = m.before_model_call().errors
@@ -272,7 +272,7 @@ def test_a_value_without_json_costs_that_value_alone_and_is_told_once(tmp_path: 
     ]
 
 
-def test_a_message_whose_redaction_fails_is_written_down_once_that_works(tmp_path: Path) -> None:
+def test_a_message_whose_redaction_fails_is_stored_once_redact_works(tmp_path: Path) -> None:
     is_broken = True
 
     def redact(text: str) -> str:
@@ -312,7 +312,7 @@ def flipped(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("harm", [cut, emptied, flipped])
-def test_a_damaged_entry_is_told(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_entry_is_reported(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
     m = manager(tmp_path)
     turn(m, 1)
     m.before_model_call()
@@ -323,7 +323,7 @@ def test_a_damaged_entry_is_told(tmp_path: Path, harm: Callable[[bytes], bytes])
         resumed(tmp_path)
 
 
-def test_an_entry_that_claims_too_much_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+def test_an_entry_that_claims_too_many_bytes_is_refused_before_memory_is_allocated(tmp_path: Path) -> None:
     m = manager(tmp_path)
     turn(m, 1)
     last = max((tmp_path / "j" / "s").iterdir())
@@ -334,7 +334,7 @@ def test_an_entry_that_claims_too_much_is_refused_before_memory_is_taken(tmp_pat
         resumed(tmp_path)
 
 
-def test_a_write_of_which_nobody_knows_whether_it_came_through_loses_nothing() -> None:
+def test_a_write_with_an_unknown_outcome_loses_nothing() -> None:
     for nth in range(1, 12):
         store = FaultyStore(MemoryStore(), nth=nth, verb="put", moment="after")
         m = manager(store)

@@ -14,7 +14,7 @@ from offload import ConfigError, Offloader
 from offload.agent import AnthropicSummarizer, OpenAISummarizer
 from offload.compaction import RoundCompactor, RoundConfig
 
-ASKED = [{"role": "user", "content": "Sum up what stands between the lines."}]
+ASKED = [{"role": "user", "content": "Summarize the text between the lines."}]
 KINDS = ["anthropic", "openai"]
 
 
@@ -35,7 +35,7 @@ def compacted(tmp_path: Any, model: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_summarizer_asks_its_model_and_returns_what_it_said(kind):
+def test_a_summarizer_asks_its_model_and_returns_the_answer(kind):
     api = Api((200, said(kind, "<summary>All done.</summary>")))
     with serving(api) as url:
         answer = summarizer(kind, url, max_tokens=77)(ASKED)
@@ -67,7 +67,7 @@ def test_the_texts_of_several_blocks_are_one_answer():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_summary_takes_the_place_of_the_rounds_that_left(kind, tmp_path):
+def test_a_summary_replaces_the_removed_rounds(kind, tmp_path):
     api = Api((200, said(kind, "<summary>The user asked five times.</summary>")))
     with serving(api) as url:
         talk, result = compacted(tmp_path, summarizer(kind, url))
@@ -105,7 +105,7 @@ def test_a_reply_without_choices_is_an_empty_answer():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_trying_again_is_left_to_the_sdk(kind):
+def test_the_sdk_retries(kind):
     api = Api((503, {"error": {"message": "busy"}}), (200, said(kind, "Done.")))
     with serving(api) as url:
         assert summarizer(kind, url, retries=1)(ASKED) == "Done."
@@ -114,6 +114,6 @@ def test_trying_again_is_left_to_the_sdk(kind):
 
 
 @pytest.mark.parametrize("kind", [AnthropicSummarizer, OpenAISummarizer])
-def test_what_is_no_client_is_refused(kind):
+def test_a_value_that_is_no_client_is_refused(kind):
     with pytest.raises(ConfigError, match=f"{kind.__name__} needs a client of its SDK"):
         kind("sk-key", "small")

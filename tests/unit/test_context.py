@@ -1,4 +1,4 @@
-"""The context as items in segments: what is counted, what is told, and what leaves together."""
+"""The context as items in segments: token counts, events, and items that are removed together."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ ONE_CALL = {
 
 
 @pytest.mark.parametrize("name", ONE_CALL)
-def test_a_result_is_known_in_every_format_and_begins_no_round(name):
+def test_a_result_is_recognised_in_every_format_and_starts_no_round(name):
     messages = [*ONE_CALL[name], *ONE_CALL[name]]
 
     assert [is_result(m) for m in messages] == [False, False, True] * 2
@@ -146,18 +146,18 @@ def test_a_call_without_an_id_waits_for_any_result():
         ([call("a", "b"), result("a")], 0),
         ([said("first"), call("a"), call("b"), result("b")], 1),
         ([said("first"), call("b"), call("a"), result("b")], 2),
-        # What nobody waits for any more, and what the API answers by itself.
+        # A call that the user cut off, and a call that the API runs.
         ([call("a"), user("never mind")], 2),
         ([user("find it"), {"type": "web_search_call", "id": "w", "action": {"query": "q"}}], 2),
         ([user("find it"), searched()], 2),
         ([user("find it"), searched({"type": "tool_use", "id": "a", "name": "f", "input": {}})], 1),
     ],
 )
-def test_what_waits_is_a_call_of_the_last_turn_without_a_result(messages, index):
+def test_only_calls_of_the_last_turn_without_a_result_are_open(messages, index):
     assert waiting_from(messages) == index
 
 
-def test_a_round_begins_where_the_user_speaks_again():
+def test_a_round_starts_with_the_next_user_message():
     messages = [said("hello"), user("a"), user("b"), said("c"), user("d"), call("x"), user("e"), result("x")]
 
     assert split_rounds(messages) == [range(4), range(4, 8)]
@@ -177,7 +177,7 @@ def test_rounds_are_the_whole_conversation_in_order(kinds):
     assert all(messages[one.start]["role"] == "user" for one in rounds[1:])
 
 
-def test_what_the_header_holds_stands_first_whenever_it_came():
+def test_header_items_come_first_whenever_they_were_added():
     context = ContextIR()
     context.add_message(user("hi"))
     context.add_message(user("delegate"), ItemType.SUBAGENT_STRATEGY)
@@ -188,7 +188,7 @@ def test_what_the_header_holds_stands_first_whenever_it_came():
     assert context.conversation_messages == [user("hi")]
 
 
-def test_an_item_knows_its_text_its_tokens_and_its_priority():
+def test_an_item_has_its_text_its_tokens_and_its_priority():
     context = ContextIR()
     text = "please read the whole of this file " * 20
 
@@ -204,7 +204,7 @@ def test_an_item_knows_its_text_its_tokens_and_its_priority():
     assert len({context.new_item(user("x")).id for _ in range(5)}) == 5
 
 
-def test_what_the_api_searched_for_is_the_word_of_the_model_and_leaves_by_itself():
+def test_a_search_by_the_api_is_an_assistant_message_and_removed_alone():
     context = ContextIR()
     for message in (user("find it"), searched()):
         context.add_message(message)
@@ -213,7 +213,7 @@ def test_what_the_api_searched_for_is_the_word_of_the_model_and_leaves_by_itself
     assert [len(group) for group in context.groups()] == [1, 1]
 
 
-def test_a_search_that_a_pause_parted_from_what_it_found_leaves_with_it():
+def test_a_search_and_its_results_in_two_messages_are_removed_together():
     asked, found = ({"role": "assistant", "content": [block]} for block in searched()["content"])
     context = ContextIR()
     for message in (user("find it"), asked, found):
@@ -222,7 +222,7 @@ def test_a_search_that_a_pause_parted_from_what_it_found_leaves_with_it():
     assert [len(group) for group in context.groups()] == [1, 2]
 
 
-def test_an_image_is_counted_and_so_is_what_stands_for_one():
+def test_an_image_and_the_placeholder_of_one_are_counted():
     data = base64.b64encode(b"GIF89a" + (750).to_bytes(2, "little") * 2).decode()
     source = {"type": "base64", "media_type": "image/gif", "data": data}
     seen = {"role": "user", "content": [{"type": "image", "source": source}]}
@@ -234,7 +234,7 @@ def test_an_image_is_counted_and_so_is_what_stands_for_one():
     assert counter.messages([seen, gone]) == [4 + 750, 4 + len(line)]
 
 
-def test_a_message_is_counted_once_while_it_stays_in_the_list():
+def test_a_message_is_counted_once_while_it_is_in_the_list():
     counted: list[str] = []
 
     def count(text: str) -> int:
@@ -249,7 +249,7 @@ def test_a_message_is_counted_once_while_it_stays_in_the_list():
     assert counted == ["one", "two", "three"]
 
 
-def test_a_result_leaves_with_its_call_and_the_other_results_of_it():
+def test_a_result_is_removed_with_its_call_and_the_other_results():
     context = chat()
     first = context.conversation.of_type(ItemType.TOOL_RESULT)[0]
 
@@ -269,7 +269,7 @@ def test_a_result_leaves_with_its_call_and_the_other_results_of_it():
         context.remove_by_id(first.id)
 
 
-def test_all_items_of_a_type_leave_with_what_belongs_to_them():
+def test_all_items_of_a_type_are_removed_with_their_calls_and_results():
     context = chat()
 
     removed = context.remove_by_type(ItemType.TOOL_RESULT)
@@ -280,7 +280,7 @@ def test_all_items_of_a_type_leave_with_what_belongs_to_them():
     assert context.remove_by_type(ItemType.SYSTEM_PROMPT) == []
 
 
-def test_what_was_said_between_a_call_and_its_result_leaves_with_them():
+def test_messages_between_a_call_and_its_result_are_removed_with_them():
     context = ContextIR()
     for message in (user("hi"), call("a"), user("hurry"), said("soon"), result("a"), user("thanks")):
         context.add_message(message)
@@ -290,7 +290,7 @@ def test_what_was_said_between_a_call_and_its_result_leaves_with_them():
     assert context.lower() == [user("hi"), user("thanks")]
 
 
-def test_reasoning_leaves_with_the_call_that_it_led_to():
+def test_reasoning_is_removed_with_the_call_that_it_led_to():
     context = ContextIR()
     for message in (
         user("hi"),
@@ -304,7 +304,7 @@ def test_reasoning_leaves_with_the_call_that_it_led_to():
     assert context.lower() == [user("hi")]
 
 
-def test_replacing_the_conversation_leaves_the_header_and_drops_the_rest():
+def test_replacing_the_conversation_keeps_the_header():
     context = chat()
     before = context.total_tokens
     summary = context.new_item(user("what was said"), ItemType.COMPACTION_SUMMARY)
@@ -315,7 +315,7 @@ def test_replacing_the_conversation_leaves_the_header_and_drops_the_rest():
     assert context.total_tokens == context.header.tokens + summary.token_count < before
 
 
-def test_one_item_takes_the_place_of_those_that_leave():
+def test_one_item_replaces_the_removed_items():
     context = chat()
     events: list[ContextEvent] = []
     context.event_bus.subscribe(events.append)
@@ -333,7 +333,7 @@ def test_one_item_takes_the_place_of_those_that_leave():
     assert [m["content"] for m in context.conversation_messages] == texts
 
 
-def test_everything_that_happens_is_told_once_to_those_who_listen():
+def test_each_change_emits_one_event_to_its_listeners():
     bus = EventBus()
     events: list[ContextEvent] = []
     removals: list[ContextEvent] = []

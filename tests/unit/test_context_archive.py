@@ -1,4 +1,4 @@
-"""Messages that left a conversation come back at their places, in whatever order they left."""
+"""Removed messages are restored at their places, in any order of compactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES = [{"role": ("user", "assistant")[n % 2], "content": f"{n} " + "word " 
 
 
 def without(archive: MessageArchive, messages: list[Any], leaving: list[int]) -> list[Any]:
-    """Return `messages` with a notice for those at the indices `leaving`, where the first of them stood."""
+    """Return `messages` with a notice for those at the indices `leaving`, at the place of the first."""
     notice = replace(archive.notice(messages), messages=len(leaving), summary="a summary")
     _, message = archive.store(messages, leaving, notice)
     kept = [m for i, m in enumerate(messages) if i not in leaving]
@@ -36,7 +36,7 @@ def test_several_compactions_of_one_conversation_are_undone_latest_first(data):
     assert archive.restore(messages) == MESSAGES
 
 
-def test_blocks_of_an_sdk_in_a_dict_leave_and_come_back_as_their_data():
+def test_sdk_blocks_in_a_dict_are_restored_as_data():
     archive = MessageArchive(Offloader("memory://", session="s"))
     said = "word " * 60
     answer = {"role": "assistant", "content": [TextBlock(type="text", text=said)]}
@@ -48,7 +48,7 @@ def test_blocks_of_an_sdk_in_a_dict_leave_and_come_back_as_their_data():
     assert archive.restore(short) == [data, MESSAGES[0]]
 
 
-def test_bytes_and_a_field_that_is_named_like_ours_come_back():
+def test_bytes_and_a_field_with_a_reserved_name_are_restored():
     archive = MessageArchive(Offloader("memory://", session="s"))
     image = {"image": {"format": "png", "source": {"bytes": b"\x00\xff"}}}
     call = {"toolUse": {"toolUseId": "t", "name": "f", "input": {"$bytes": "no base64"}}}
@@ -60,7 +60,7 @@ def test_bytes_and_a_field_that_is_named_like_ours_come_back():
     assert archive.restore(without(archive, messages, [0, 1])) == messages
 
 
-def test_what_came_later_stands_after_what_came_back():
+def test_later_messages_follow_the_restored_ones():
     archive = MessageArchive(Offloader("memory://", session="s"))
     later = {"role": "user", "content": "and now"}
 

@@ -1,4 +1,4 @@
-"""Per format: what can leave a message, what cannot, and what is told of a malformed one."""
+"""Per format: the items of a message, the parts that are kept, and the errors of malformed messages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_result_without_text_is_no_item(content: Any) -> None:
     assert scan(result(content)).items == []
 
 
-def test_a_result_whose_texts_would_not_come_back_equal_stays_where_it_is() -> None:
+def test_a_result_whose_texts_cannot_be_restored_exactly_is_kept() -> None:
     for odd in (object(), (1, 2), float("nan"), {1: "a"}):
         assert scan(result([text("a"), text("b", extra=odd)])).items == []
         assert [i.text for i in scan(result([text("a", extra=odd)])).items] == ["a"]
@@ -109,12 +109,12 @@ def test_a_result_whose_texts_would_not_come_back_equal_stays_where_it_is() -> N
         {"type": "of_tomorrow", "text": "looks like text", "content": "looks like content"},
     ],
 )
-def test_what_is_not_understood_is_not_touched(block: dict[str, Any]) -> None:
+def test_an_unknown_block_is_kept(block: dict[str, Any]) -> None:
     found = scan({"role": "assistant", "content": [block]})
     assert (found.items, found.texts) == ([], [])
 
 
-def test_thinking_is_counted_and_never_leaves() -> None:
+def test_thinking_is_counted_and_never_offloaded() -> None:
     found = scan({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}]})
     assert (found.items, found.texts) == ([], ["hm"])
 
@@ -142,7 +142,7 @@ def test_a_message_of_role_function_is_an_item_of_the_function_that_it_names() -
     assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_result", "lookup", None)
 
 
-def test_reasoning_is_counted_and_never_leaves() -> None:
+def test_reasoning_is_counted_and_never_offloaded() -> None:
     message = {"role": "assistant", "content": "say", "reasoning_content": "hm", "tool_calls": []}
     found = scan(message)
     assert [i.text for i in found.items] == ["say"]
@@ -187,9 +187,7 @@ def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_messag
         ({"role": "user", "content": "x"}, "anthropic"),
     ],
 )
-def test_a_message_is_of_the_first_format_that_knows_it_for_its_own(
-    message: dict[str, Any], name: str
-) -> None:
+def test_a_message_belongs_to_the_first_format_that_claims_it(message: dict[str, Any], name: str) -> None:
     assert adapter_for(message).name == name
 
 
@@ -235,7 +233,7 @@ def test_a_malformed_message_is_refused_with_its_place_and_what_was_expected(
     assert expected in said
 
 
-def test_a_name_that_is_no_text_counts_as_none() -> None:
+def test_a_name_that_is_no_string_counts_as_none() -> None:
     found = scan({"role": "tool", "tool_call_id": "c", "name": 7, "content": "x"})
 
     assert [item.tool_name for item in found.items] == [None]
@@ -258,7 +256,7 @@ def test_a_role_is_read_from_mappings_and_objects_alike() -> None:
     assert role_of(Sdk()) == role_of({"role": "user"}) == "user"
 
 
-def test_names_without_a_utf_8_form_are_written_out() -> None:
+def test_names_without_a_utf_8_form_are_escaped() -> None:
     message = result("out")
     message["content"][0]["tool_use_id"] = "t\ud800"
     [item] = scan(message, {"t\ud800": "Bash\ud800"}).items

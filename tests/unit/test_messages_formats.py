@@ -1,4 +1,4 @@
-"""Responses, LangChain, Bedrock and Gemini: what is an item, what stands in its place, what is told apart."""
+"""Responses, LangChain, Bedrock and Gemini: the items, their placeholders, and the recognition of formats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_restored(message: Any) -> None:
 WRITE = {"path": "a.py", "text": LONG}
 
 
-def test_arguments_that_are_an_object_are_one_item_and_stay_an_object() -> None:
+def test_arguments_in_an_object_are_one_item_and_replaced_by_an_object() -> None:
     for message, value in (
         (
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "w", "input": WRITE}]},
@@ -78,7 +78,7 @@ def test_arguments_that_are_an_object_are_one_item_and_stay_an_object() -> None:
         assert_restored(message)
 
 
-def test_arguments_that_are_json_text_stay_json_text_and_come_back_as_they_were_written() -> None:
+def test_arguments_in_json_text_are_replaced_by_json_text_and_restored_as_written() -> None:
     for written in ('{"path":"a.py",  "n": 1}', '{"half', "", "[1, 2]", '{"text":"x"}'):
         call = {"type": "function_call", "call_id": "c", "name": "w", "arguments": written}
         function = {"name": "w", "arguments": written}
@@ -91,7 +91,7 @@ def test_arguments_that_are_json_text_stay_json_text_and_come_back_as_they_were_
         assert_restored(chat)
 
 
-def test_the_only_string_of_an_object_is_the_text_and_its_key_stays() -> None:
+def test_the_only_string_of_an_object_is_the_text_and_its_key_is_kept() -> None:
     message = {"role": "model", "parts": [{"functionCall": {"name": "run", "args": {"code": LONG}}}]}
 
     assert only(message).text == LONG
@@ -102,7 +102,7 @@ def test_the_only_string_of_an_object_is_the_text_and_its_key_stays() -> None:
 @pytest.mark.parametrize(
     "odd", [{1: "a"}, {"a": (1, 2)}, {"a": float("nan")}, {"a": {1, 2}}, {"a": b"x", "b": 1}, ["a"], 7, None]
 )
-def test_arguments_that_json_would_not_give_back_equal_stay(odd: Any) -> None:
+def test_arguments_that_json_cannot_restore_exactly_are_kept(odd: Any) -> None:
     use = {"type": "tool_use", "id": "c", "name": "w", "input": odd}
     found = scan({"role": "assistant", "content": [use]})
 
@@ -110,7 +110,7 @@ def test_arguments_that_json_would_not_give_back_equal_stay(odd: Any) -> None:
     assert len(found.texts) == 1
 
 
-def test_arguments_nested_too_deep_for_json_stay() -> None:
+def test_arguments_nested_too_deep_for_json_are_kept() -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
@@ -127,7 +127,7 @@ def test_arguments_nested_too_deep_for_json_stay() -> None:
 
 
 @pytest.mark.parametrize("status", ["in_progress", "incomplete", "calling"])
-def test_an_item_of_responses_that_is_not_at_its_end_is_pending(status: str) -> None:
+def test_an_unfinished_item_of_responses_is_pending(status: str) -> None:
     said = {"role": "assistant", "content": [{"type": "output_text", "text": LONG}]}
     call = {"type": "function_call", "call_id": "c", "name": "w", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": LONG}
@@ -137,7 +137,7 @@ def test_an_item_of_responses_that_is_not_at_its_end_is_pending(status: str) -> 
         assert not only(message).is_pending
 
 
-def test_a_part_of_gemini_that_will_go_on_is_pending_and_its_neighbours_are_not() -> None:
+def test_a_part_of_gemini_that_will_continue_is_pending_and_its_neighbours_are_not() -> None:
     for name in ("willContinue", "will_continue"):
         response = {"name": "run", "response": {"output": LONG}}
         parts = [
@@ -179,7 +179,7 @@ def test_an_output_in_parts_keeps_its_images_and_one_placeholder() -> None:
     assert_restored(message)
 
 
-def test_the_output_of_a_local_shell_is_json_and_stays_json() -> None:
+def test_the_output_of_a_local_shell_is_replaced_by_json() -> None:
     message = {"type": "local_shell_call_output", "id": "c", "output": '{"stdout": "x", "exit_code": 0}'}
 
     assert json.loads(replaced(message)["output"]) == {"offloaded": "P"}
@@ -229,7 +229,7 @@ def test_a_failed_patch_and_a_failed_mcp_call_are_errors() -> None:
     assert not scan({**call, "error": None}).items[-1].is_error
 
 
-def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_leave() -> None:
+def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_offloaded() -> None:
     reasoning = {
         "type": "reasoning",
         "id": "r",
@@ -253,7 +253,7 @@ def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_leave() -> 
         {"type": "compaction", "encrypted_content": "gAAA"},
     ],
 )
-def test_an_item_that_is_not_understood_is_not_touched(message: dict[str, Any]) -> None:
+def test_an_unknown_item_is_kept(message: dict[str, Any]) -> None:
     assert (scan(message).items, scan(message).texts) == ([], [])
 
 
@@ -323,7 +323,7 @@ def converse(content: list[Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def test_json_of_a_tool_result_becomes_a_text_block_and_comes_back_as_json() -> None:
+def test_json_of_a_tool_result_is_replaced_by_a_text_block_and_restored_as_json() -> None:
     message = converse([{"json": WRITE}])
 
     assert only(message, {"c": "list"}).tool_name == "list"
@@ -332,7 +332,7 @@ def test_json_of_a_tool_result_becomes_a_text_block_and_comes_back_as_json() -> 
     assert_restored(message)
 
 
-def test_texts_and_json_are_one_item_and_pictures_and_documents_stay() -> None:
+def test_texts_and_json_are_one_item_and_images_and_documents_are_kept() -> None:
     document = {"document": {"name": "d", "source": {"text": LONG}}}
     message = converse([PICTURE, {"json": [1]}, {"text": "a"}, document, {"json": {"k": None}}])
 
@@ -341,7 +341,7 @@ def test_texts_and_json_are_one_item_and_pictures_and_documents_stay() -> None:
     assert_restored(message)
 
 
-def test_json_that_would_not_come_back_equal_stays_beside_the_text_that_leaves() -> None:
+def test_json_that_cannot_be_restored_exactly_is_kept_with_the_placeholder() -> None:
     odd = {"json": {"a": (1, 2)}}
     assert scan(converse([odd])).items == []
     message = converse([odd, {"text": "a"}])
@@ -350,12 +350,12 @@ def test_json_that_would_not_come_back_equal_stays_beside_the_text_that_leaves()
     assert_restored(message)
 
 
-def test_the_status_of_a_converse_result_tells_an_error() -> None:
+def test_the_status_of_a_converse_result_marks_an_error() -> None:
     assert only(converse([{"text": "a"}], status="error")).is_error
     assert not only(converse([{"text": "a"}], status="success")).is_error
 
 
-def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_leave() -> None:
+def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_offloaded() -> None:
     reasoning = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}}
     cited = {"citationsContent": {"content": [{"text": "so"}], "citations": []}}
     found = scan({"role": "assistant", "content": [reasoning, cited, {"text": "a"}]})
@@ -366,7 +366,7 @@ def test_reasoning_and_cited_answers_of_converse_are_counted_and_never_leave() -
 
 
 @pytest.mark.parametrize("key", ["functionResponse", "function_response"])
-def test_a_function_response_stays_an_object_in_its_own_spelling(key: str) -> None:
+def test_a_function_response_is_replaced_by_an_object_in_its_own_spelling(key: str) -> None:
     response = {"name": "list", "response": {"rows": [1, 2.5, None], "more": "x"}}
     message = {"role": "user", "parts": [{key: response}]}
 
@@ -377,7 +377,7 @@ def test_a_function_response_stays_an_object_in_its_own_spelling(key: str) -> No
     assert_restored(message)
 
 
-def test_a_function_that_returned_one_string_leaves_that_string_alone() -> None:
+def test_a_function_that_returned_one_string_has_that_string_as_its_text() -> None:
     message = {"role": "tool", "parts": [{"functionResponse": {"name": "f", "response": {"output": LONG}}}]}
     assert only(message).text == LONG
     assert replaced(message)["parts"][0]["functionResponse"]["response"] == {"output": "P"}
@@ -390,7 +390,7 @@ def test_a_response_with_an_error_is_one() -> None:
         assert only({"role": "user", "parts": [part]}).is_error is is_error
 
 
-def test_thoughts_and_code_that_ran_are_counted_and_never_leave() -> None:
+def test_thoughts_and_executed_code_are_counted_and_never_offloaded() -> None:
     parts = [
         {"text": "hm", "thought": True},
         {"executableCode": {"code": "1 + 1"}},
@@ -429,7 +429,9 @@ def test_thoughts_and_code_that_ran_are_counted_and_never_leave() -> None:
         ({"role": "user", "content": [{"type": "text", "text": "x"}]}, "anthropic", "user"),
     ],
 )
-def test_a_message_tells_its_format_and_its_role(message: dict[str, Any], name: str, role: str) -> None:
+def test_the_format_and_the_role_of_a_message_are_recognised(
+    message: dict[str, Any], name: str, role: str
+) -> None:
     assert adapter_for(message).name == name
     assert role_of(message) == role
 

@@ -1,9 +1,8 @@
-"""Record ⇄ bytes. A codec is chosen by name when writing and found by the key's suffix when reading."""
+"""Record ⇄ bytes. A writer chooses a codec by name; a reader finds it by the key's suffix."""
 
 from offload.codec._base import Codec, Encoded, Fetch, StoredRecord
 from offload.codec._content import StoredContent, TextContent
-from offload.codec._document import DocumentCodec
-from offload.codec._plain import PlainCodec, parse_sidecar
+from offload.codec._readable import DocumentCodec, PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
 from offload.codec._spooled import ContentWriter, SpooledContent
 from offload.errors import ConfigError
@@ -30,7 +29,7 @@ __all__ = [
 def get_codec(name: str) -> Codec:
     """Return the codec called `name`: "zstd", "json" or "raw". Raises `ConfigError` for any other."""
     if name not in CODECS:
-        raise ConfigError(f"no codec {name!r}; there are {', '.join(map(repr, CODECS))}")
+        raise ConfigError(f"codec must be one of {', '.join(CODECS)}, got {name!r}")
     return CODECS[name]
 
 

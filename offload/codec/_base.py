@@ -1,4 +1,4 @@
-"""What a codec is: the contract between records and bytes."""
+"""The protocols of codecs and stored records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from offload.codec._spooled import SpooledContent
 from offload.record import Counts, Header
 from offload.store import OffloadStore, put_stream
 
-# A larger object is written piece by piece.
+# Larger objects are written in pieces.
 _STREAMED_BYTES = 8 * 1024 * 1024
 
 
@@ -30,7 +30,7 @@ class Encoded:
     Attributes:
         pieces: the object that commits the record, in pieces that can be iterated again.
         size: its size in bytes.
-        sidecar: a header kept beside a body that holds the content alone, to be stored before it.
+        sidecar: the header, to be stored first, if the object holds the content alone.
     """
 
     pieces: Iterable[bytes]
@@ -60,31 +60,26 @@ class Encoded:
 
 
 class StoredRecord(Protocol):
-    """A record opened for reading; what is asked for is fetched, and nothing else. Threads may share it."""
+    """A record opened for reading, which fetches only the requested parts. Threads may share it.
 
-    @property
-    def ref(self) -> str:
-        """The ref that it was stored under."""
-        ...
+    Attributes:
+        ref: the ref it was stored under.
+        session: the session it was stored in.
+        counts: the measures of its content.
+    """
 
-    @property
-    def session(self) -> str:
-        """The session that it was stored in."""
-        ...
+    ref: str
+    session: str
+    counts: Counts
 
     @property
     def header(self) -> Header:
-        """What the record is."""
-        ...
-
-    @property
-    def counts(self) -> Counts:
-        """How large its content is."""
+        """The description of the item."""
         ...
 
     @property
     def is_redacted(self) -> bool:
-        """Whether something was cut out of the content before it was stored."""
+        """Whether parts of the content were removed before storage."""
         ...
 
     @property
@@ -98,8 +93,8 @@ class StoredRecord(Protocol):
     def stream(self) -> Iterator[bytes]:
         """Yield the whole content in order, in chunks that end between characters.
 
-        A codec that `reads_ranges` holds 8 MiB at a time. Every check that `load` makes is made: what
-        only the whole can show, its SHA-256 above all, raises `CorruptError` after the last chunk.
+        A codec that `reads_ranges` holds 8 MiB at a time. Makes every check of `load`: a mismatch of the
+        whole content, such as its SHA-256, raises `CorruptError` after the last chunk.
         """
         ...
 
@@ -112,10 +107,10 @@ class Codec(Protocol):
     """Turns a record into bytes and back.
 
     Attributes:
-        name: what the codec is called in `Offloader(codec=…)`.
-        suffix: the end of the keys that it writes.
-        has_sidecar: whether the header is kept in an object of its own.
-        reads_ranges: whether an opened record fetches what it is asked for, and holds little.
+        name: the codec's name in `Offloader(codec=…)`.
+        suffix: the end of the keys it writes.
+        has_sidecar: whether the header is an object of its own.
+        reads_ranges: whether an opened record fetches requested ranges only, and holds little.
     """
 
     name: str
@@ -126,8 +121,8 @@ class Codec(Protocol):
     def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
         """Return the bytes of a record.
 
-        Spooled content keeps its frames in codec `zstd` and is read by chunks in `raw`; `json` takes memory
-        for the whole of it.
+        Codec `zstd` reuses the frames of spooled content, `raw` reads it in chunks, and `json` takes memory
+        for all of it.
         """
         ...
 

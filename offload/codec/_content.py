@@ -1,7 +1,7 @@
 """The content of a stored record as text: characters, lines and bytes, found through a table of chunks.
 
-A chunk is a stretch of content that is read and checked as one. The table holds the size of each in
-bytes, characters and newlines, so any position is found without reading what lies before it.
+A chunk is read and checked as one. The table holds the size of each in bytes, characters and newlines, so
+any position is found without reading the content before it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ CHUNK_BYTES = 256 * 1024
 _HELD_CHUNKS = 8
 _HELD_TEXTS = 2
 
-# The bytes inside a UTF-8 character, all but its first.
+# All bytes of a UTF-8 character but the first.
 _CONTINUES = bytes(range(0b1000_0000, 0b1100_0000))
 
 
 class ChunkSize(NamedTuple):
-    """How much of the content one chunk holds."""
+    """The measures of one chunk."""
 
     bytes: int
     chars: int
@@ -34,9 +34,9 @@ class ChunkSize(NamedTuple):
 
 
 class Borders(NamedTuple):
-    """Where the chunks of a content begin and the last one ends: one number more than there are chunks.
+    """The borders of chunks: one number more than there are chunks.
 
-    Arrays take eight bytes a number, so that a table of any length takes little more than its own size.
+    Arrays take eight bytes per number, so a table takes little more memory than its own size.
     """
 
     bytes: array[int]
@@ -56,7 +56,7 @@ class Borders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextContent:
-    """A text on its way into a record: its bytes, their measures, and how they are cut into chunks."""
+    """A text to be stored: its bytes, their measures and the sizes of their chunks."""
 
     data: bytes
     counts: Counts
@@ -64,18 +64,11 @@ class TextContent:
 
     @classmethod
     def of(cls, text: str, tokens: int) -> TextContent:
-        """Return the content that `text`, of so many tokens, makes; one pass for each measure."""
+        """Return the content of `text`, which has so many tokens."""
         data = encode_text(text)
         sizes = split(data)
-        newlines = sum(size.newlines for size in sizes)
-        counts = Counts(
-            bytes=len(data),
-            chars=len(text),
-            lines=newlines + (not text.endswith("\n") and text != ""),
-            tokens=tokens,
-            sha256=sha256(data).digest(),
-        )
-        return cls(data, counts, sizes)
+        ends_line = text == "" or text.endswith("\n")
+        return cls(data, total(sizes, tokens, sha256(data).digest(), ends_line=ends_line), sizes)
 
     def chunks(self) -> Iterator[memoryview]:
         """Yield the chunks of the data."""
@@ -85,8 +78,19 @@ class TextContent:
             start += size.bytes
 
 
+def total(sizes: Sequence[ChunkSize], tokens: int, digest: bytes, *, ends_line: bool) -> Counts:
+    """Return the measures of content whose chunks have `sizes`."""
+    return Counts(
+        bytes=sum(size.bytes for size in sizes),
+        chars=sum(size.chars for size in sizes),
+        lines=sum(size.newlines for size in sizes) + (not ends_line),
+        tokens=tokens,
+        sha256=digest,
+    )
+
+
 def end_of_chunk(data: bytes | bytearray, start: int) -> int:
-    """Return where the chunk of `data` ends that begins at `start`: between two characters."""
+    """Return the end, between two characters, of the chunk of `data` that begins at `start`."""
     end = min(start + CHUNK_BYTES, len(data))
     if end < len(data):
         end -= next((back for back in range(4) if data[end - back] not in _CONTINUES), 0)
@@ -105,7 +109,7 @@ def split(data: bytes) -> list[ChunkSize]:
 
 
 def _end_of_line(text: str, line: int) -> int:
-    """Return the offset behind the newline that ends `line`, from 1; found by halves."""
+    """Return the offset after the newline that ends `line`, from 1, by bisection."""
     start, end = 0, len(text)
     while end - start > 1:
         middle = (start + end) // 2
@@ -121,8 +125,8 @@ class StoredContent:
     """Random access to the text of one record.
 
     Args:
-        borders: where the chunks end.
-        read: returns the bytes of the chunks from its first argument up to its second, checked.
+        borders: the borders of the chunks.
+        read: returns the checked bytes of the chunks from its first argument up to its second.
     """
 
     def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]]) -> None:
@@ -147,18 +151,16 @@ class StoredContent:
         return self._newlines[-1]
 
     def chunks_from(self, byte: int) -> tuple[int, Iterator[bytes]]:
-        """Return the chunks from the one on that holds the byte before offset `byte`, each checked.
+        """Return an offset and the checked chunks from there, the first with the byte before offset `byte`.
 
-        Returns:
-            The offset of the first chunk, and the chunks. One byte more than asked for lets a search
-            see what stands to the left of where it goes on.
+        With the byte before it, a search that resumes at `byte` sees the character to its left.
         """
         first = bisect_right(self._bytes, max(0, min(byte, self.size) - 1)) - 1
         first = min(first, max(0, len(self._bytes) - 2))
         return self._bytes[first], self._fetch(first, len(self._bytes) - 1)
 
     def text(self, start: int, end: int) -> str:
-        """Return the characters from `start` up to `end`; both are cut to what there is."""
+        """Return the characters from `start` up to `end`; both are clipped to the content."""
         start, end = max(0, start), min(end, self.chars)
         if start >= end:
             return ""
@@ -172,26 +174,26 @@ class StoredContent:
         return text[start - self._chars[first] : end - self._chars[first]]
 
     def line_start(self, line: int) -> int:
-        """Return the character offset at which `line`, counted from 1, starts; the end if there is none."""
+        """Return the character offset where `line`, from 1, starts, or the end if there is no such line."""
         if line <= 1:
             return 0
         newline = line - 1
         if newline > self.newlines:
             return self.chars
         chunk = bisect_right(self._newlines, newline - 1) - 1
-        # Whoever asks where a line starts reads on from there: the next chunk comes along.
+        # A caller usually reads from the start of this line, so fetch the next chunk with it.
         self._hold(chunk, min(chunk + 2, len(self._bytes) - 1))
         return self._chars[chunk] + _end_of_line(self._text(chunk), newline - self._newlines[chunk])
 
     def line_at(self, char: int) -> int:
-        """Return the number, from 1, of the line that holds the character at offset `char`."""
+        """Return the number, from 1, of the line with the character at offset `char`."""
         if char >= self.chars:
             return self.newlines + 1
         chunk = bisect_right(self._chars, char) - 1
         return self._newlines[chunk] + self._text(chunk).count("\n", 0, char - self._chars[chunk]) + 1
 
     def char_at(self, byte: int) -> int:
-        """Return the offset of the character that the byte at offset `byte` belongs to."""
+        """Return the offset of the character that contains the byte at offset `byte`."""
         if byte >= self.size:
             return self.chars
         chunk = bisect_right(self._bytes, byte) - 1
@@ -204,7 +206,7 @@ class StoredContent:
         return self._chars[chunk] + begun - (data[at] in _CONTINUES)
 
     def byte_at(self, char: int) -> int:
-        """Return the byte offset at which the character at offset `char` begins."""
+        """Return the byte offset of the character at offset `char`."""
         if char >= self.chars:
             return self.size
         chunk = bisect_right(self._chars, char) - 1
@@ -217,7 +219,7 @@ class StoredContent:
         return self._bytes[chunk + 1] - self._bytes[chunk] == self._chars[chunk + 1] - self._chars[chunk]
 
     def _text(self, chunk: int) -> str:
-        """Return the text of a chunk; the last two stay at hand."""
+        """Return the text of a chunk; the last two texts are cached."""
         if chunk not in self._texts:
             text = self._decode(chunk)
             if len(self._texts) == _HELD_TEXTS:
@@ -230,22 +232,22 @@ class StoredContent:
         try:
             text = decode_text(self._held[chunk])
         except UnicodeDecodeError as error:
-            raise CorruptError(f"chunk {chunk} is no text: {error}") from error
+            raise CorruptError(f"chunk {chunk} is not UTF-8: {error}") from error
         chars = self._chars[chunk + 1] - self._chars[chunk]
         newlines = self._newlines[chunk + 1] - self._newlines[chunk]
         if (len(text), text.count("\n")) != (chars, newlines):
-            raise CorruptError(f"chunk {chunk} has other characters or lines than its record says")
+            raise CorruptError(f"chunk {chunk} does not have the characters and lines of its table")
         return text
 
     def _hold(self, first: int, last: int) -> None:
-        """Have the chunks from `first` up to `last` at hand, the missing ones by one read."""
+        """Cache the chunks from `first` up to `last`, fetching the missing ones by one read."""
         missing = [i for i in range(first, last) if i not in self._held]
         if missing:
             for _ in self._fetch(missing[0], missing[-1] + 1):
                 pass
 
     def _fetch(self, first: int, last: int) -> Iterator[bytes]:
-        """Read chunks in order; the last few stay at hand for whoever looks around a place in them."""
+        """Yield chunks in order; cache the last few, since callers often read near them again."""
         for i, data in enumerate(self._read(first, last), first):
             self._held.pop(i, None)
             self._held[i] = data

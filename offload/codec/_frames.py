@@ -1,4 +1,4 @@
-"""The zstd frames that content is kept in: one independent frame per chunk, with its size and checksum."""
+"""The zstd frames of content: one independent frame per chunk, with content size and checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _local = threading.local()
 
 def compress(chunk: bytes | memoryview, level: int) -> bytes:
     """Return `chunk` as one frame."""
-    # Making a compressor takes longer than a small record, and sharing one between threads is unsafe.
+    # Creating a compressor takes longer than compressing a small record; threads cannot share one.
     made: dict[int, zstandard.ZstdCompressor] = _local.__dict__.setdefault("compressors", {})
     if level not in made:
         made[level] = zstandard.ZstdCompressor(level=level, write_checksum=True)
@@ -24,12 +24,12 @@ def compress(chunk: bytes | memoryview, level: int) -> bytes:
 
 
 def decompress(frame: bytes, size: int) -> bytes:
-    """Return the chunk of `size` bytes that `frame` holds. Raises `CorruptError` if it holds no such."""
+    """Return the chunk of `size` bytes in `frame`. Raises `CorruptError` for any other size or damage."""
     try:
         claim = zstandard.get_frame_parameters(frame)
-        # The claim is checked before the decompressor takes memory for it.
+        # Check the claim before the decompressor allocates memory for it.
         if claim.content_size == size and claim.has_checksum:
             return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise CorruptError(str(error)) from error
-    raise CorruptError("not of the size in its table")
+    raise CorruptError("its size is not that of its table")

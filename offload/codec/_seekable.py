@@ -32,7 +32,7 @@ from offload.record import Counts, Header
 
 HEAD_MAGIC, TAIL_MAGIC, TABLE_MAGIC = 0x184D2A50, 0x184D2A51, 0x184D2A5E
 FOOTER_MAGIC = 0x8F92EAB1
-# Holds the tail and the table of a record of 1 GiB, and the whole of a small record.
+# Enough for the tail and table of a 1 GiB record, or for all of a small record.
 SUFFIX_BYTES = 64 * 1024
 # A table of 4 Mi frames, a record of 1 TiB: larger claims are damage.
 MAX_TABLE_BYTES = 32 * 1024 * 1024
@@ -42,15 +42,15 @@ _FRAME_HEAD = struct.Struct("<II")
 _ENTRY = struct.Struct("<II")
 _FOOTER = struct.Struct("<IBI")
 _CRC = struct.Struct("<I")
-# Head and tail are always there.
+# The rows of head and tail.
 _MIN_ROWS = 2
 
 
 class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known when the content has ended, and what finds a place in it.
+    """The measures of the content, and the table that finds a position in it.
 
-    `chars` and `newlines` hold one little-endian 24-bit number per frame; `stored_crc32` covers every
-    byte before the tail frame.
+    `chars` and `newlines` hold a little-endian 24-bit number per frame; `stored_crc32` covers all bytes
+    before the tail frame.
     """
 
     ref: str
@@ -85,7 +85,7 @@ class SeekableCodec:
             redacted=header.redacted,
         )
         if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
-            raise ConfigError("a record holds up to 1 TiB; this content is larger")
+            raise ConfigError("content must be at most 1 TiB; split it")
         rows = [(len(head), 0), *zip(stored, (s.bytes for s in content.sizes), strict=True)]
         footer = _footer(msgspec.msgpack.encode(tail), rows)
         return Encoded(_Pieces(head, frames, footer), len(head) + sum(stored) + len(footer))
@@ -98,7 +98,7 @@ class SeekableCodec:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The bytes of a record, in order, as often as they are asked for."""
+    """The bytes of a record, in order, which can be iterated again."""
 
     head: bytes
     frames: Iterable[bytes]
@@ -122,41 +122,29 @@ class SeekableRecord:
             suffix = fetch(start=-asked)
         self._fetch = fetch
         self._tail, stored, plain = _parse_footer(suffix)
-        # Of each row, from the head on, where it begins.
+        # The offset of each row, the head first.
         self._places = array("Q", accumulate(stored, initial=0))
         self._size = self._places[-1] + _table_size(len(stored))
+        self.ref = self._tail.ref
+        self.session = self._tail.session
+        self.counts = self._tail.counts
         if len(suffix) < min(asked, self._size) or self._size < len(suffix) < asked:
-            raise CorruptError(f"record {self._tail.ref} is not of the size in its seek table")
+            raise CorruptError(f"record {self.ref} is not of the size in its seek table")
         self._suffix = suffix[-self._size :]
         self._borders = _borders(self._tail, stored[1:-1], plain[1:-1])
 
     @property
-    def ref(self) -> str:
-        """The ref that it was stored under."""
-        return self._tail.ref
-
-    @property
-    def session(self) -> str:
-        """The session that it was stored in."""
-        return self._tail.session
-
-    @property
-    def counts(self) -> Counts:
-        """How large the content is."""
-        return self._tail.counts
-
-    @property
     def is_redacted(self) -> bool:
-        """Whether something was cut out of the content before it was stored.
+        """Whether parts of the content were removed before storage.
 
-        The tail says so; in a record of version 0.1 the head alone, which is not fetched for this.
+        Read from the tail; records of release 0.1 keep it in the head alone, which is not fetched for this.
         """
         is_at_hand = "header" in self.__dict__ or len(self._suffix) == self._size
         return self._tail.redacted or (is_at_hand and self.header.redacted)
 
     @cached
     def header(self) -> Header:
-        """What the record is; fetched on its own where the record is large."""
+        """The header; fetched on its own if the record is large."""
         return self._parse_head(self._bytes(0, self._places[1]))
 
     @property
@@ -176,9 +164,9 @@ class SeekableRecord:
             digest.update(chunk)
             yield chunk
         if crc != self._tail.stored_crc32:
-            raise CorruptError(f"record {self._tail.ref}: stored bytes do not match their CRC-32")
+            raise CorruptError(f"record {self.ref}: stored bytes do not match their CRC-32")
         if digest.digest() != self.counts.sha256:
-            raise CorruptError(f"record {self._tail.ref}: content does not match its SHA-256")
+            raise CorruptError(f"record {self.ref}: content does not match its SHA-256")
 
     def load(self) -> bytes:
         """Return the whole content; every stored byte and its SHA-256 are checked."""
@@ -213,7 +201,7 @@ class SeekableRecord:
         try:
             return decompress(frame, self._borders.bytes[chunk + 1] - self._borders.bytes[chunk])
         except CorruptError as error:
-            raise CorruptError(f"record {self._tail.ref}: frame {chunk}: {error}") from error
+            raise CorruptError(f"record {self.ref}: frame {chunk}: {error}") from error
 
     def _parse_head(self, frame: bytes) -> Header:
         tail = self._tail
@@ -297,11 +285,10 @@ def _footer_size(suffix: bytes) -> int:
         raise CorruptError(f"a record of {len(suffix)} bytes is truncated")
     rows, descriptor, magic = _FOOTER.unpack(suffix[-_FOOTER.size :])
     size = _table_size(rows)
-    if magic != FOOTER_MAGIC or descriptor != 0 or rows < _MIN_ROWS or size > MAX_TABLE_BYTES:
-        raise CorruptError("a record does not end in a seek table; it is truncated or no record")
     last_row = suffix[-_FOOTER.size - _ENTRY.size : -_FOOTER.size]
-    if len(last_row) < _ENTRY.size:
-        raise CorruptError("a record does not end in a seek table; it is truncated or no record")
+    is_table = magic == FOOTER_MAGIC and descriptor == 0 and rows >= _MIN_ROWS and size <= MAX_TABLE_BYTES
+    if not is_table or len(last_row) < _ENTRY.size:
+        raise CorruptError("a record must end in a seek table; it is truncated, or not a record")
     tail_size: int = _ENTRY.unpack(last_row)[0]
     if tail_size > MAX_TABLE_BYTES:
         raise CorruptError(f"the seek table of a record claims a tail of {tail_size} bytes")

@@ -1,4 +1,4 @@
-"""Content that arrives in parts: compressed as it comes, so that its size is no matter to memory."""
+"""Content that arrives in parts and is compressed at once, so that memory does not grow with it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hashlib import sha256
 from itertools import accumulate
 from tempfile import SpooledTemporaryFile
 
-from offload.codec._content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split
+from offload.codec._content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split, total
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
 from offload.errors import StoreError
 from offload.locks import cached
 from offload.record import Counts, decode_text, encode_text
 
-# Frames beyond this size leave memory for a temporary file.
+# Frames beyond this size go to a temporary file.
 SPOOL_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
 
 class Spool:
-    """Bytes that are appended and read again: in memory while they are few, then in a temporary file.
+    """Bytes to append and to read: in memory up to 8 MiB, then in a temporary file.
 
-    The file has no name, so that nothing is left of it when the process dies.
+    The file has no name, so it vanishes with the process.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Spool:
         try:
             self._file.seek(self.size)
             self._file.write(data)
-            self._file.flush()  # What there is no room for shows here, not when it is read.
+            self._file.flush()  # A full disk fails here, not at a later read.
         except OSError as error:
             raise StoreError(f"the temporary file of a sink: {error}; free space or set TMPDIR") from error
         self.size += len(data)
@@ -54,14 +54,14 @@ class Spool:
             yield self.read(start, min(start + _PIECE_BYTES, self.size))
 
     def close(self) -> None:
-        """Let go of everything."""
-        with suppress(OSError):  # What found no room before finds none now.
+        """Free all bytes."""
+        with suppress(OSError):  # A full disk may fail again.
             self._file.close()
 
 
 @dataclass(frozen=True)
 class SpooledContent:
-    """A long text on its way into a record, compressed already.
+    """A long text to be stored, already compressed.
 
     Attributes:
         counts: its measures.
@@ -86,7 +86,7 @@ class SpooledContent:
 
     @property
     def data(self) -> bytes:
-        """The whole content, for a codec that needs it so; it takes memory for all of it."""
+        """The whole content in memory, for codec `json`."""
         return b"".join(self)
 
     @cached
@@ -100,13 +100,13 @@ class SpooledContent:
 
 
 class ContentWriter:
-    """Takes the parts of a text and makes content of them.
+    """Builds content from the parts of a text.
 
-    A text of up to 8 MiB is kept as it is. Of a longer one 256 KiB are held, and its frames: up to 8 MiB
-    of them in memory, more in a temporary file.
+    Holds a text of up to 8 MiB; of a longer one 256 KiB and its frames, up to 8 MiB of them in memory and
+    more in a temporary file.
 
     Args:
-        count_tokens: counts the tokens of a text; of a long one it is given chunk after chunk.
+        count_tokens: counts the tokens of a text; called once per chunk of a long one.
     """
 
     def __init__(self, count_tokens: Callable[[str], int]) -> None:
@@ -122,33 +122,26 @@ class ContentWriter:
         """Append `text`. Raises `StoreError` if the temporary file cannot take it."""
         self._held += encode_text(text)
         if self._sizes or len(self._held) > SLOW_BYTES:
-            # The last chunk stays: what comes next may belong to it.
+            # The last chunk may still grow.
             while len(self._held) > CHUNK_BYTES:
                 self._compress(end_of_chunk(self._held, 0))
 
     def finish(self) -> str | SpooledContent:
-        """Return the whole text if it is of at most 8 MiB, else its content. Nothing can be added after."""
+        """Return a text of at most 8 MiB, or the content of a longer one. Nothing can be added after that."""
         if not self._sizes:
             return decode_text(bytes(self._held))
         ends_line = self._held.endswith(b"\n")
         self._compress(len(self._held))
-        newlines = sum(size.newlines for size in self._sizes)
-        counts = Counts(
-            bytes=sum(size.bytes for size in self._sizes),
-            chars=sum(size.chars for size in self._sizes),
-            lines=newlines + (not ends_line),
-            tokens=self._tokens,
-            sha256=self._digest.digest(),
-        )
+        counts = total(self._sizes, self._tokens, self._digest.digest(), ends_line=ends_line)
         return SpooledContent(counts, self._sizes, self._stored, self._spool)
 
     def close(self) -> None:
-        """Let go of everything that was added, and of the content that `finish` returned."""
+        """Free everything that was added, and the content that `finish` returned."""
         self._held.clear()
         self._spool.close()
 
     def _compress(self, size: int) -> None:
-        """Move the first `size` bytes that are held, one chunk, to the spool."""
+        """Move the first `size` held bytes, one chunk, to the spool."""
         chunk = bytes(memoryview(self._held)[:size])
         del self._held[:size]
         frame = compress(chunk, FAST_LEVEL)

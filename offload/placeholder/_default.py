@@ -1,17 +1,24 @@
-"""The placeholder that an offloader makes unless it is given another renderer."""
+"""Placeholders of the library's own form, of texts and of media.
+
+TEXT_VERSION numbers the form of all texts that models read; a table in FORMAT.md lists the released forms.
+"""
 
 from __future__ import annotations
 
 import re
 
 from offload.layout import REF_PATTERN
-from offload.placeholder._facts import PlaceholderFacts
-from offload.placeholder._text import escape_placeholders, tool_label
+from offload.messages import MediaFacts, stand_in_ref
+from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.record import escape_surrogates
 
-_MARK = "[Offloaded: "
+TEXT_VERSION = 2
+
 _FIRST_LINE = re.compile(rf"\[Offloaded: [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
-_WORDS = {
+_LOOK_ALIKE = re.compile(r"\[(?=Offloaded: )")
+_PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
+_LABEL_CHARS = 40
+_NAMES = {
     "tool_call": "tool call arguments",
     "user_message": "user message",
     "assistant_message": "assistant message",
@@ -21,30 +28,72 @@ _WORDS = {
 }
 
 
+def escape_placeholders(text: str) -> str:
+    """Return `text` with a backslash before each start of a placeholder, so that it cannot pass for one."""
+    return _LOOK_ALIKE.sub(r"\\[", text)
+
+
+def tool_label(name: str) -> str:
+    """Return a tool's name for a line of a placeholder: short, and without brackets or newlines."""
+    label = name if _PLAIN_NAME.fullmatch(name) else ascii(name).replace("[", "(").replace("]", ")")
+    return label if len(label) <= _LABEL_CHARS else label[: _LABEL_CHARS - 3] + "..."
+
+
 class DefaultRenderer:
-    """What it is, how large, an excerpt, that the excerpt is incomplete, and the one call that reads on."""
+    """Placeholders with the item's name, size and id, an excerpt, and the call that reads the rest."""
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder: one line of facts, the preview, one line that says how to read on."""
+        """Return the placeholder: a line of facts, the preview, a line with the next call."""
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
         redacted = ", redacted" if facts.is_redacted else ""
-        first = f"{_MARK}{_what(facts)}, {size}{redacted}, id {facts.ref}]\n"
+        first = f"[Offloaded: {_name(facts)}, {size}{redacted}, id {facts.ref}]\n"
         if facts.summary is not None:
             first += f"[Summary: {escape_placeholders(escape_surrogates(facts.summary))}]\n"
-        shown = escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")
+        excerpt = escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
-        if not shown:
+        if not excerpt:
             return f"{first}[Read it: {call}]"
-        return f"{first}{shown}\n[Preview only; do not guess the rest. Continue: {call}]"
+        return f"{first}{excerpt}\n[Preview only; do not guess the rest. Continue: {call}]"
 
     def find_ref(self, text: str) -> str | None:
-        """Return the id in the first line of `text`, if that line is one of ours."""
+        """Return the id in the first line of `text`, None if that line is not a placeholder's."""
         match = _FIRST_LINE.match(text)
         return match[1] if match else None
 
 
-def _what(facts: PlaceholderFacts) -> str:
+class MediaAwareRenderer:
+    """A renderer with placeholders of images and documents beside those of another renderer.
+
+    The line for an image or a document has one form, since the message formats must recognize it: it is one
+    of the texts of a result, and these texts are an item of their own.
+
+    Args:
+        texts: renders the placeholders of texts.
+    """
+
+    def __init__(self, texts: PlaceholderRenderer) -> None:
+        self._texts = texts
+
+    def render(self, facts: PlaceholderFacts) -> str:
+        """Return the placeholder of an item."""
+        return self._texts.render(facts) if facts.media is None else _media_line(facts, facts.media)
+
+    def find_ref(self, text: str) -> str | None:
+        """Return the ref that `text` claims to replace, None if it does not look like a placeholder."""
+        return stand_in_ref(text) or self._texts.find_ref(text)
+
+
+def _name(facts: PlaceholderFacts) -> str:
     if facts.tool_name is None:
-        return _WORDS.get(facts.item_type, "tool result")
+        return _NAMES.get(facts.item_type, "tool result")
     part = "arguments" if facts.item_type == "tool_call" else "result"
     return f"{tool_label(facts.tool_name)} {part}"
+
+
+def _media_line(facts: PlaceholderFacts, media: MediaFacts) -> str:
+    source = "the user" if facts.tool_name is None else tool_label(facts.tool_name)
+    if facts.tool_name is None and facts.item_type == "tool_result":
+        source = "a tool"
+    size = f", {media.pixels[0]}x{media.pixels[1]} pixels" if media.pixels else ""
+    name = f"{media.kind} of {source}, {tool_label(media.media_type)}{size}, {media.bytes} bytes"
+    return f"[Offloaded: {name}, id {facts.ref}. It cannot be shown again]"

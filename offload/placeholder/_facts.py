@@ -1,4 +1,4 @@
-"""What a renderer is told, and what it must do."""
+"""The input of a renderer, and the protocol of renderers."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from offload.preview import Preview
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderFacts:
-    """What a renderer may show.
+    """An item, as far as its placeholder may show it.
 
     Attributes:
-        ref: the id to read the item back by.
-        item_type: what kind of part of a message it is.
+        ref: the id that reads the item.
+        item_type: the type of the item.
         tool_name: the tool that produced it, or None.
         chars: characters of the content.
         lines: lines of the content.
         preview: the excerpt to show.
-        summary: what a summarizer said of the content, or None.
-        is_redacted: whether something was cut out of the content before it was stored.
+        summary: a summarizer's text, or None.
+        is_redacted: whether parts of the content were removed before storage.
         bytes: bytes of the content.
-        ends: the content; of one that is too long to be held its two ends, put together.
-        media: what is known of an image or a document; None for a text. Such an item has a placeholder of
-            the library's own: no other renderer meets one.
+        ends: the content; for one too long to hold, its beginning and its end, joined.
+        media: the facts of an image or a document, None for a text. Only the library's own renderer gets
+            media.
     """
 
     ref: str
@@ -43,7 +43,7 @@ class PlaceholderFacts:
 
 @runtime_checkable
 class PlaceholderRenderer(Protocol):
-    """Makes placeholders, and finds the ref in one.
+    """Renders placeholders and finds the ref in one.
 
     `render` must be a pure function of its facts, and `find_ref(render(facts))` must be `facts.ref`.
     """
@@ -53,8 +53,8 @@ class PlaceholderRenderer(Protocol):
         ...
 
     def find_ref(self, text: str) -> str | None:
-        """Return the ref that `text` would stand for if it is a placeholder, else None, at little cost.
+        """Return the ref that `text` would replace if it is a placeholder, else None; must be cheap.
 
-        An answer is a claim; the record decides (rule R6).
+        A ref is a claim; the record decides (rule R6).
         """
         ...

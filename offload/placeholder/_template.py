@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
+from offload.placeholder._default import escape_placeholders
 from offload.placeholder._facts import PlaceholderFacts
-from offload.placeholder._text import escape_placeholders
 from offload.record import escape_surrogates
 
 _NOT_OF_A_WORD = re.compile(r"[^\w.:/-]+", re.ASCII)

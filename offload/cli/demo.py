@@ -29,18 +29,18 @@ def demo(
     """Run a demo: offload real tool outputs from this machine, read parts back, restore everything."""
     messages = conversation()
     off = Offloader(store, session=session)
-    done = off.offload(messages)
-    for error in done.errors:
+    result = off.offload(messages)
+    for error in result.errors:
         raise error
-    results = [d for d in done.decisions if d.item.item_type == "tool_result"]
+    results = [d for d in result.decisions if d.item.item_type == "tool_result"]
     out.print(
         f"An agent surveyed the Python installation of this machine: {len(messages)} messages with "
         f"{len(results)} tool results, all of them real."
     )
-    _print_decisions(results, done.tokens_before, done.tokens_after)
-    _print_placeholder(done.messages, results)
+    _print_decisions(results, result.tokens_before, result.tokens_after)
+    _print_placeholder(result.messages, results)
     _print_reading(off, max(results, key=lambda d: d.item.tokens))
-    is_identical = off.restore(done.messages) == messages
+    is_identical = off.restore(result.messages) == messages
     _title("Restored conversation")
     out.print(f"All {len(messages)} messages restored: {'identical' if is_identical else 'NOT identical'}.")
     _print_place(off, store)

@@ -78,15 +78,15 @@ def gc(
         raise ConfigError("a store quota applies to all sessions: omit --session")
     opened = existing_store(store, session)
     with working("deleting"):
-        done = collect(opened, retention, session=session, dry_run=dry_run)
+        report = collect(opened, retention, session=session, dry_run=dry_run)
     would = "would be " if dry_run else ""
-    marked, protected = (sum(map(len, infos)) for infos in (done.marked.values(), done.protected.values()))
+    marked, protected = (sum(map(len, group.values())) for group in (report.marked, report.protected))
     summary = (
-        f"{would}freed: {done.bytes_freed:,} bytes of {count(len(done.deleted), 'record')}; "
+        f"{would}freed: {report.bytes_freed:,} bytes of {count(len(report.deleted), 'record')}; "
         f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
-    document = {"store": opened.url, "session": session, **_document(done)}
-    print_report(list(_rows(done)), summary, as_json=as_json, document=document, whole="ref")
+    document = {"store": opened.url, "session": session, **_document(report)}
+    print_report(list(_rows(report)), summary, as_json=as_json, document=document, whole="ref")
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -118,19 +118,19 @@ def rm(
     that `gc`.
     """
     with open_session(store, session) as off:
-        done = delete(off.store, session, refs, dry_run=True)
+        report = delete(off.store, session, refs, dry_run=True)
     place = place_of(off.store, session)
-    if not done.marked and not done.protected:
+    if not report.marked and not report.protected:
         raise NotFoundError(f"{place} has no record to delete")
     if not dry_run:
-        _confirm(done, place, is_sure=is_sure)
-        done = delete(off.store, session, refs)
-    undo = _tombstones(done)
+        _confirm(report, place, is_sure=is_sure)
+        report = delete(off.store, session, refs)
+    undo = _tombstones(report)
     print_report(
-        list(_rows(done)),
-        f"{'would be ' if dry_run else ''}deleted: {_extent(done)} in {place}",
+        list(_rows(report)),
+        f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}",
         as_json=as_json,
-        document={"store": off.store.url, "session": session, **_document(done), "undo": undo},
+        document={"store": off.store.url, "session": session, **_document(report), "undo": undo},
         whole="ref",
     )
     if undo and not dry_run and not as_json:
@@ -206,16 +206,20 @@ def _used(used: Usage) -> dict[str, Any]:
     return {**asdict(used), "last_use": last_use}
 
 
-def _document(done: GcReport) -> dict[str, Any]:
-    return {"is_dry_run": done.is_dry_run, "bytes_freed": done.bytes_freed, "records": list(_rows(done))}
+def _document(report: GcReport) -> dict[str, Any]:
+    return {
+        "is_dry_run": report.is_dry_run,
+        "bytes_freed": report.bytes_freed,
+        "records": list(_rows(report)),
+    }
 
 
-def _rows(done: GcReport) -> Iterator[dict[str, Any]]:
-    for reason, infos in done.marked.items():
+def _rows(report: GcReport) -> Iterator[dict[str, Any]]:
+    for reason, infos in report.marked.items():
         yield from _each(infos, "marked", reason)
-    yield from _each(done.deleted, "deleted")
-    yield from _each(done.undeleted, "undeleted")
-    for why, infos in done.protected.items():
+    yield from _each(report.deleted, "deleted")
+    yield from _each(report.undeleted, "undeleted")
+    for why, infos in report.protected.items():
         yield from _each(infos, "protected", why)
 
 

@@ -106,7 +106,7 @@ def _conclusion(listing: _Call, tests: _Call, source: str) -> str:
 
 
 def _run(*arguments: str, folder: str | None = None, script: str = "") -> str:
-    done = subprocess.run(  # noqa: S603 - this interpreter, with arguments written in this file
+    process = subprocess.run(  # noqa: S603 - this interpreter, with arguments written in this file
         [sys.executable, "-I", "-B", "-X", "utf8", *arguments],
         cwd=folder,
         env=os.environ | {"NO_COLOR": "1"},
@@ -116,7 +116,7 @@ def _run(*arguments: str, folder: str | None = None, script: str = "") -> str:
         encoding="utf-8",
         check=False,
     )
-    return done.stdout
+    return process.stdout
 
 
 def _version() -> _Call:

@@ -142,3 +142,17 @@ def in_new_process(program: str, given: Any) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def import_error(integration: str, without: str) -> str:
+    """Return the error of importing an integration without a module of its framework."""
+    program = f"""
+import json, sys
+sys.modules["{without}"] = None
+from offload import MissingExtraError
+try:
+    import offload.integrations.{integration}
+except MissingExtraError as error:
+    print(json.dumps(str(error)))
+"""
+    return str(in_new_process(program, None))

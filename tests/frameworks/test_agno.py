@@ -364,13 +364,4 @@ def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["agno.tools"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.agno
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[agno]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[agno]'" in scenario.import_error("agno", without="agno.tools")

@@ -684,13 +684,6 @@ def test_all_is_cleared_on_demand(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["anthropic.lib.tools"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.anthropic
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[anthropic]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[anthropic]'" in scenario.import_error(
+        "anthropic", without="anthropic.lib.tools"
+    )

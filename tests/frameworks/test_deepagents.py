@@ -417,13 +417,4 @@ def test_every_verb_tells_of_a_store_that_fails(store, faulty):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["deepagents"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.deepagents
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[deepagents]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[deepagents]'" in scenario.import_error("deepagents", without="deepagents")

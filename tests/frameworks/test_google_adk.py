@@ -627,13 +627,6 @@ def test_a_tool_saves_and_loads_through_the_runner(s3_bucket):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["google.adk.artifacts"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.google_adk
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[google-adk]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[google-adk]'" in scenario.import_error(
+        "google_adk", without="google.adk.artifacts"
+    )

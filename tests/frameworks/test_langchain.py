@@ -517,13 +517,6 @@ def test_a_session_that_is_named_is_that_of_every_thread(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["langchain.agents.middleware"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.langchain
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[langchain]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[langchain]'" in scenario.import_error(
+        "langchain", without="langchain.agents.middleware"
+    )

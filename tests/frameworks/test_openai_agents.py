@@ -295,13 +295,4 @@ def test_an_agent_that_is_a_tool_of_another_shares_its_conversation(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["agents"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.openai_agents
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[openai-agents]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[openai-agents]'" in scenario.import_error("openai_agents", without="agents")

@@ -267,13 +267,4 @@ def test_a_spilled_result_that_is_damaged_is_an_error_of_the_system(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["pydantic_ai"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.pydantic_ai
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[pydantic-ai]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[pydantic-ai]'" in scenario.import_error("pydantic_ai", without="pydantic_ai")

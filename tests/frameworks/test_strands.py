@@ -520,13 +520,4 @@ def test_records_of_a_session_and_keys_of_the_storage_do_not_meet(store):
 
 
 def test_without_the_framework_the_error_names_the_command():
-    program = """
-import json, sys
-sys.modules["strands.plugins"] = None
-from offload import MissingExtraError
-try:
-    import offload.integrations.strands
-except MissingExtraError as error:
-    print(json.dumps(str(error)))
-"""
-    assert "pip install 'offload[strands]'" in scenario.in_new_process(program, None)
+    assert "pip install 'offload[strands]'" in scenario.import_error("strands", without="strands.plugins")

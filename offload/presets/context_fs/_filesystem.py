@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
-from offload.messages import Block, adapter_for
+from offload.messages import Block, scan_of
 from offload.offloader import Offloader
 from offload.options import PresetOptions
 from offload.policy import Decision, ItemFacts, OffloadPolicy
@@ -256,9 +256,8 @@ def _policy(
 
 def _texts(result: OffloadResult) -> dict[tuple[int, Block], str]:
     """Return the text of each item in the messages of `result`, by message and block."""
-    scanned = {d.item.message: result.messages[d.item.message] for d in result.decisions}
     return {
         (index, item.block): item.text
-        for index, message in scanned.items()
-        for item in adapter_for(message).scan(message, f"messages[{index}]", {}).offloadable
+        for index in {decision.item.message for decision in result.decisions}
+        for item in scan_of(result.messages[index]).offloadable
     }

@@ -102,7 +102,7 @@ def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
         ("context_read", {"id": "../../etc/passwd"}, "Call context_list to see valid ids."),
         ("context_read", {}, "context_read: missing argument id"),
         ("context_grep", {"pattern": "(", "mode": "regex"}, "missing )"),
-        ("context_wipe", {}, "there are context_list"),
+        ("context_wipe", {}, "use context_list"),
     ],
 )
 def test_a_wrong_call_is_an_error_of_the_tool_that_says_what_is_right(

@@ -155,22 +155,21 @@ def _run(name: str, check: _Check, trial: _Trial) -> tuple[Finding, Exception | 
 
 
 def _failure(error: Exception) -> _CheckResult:
-    if isinstance(error, _BrokenError):
-        return _CheckResult(str(error), _CONTRACT_BROKEN, "failed")
-    if not isinstance(error, OffloadError):
-        # A foreign error's text may contain anything, a password included.
-        details = f"raised {type(error).__name__}, which is not an OffloadError"
-        return _CheckResult(details, _CONTRACT_BROKEN, "failed")
-    fix = next((text for kind, text in _FIXES.items() if isinstance(error, kind)), "see the message")
-    return _CheckResult(str(error), fix, "failed")
+    # The text of a foreign error may contain anything, a password included.
+    has_safe_text = isinstance(error, OffloadError | _BrokenError)
+    details = str(error) if has_safe_text else f"raised {type(error).__name__}, which is not an OffloadError"
+    return _CheckResult(details, next(fix for kind, fix in _FIXES if isinstance(error, kind)), "failed")
 
 
-_FIXES: dict[type[OffloadError], str] = {
-    StoreUnavailableError: "check address, network and credentials, then try again",
-    StoreMissingError: "create the bucket or folder, or correct the URL",
-    StorePermissionError: "grant this user, or these credentials, the permission",
-    NotFoundError: _CONTRACT_BROKEN,
-}
+# The first match counts.
+_FIXES: tuple[tuple[type[Exception], str], ...] = (
+    (StoreUnavailableError, "check address, network and credentials, then try again"),
+    (StoreMissingError, "create the bucket or folder, or correct the URL"),
+    (StorePermissionError, "grant this user, or these credentials, the permission"),
+    (NotFoundError, _CONTRACT_BROKEN),
+    (OffloadError, "see the message"),
+    (Exception, _CONTRACT_BROKEN),
+)
 
 
 def _require(is_met: bool, violation: str) -> None:

@@ -21,6 +21,8 @@ from offload.policy import DEFAULT_MIN_TOKENS
 
 # Options after the wrapped command belong to that command.
 PASSES_ON = {"allow_interspersed_args": False}
+# Logs go to stderr: stdout carries the protocol.
+_LOG_FORMAT = "offload: %(message)s"
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
 
 
@@ -37,7 +39,7 @@ def mcp(
     The HTTP endpoint is http://HOST:PORT/mcp. Clients send the value of OFFLOAD_MCP_TOKEN as bearer token;
     an address that other machines can reach requires one.
     """
-    _set_up()
+    logging.basicConfig(format=_LOG_FORMAT)
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
@@ -76,7 +78,7 @@ def mcp_proxy(
 
     The client gets the server's tools and four retrieval tools. Options after COMMAND belong to COMMAND.
     """
-    _set_up()
+    logging.basicConfig(format=_LOG_FORMAT)
     from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # an extra, and slow to load
 
     results = ResultOffloader(
@@ -88,11 +90,6 @@ def mcp_proxy(
         hides_schemas=hides_schemas,
     )
     asyncio.run(wrap(command, results))
-
-
-def _set_up() -> None:
-    """Log to stderr: stdout carries the protocol."""
-    logging.basicConfig(format="offload: %(message)s")
 
 
 def _folder_session() -> str:

@@ -1,6 +1,6 @@
-"""What several threads may share, also across a fork of the process.
+"""Locks and small caches for several threads, safe across a fork.
 
-A forked child has the thread that forked alone: a lock that another one held would be held for ever.
+A forked child has only the thread that forked, so a lock held by another thread would never be released.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 class Renewed(Protocol):
-    """What a forked child makes anew."""
+    """An object that is renewed in a forked child."""
 
     def renew(self) -> None:
-        """Be held by no thread that is not there."""
+        """Release what threads of the parent held."""
         ...
 
 
@@ -27,7 +27,7 @@ _renewed: WeakSet[Renewed] = WeakSet()
 
 
 def renew_in_child(thing: Renewed) -> None:
-    """Have `thing` made anew in each forked child."""
+    """Call `thing.renew()` in each forked child."""
     _renewed.add(thing)
 
 
@@ -41,17 +41,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class Lock:
-    """A lock that its holder may take again, for a short while and around no request.
-
-    A forked child finds it free.
-    """
+    """A reentrant lock for short blocks without requests; it is free in a forked child."""
 
     def __init__(self) -> None:
         self.renew()
         renew_in_child(self)
 
     def renew(self) -> None:
-        """Be free, whoever held it."""
+        """Release the lock for any holder."""
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
@@ -61,10 +58,10 @@ class Lock:
         self._lock.release()
 
 
-class cached(Generic[T]):  # noqa: N801 # stands where `property` does
-    """A property that is found out at its first use and kept.
+class cached(Generic[T]):  # noqa: N801 # used like `property`
+    """A property that is computed at its first use.
 
-    That of functools holds one lock for all instances meanwhile, up to Python 3.11.
+    `functools.cached_property` holds one lock for all instances meanwhile, up to Python 3.11.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -81,11 +78,7 @@ class cached(Generic[T]):  # noqa: N801 # stands where `property` does
 
 
 class Recent(Generic[K, T]):
-    """The values that were used last, by key; safe in several threads.
-
-    Args:
-        size: how many.
-    """
+    """An LRU cache of `size` values; thread-safe."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -93,7 +86,7 @@ class Recent(Generic[K, T]):
         self._lock = Lock()
 
     def get(self, key: K) -> T | None:
-        """Return the value of `key`, None if there is none."""
+        """Return the value of `key`, or None."""
         with self._lock:
             value = self._values.pop(key, None)
             if value is not None:
@@ -101,7 +94,7 @@ class Recent(Generic[K, T]):
             return value
 
     def put(self, key: K, value: T) -> None:
-        """Keep `value`, and let go what was not used for longest."""
+        """Set the value of `key`, and evict the least recently used one if there are too many."""
         with self._lock:
             self._values.pop(key, None)
             self._values[key] = value

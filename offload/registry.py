@@ -1,7 +1,7 @@
-"""From a URL to a store: the one place where the core finds a backend.
+"""Opens the store of a URL; the core finds backends nowhere else.
 
 A backend is a class under an entry point of the group `offload.backends`, whose name is the URL
-scheme that it serves. The entry point `fsspec` serves every scheme that nobody claims.
+scheme that it serves. The entry point `fsspec` serves every other scheme.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ GROUP = "offload.backends"
 _FALLBACK = "fsspec"
 # One letter is a Windows drive, not a scheme; `a::b://c` is fsspec's chain of file systems.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
-# What a slip of the pen makes of a URL: `s3:/b`, `s3:b`, `s3//b`, `s3;//b`, ` s3://b`.
+# Mistyped URLs: `s3:/b`, `s3:b`, `s3//b`, `s3;//b`, ` s3://b`.
 _ALMOST = re.compile(r"[\s'\"]*([a-z][a-z0-9+.-]+)\s*(:/|:|;?//)[:/\\]*(.*)", re.IGNORECASE | re.DOTALL)
-# Those that nobody means by the name of a folder.
+# Schemes that are unlikely names of a folder.
 _SCHEMES = re.compile(
     "abfss?|adl|az|file|ftp|gc?s|hdfs|https?|memory|s3a?|sftp|smb|ssh|webdav|webhdfs", re.IGNORECASE
 )
@@ -43,25 +43,25 @@ def default_path() -> Path:
     try:
         return user_data_path("offload", appauthor=False) / "context"
     except RuntimeError as error:
-        raise ConfigError("this user has no home folder to keep context in: name a store") from error
+        raise ConfigError("this user has no home folder for the default store; name a store") from error
 
 
 def is_path(url: str) -> bool:
-    """Tell whether `url` is a local path and no URL.
+    """Return whether `url` is a local path, not a URL.
 
     Raises:
-        ConfigError: it is neither, as `s3:/bucket` or `s3//bucket`; a path of that name begins with `./`.
+        ConfigError: it is a mistyped URL, such as `s3:/bucket` or `s3//bucket`.
     """
     if _SCHEME.match(url):
         return False
     almost = _ALMOST.match(url)
     if almost and (_SCHEMES.fullmatch(almost[1]) or almost[2] == ":/"):
         root = "/" if almost[1].lower() == "file" else ""
-        meant = without_secrets(f"{almost[1].lower()}://{root}{almost[3]}").rstrip("'\" \n")
-        raise ConfigError(f"a store's URL is written {meant!r}; a path that looks like one begins with ./")
+        corrected = without_secrets(f"{almost[1].lower()}://{root}{almost[3]}").rstrip("'\" \n")
+        raise ConfigError(f"mistyped store URL; write {corrected!r}, or start a path of this name with ./")
     if "://" in url and not url.startswith((".", "/", "~")):
         raise ConfigError(
-            "a store's URL begins with its scheme, as in 's3://bucket', and a path like it with ./"
+            "a store URL must start with its scheme, as in 's3://bucket', and a path like this one with ./"
         )
     return True
 
@@ -74,7 +74,7 @@ def folder_of(store: OffloadStore) -> Path | None:
 
 @contextmanager
 def leaving_no_folder(store: OffloadStore) -> Iterator[None]:
-    """Remove, at the end of the block, the folders of a local store that were not there before it."""
+    """Remove the folders of a local store that the block created, if they are empty."""
     root = folder_of(store)
     missing = [f for f in (root, *root.parents) if not os.path.lexists(f)] if root else []
     try:
@@ -95,18 +95,18 @@ def open_store(
 
     Args:
         url: a URL (`s3://bucket/prefix`, `file:///data`, `memory://name`, any fsspec URL), a local
-            path (`~` is the home folder; what looks like a URL and is none, as `s3:/x`, is one only after
-            `./` or as a `Path`), a store, which is returned as it is, or None for the
+            path (`~` is the home folder; write a path that resembles a URL, such as `s3:/x`, with
+            `./` or as a `Path`), a store, which is returned unchanged, or None for the
             folder `default_path()`.
-        storage_options: what the backend needs beside the URL, such as credentials.
+        storage_options: further arguments of the backend, such as credentials.
 
     Returns:
-        A store. Its first use, not this call, meets a missing bucket or a refused credential.
+        A store. A missing bucket or refused credential raises at its first use, not here.
 
     Raises:
-        UnknownSchemeError: no backend serves the scheme; the message names those that are known.
+        UnknownSchemeError: no backend serves the scheme; the message names the known schemes.
         MissingExtraError: the backend needs a package that is not installed.
-        ConfigError: the URL or a storage option cannot be meant.
+        ConfigError: the URL or a storage option is invalid.
     """
     if url is None:
         url = default_path()
@@ -115,9 +115,9 @@ def open_store(
     if isinstance(url, str):
         return _opened(*_split(url), storage_options)
     if not isinstance(url, OffloadStore):
-        raise ConfigError(f"a store is a URL, a path or an OffloadStore, not {type(url).__name__}")
+        raise ConfigError(f"expected a store URL, a path or an OffloadStore, got {type(url).__name__}")
     if storage_options:
-        raise ConfigError("storage_options belong to a URL; this store is open already")
+        raise ConfigError("storage_options need a store URL; this store is already open")
     return url
 
 
@@ -134,15 +134,15 @@ def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) ->
     except ImportError as error:
         raise MissingExtraError(
             f"the backend for {scheme!r} ({entry_point.value}) could not be imported: {error}; "
-            f"install the package that it names{_distribution(entry_point)}"
+            f"install the missing package{_distribution(entry_point)}"
         ) from error
     return store
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Return the entry point that serves `url`, by its name, and the URL as that is given it."""
+    """Return the name of the entry point that serves `url`, and the URL for it."""
     if not url:
-        raise ConfigError("the URL of a store is empty; give a URL, a path, or None for the default")
+        raise ConfigError("store URL must not be empty; pass a URL, a path, or None for the default")
     match = None if is_path(url) else _SCHEME.match(url)
     if match is None:
         return "file", url
@@ -153,24 +153,24 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> EntryPoint | None:
-    found = _installed(entry_points).get(name)
-    if found is None:
+    backends = _installed(entry_points).get(name)
+    if backends is None:
         # It may have been installed while this process runs.
         _installed.cache_clear()
-        found = _installed(entry_points).get(name, {})
-    if len(found) > 1:
-        raise ConfigError(f"several installed backends claim {name!r}: {', '.join(sorted(found))}")
-    return next(iter(found.values()), None)
+        backends = _installed(entry_points).get(name, {})
+    if len(backends) > 1:
+        raise ConfigError(f"several installed backends claim {name!r}: {', '.join(sorted(backends))}")
+    return next(iter(backends.values()), None)
 
 
 @lru_cache(maxsize=1)
 def _installed(find: Callable[..., EntryPoints]) -> Mapping[str, Mapping[str, EntryPoint]]:
-    """Return name → value → entry point, as `find` reads them: once, it looks through every package."""
-    found: dict[str, dict[str, EntryPoint]] = {}
+    """Return name → value → entry point; cached, because `find` reads the metadata of every package."""
+    backends: dict[str, dict[str, EntryPoint]] = {}
     for point in find(group=GROUP):
-        # A checkout beside its installed wheel lists the same entry point twice.
-        found.setdefault(point.name, {})[point.value] = point
-    return found
+        # A checkout and an installed wheel both list the same entry point.
+        backends.setdefault(point.name, {})[point.value] = point
+    return backends
 
 
 def _known() -> str:

@@ -1,7 +1,7 @@
-"""The store contract: what a backend implements, and what a caller may rely on.
+"""The store contract, for backends and callers.
 
 A store holds bytes under keys chosen by the caller. Every sentence of the docstrings below is one test
-of `offload.testing.StoreConformance`; a backend that passes the suite is a backend.
+of `offload.testing.StoreConformance`; a backend must pass the suite.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from offload.errors import ConfigError, OffloadError, result_or_error
 
 Durability = Literal["power", "process", "memory", "unknown"]
 
-# Between the links of fsspec's chains of file systems, `simplecache::ftp://host`.
+# The separator in fsspec's chains of file systems, `simplecache::ftp://host`.
 _LINK = re.compile(r"::(?=(?:[A-Za-z][A-Za-z0-9+.-]*::)*[A-Za-z][A-Za-z0-9+.-]*://)")
-# Signatures and tokens; a folder's name may hold either sign, but hardly with a value.
-_ADDED = re.compile(r"\?.*|#.*=.*", re.DOTALL)
+# Signatures and tokens; a folder name may contain `?` or `#`, but rarely with a value.
+_QUERY = re.compile(r"\?.*|#.*=.*", re.DOTALL)
 _HIDDEN = "(hidden)@"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One line of a listing.
+    """One entry of a listing.
 
     Attributes:
         key: the key, relative to the store's root.
-        size: the object's size in bytes, as stored.
-        modified: when it was written, in seconds since the epoch by the store's own clock.
+        size: the object's stored size in bytes.
+        modified: the time of the write, in seconds since the epoch by the store's own clock.
     """
 
     key: str
@@ -42,13 +42,13 @@ class OffloadStore(Protocol):
     """Bytes under keys: four verbs, synchronous, safe to call from several threads.
 
     Keys follow `offload.layout.check_key`; any other key raises `InvalidKeyError` from every verb and
-    touches nothing. A failure of the medium raises a `StoreError` and leaves the store as it was.
+    touches nothing. A failure of the medium raises a `StoreError` and changes nothing in the store.
     Constructing a store performs no input or output.
     """
 
     @property
     def url(self) -> str:
-        """The address that opens this store again, without credentials."""
+        """The address that opens this store, without credentials."""
         ...
 
     @property
@@ -63,10 +63,10 @@ class OffloadStore(Protocol):
 
     @property
     def durability(self) -> Durability:
-        """What an object survives once its put has returned.
+        """The failure that an object survives after its put has returned.
 
-        "power" a power cut, "process" the death of the process but perhaps no power cut, "memory" neither,
-        "unknown" what the medium gives.
+        "power": a power cut; "process": the death of the process, but maybe not a power cut; "memory":
+        neither; "unknown": this depends on the medium.
         """
         ...
 
@@ -75,7 +75,7 @@ class OffloadStore(Protocol):
 
         A reader sees the old object, the new one or none, never a part of one. Without `overwrite` a key
         that is taken raises `ExistsError` and keeps its bytes; with it the object is replaced. A failed
-        put leaves no object under `key` that was not there before. Empty data is an object like any other.
+        put creates no object under `key`. Empty data is an object like any other.
         """
         ...
 
@@ -84,7 +84,7 @@ class OffloadStore(Protocol):
 
         `start` < 0 counts from the end: `start=-n` returns the last n bytes, the whole object if it is
         shorter, and takes no `end`. A range that reaches past the end is cut there; one that starts past
-        it is empty. A key that is not there raises `NotFoundError`.
+        it is empty. An absent key raises `NotFoundError`.
         """
         ...
 
@@ -98,21 +98,21 @@ class OffloadStore(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Remove `key`. A key that is not there is success."""
+        """Delete `key`. An absent key is success."""
         ...
 
 
 @runtime_checkable
 class SupportsBulk(Protocol):
-    """Many objects in one call, moved concurrently: what makes a remote store quick."""
+    """Moves many objects concurrently in one call, which makes a remote store fast."""
 
     def put_many(
         self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store every `(key, data)` as `put` would; no key occurs twice.
 
-        Returns one entry per item in the same order: None if it is stored, else the error that `put`
-        would have raised. One item's failure does not stop the others.
+        Returns one entry per item in the same order: None if it is stored, otherwise the error that
+        `put` would have raised. One item's failure does not stop the others.
         """
         ...
 
@@ -121,38 +121,38 @@ class SupportsBulk(Protocol):
         ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove every key as `delete` would."""
+        """Delete every key as `delete` would."""
         ...
 
 
 @runtime_checkable
 class SupportsStreams(Protocol):
-    """Objects of any size, written piece by piece: what keeps the memory for a large one constant."""
+    """Writes an object piece by piece, so that a large one takes constant memory."""
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` from `pieces`, of `size` bytes in all, as `put` without `overwrite` would.
 
-        The object appears whole or not at all, and a few pieces are held at a time. `pieces` may be
-        iterated again for another try. Pieces that add up to another size raise `ConfigError` and
-        store nothing; an error that `pieces` raise comes through, and nothing is stored.
+        The object appears whole or not at all, and memory holds a few pieces at a time. `pieces` may be
+        iterated again for another attempt. Pieces of another total size raise `ConfigError` and store
+        nothing; an error that `pieces` raise is passed on, and nothing is stored.
         """
         ...
 
 
 @runtime_checkable
 class SupportsIdentity(Protocol):
-    """Which store it is, where the address alone does not say: one bucket's name, at two services."""
+    """Identifies a store whose address is ambiguous: one bucket name at two services."""
 
     def identity(self) -> str:
-        """Return a text that is equal for stores of the same objects, and holds no credential.
+        """Return a text that is equal for stores of the same objects and contains no credential.
 
-        It is the same in every process, unless the objects end with this one.
+        It is equal in every process, unless the objects exist in this process only.
         """
         ...
 
 
 def identity_of(store: OffloadStore) -> str:
-    """Return what to keep apart by what is kept of a store: its identity, else its address."""
+    """Return the identity of a store, or its address if it has none: the name for data kept about it."""
     return store.identity() if isinstance(store, SupportsIdentity) else store.url
 
 
@@ -168,7 +168,7 @@ def put_many(
 def get_many(store: OffloadStore, keys: Iterable[str]) -> Iterator[bytes | OffloadError]:
     """Yield each object or the error of its `get`, in order.
 
-    A store with bulk verbs fetches all of them at once, any other store each one when it is asked for.
+    A store with bulk verbs fetches all of them at once, any other store each one when the caller needs it.
     """
     if isinstance(store, SupportsBulk):
         return iter(store.get_many(list(keys)))
@@ -206,13 +206,13 @@ def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
 
 
 def without_secrets(url: str, hidden: str = "") -> str:
-    """Return `url` as it may be shown: without user, password or token, and without its query.
+    """Return `url` for display: without user, password or token, and without its query.
 
-    Where it cannot be told what is a password, too much is hidden.
+    If a password has no clear end, too much is hidden.
 
     Args:
-        url: a URL, also a chain of them; a path is returned as it is.
-        hidden: what stands where a user was.
+        url: a URL or a chain of them; a path is returned unchanged.
+        hidden: text in place of a user.
     """
     return "::".join(_link_without_secrets(link, hidden) for link in _LINK.split(url))
 
@@ -222,19 +222,16 @@ def _link_without_secrets(link: str, hidden: str) -> str:
     if not mark:
         return link
     authority = rest.partition("/")[0]
-    # With a colon there may be a password, and in it whatever ends an authority otherwise.
-    where = rest if ":" in authority else authority
-    user, at, _ = where.rpartition("@")
-    shown = rest[len(user + at) :]
+    # After a colon there may be a password, and it may contain the characters that end an authority.
+    place = rest if ":" in authority else authority
+    user, at, _ = place.rpartition("@")
+    visible = rest[len(user + at) :]
     if at:
-        shown = (hidden if len(user) < len(authority) else _HIDDEN) + shown
-    return scheme + mark + _ADDED.sub("", shown, count=1)
+        visible = (hidden if len(user) < len(authority) else _HIDDEN) + visible
+    return scheme + mark + _QUERY.sub("", visible, count=1)
 
 
 def check_range(start: int, end: int | None) -> None:
-    """Raise `ConfigError` for a byte range that has no meaning in `OffloadStore.get`."""
+    """Raise `ConfigError` for a byte range that `OffloadStore.get` does not accept."""
     if end is not None and (start < 0 or end < 0):
-        raise ConfigError(
-            f"range start={start}, end={end}: a suffix takes no end, and an end counts from the "
-            "beginning; give start=-n alone, or 0 <= start <= end"
-        )
+        raise ConfigError(f"range must be start=-n alone or 0 <= start <= end, got start={start}, end={end}")

@@ -1,11 +1,11 @@
-"""What happens to a context, for whoever wants to know.
+"""Events of a context, and the bus that passes them to listeners.
 
-One bus serves an offloader, the context in front of it and the agent loop around both:
+One bus serves an offloader, its context and the agent loop around both:
 
     off = Offloader("s3://bucket/prefix", session="research-42")
     off.events.subscribe(lambda event: print(event.event_type, event.detail))
 
-What an offloader tells, and the figures of each event, stands at `offload.events`.
+The module of `Observer` lists the events of an offloader with their data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("offload")
 
 
 class EventType(StrEnum):
-    """What happened; the values are stable codes for programs."""
+    """Type of an event; the values are stable codes for programs."""
 
     ITEM_ADDED = "item_added"
     ITEM_REMOVED = "item_removed"
@@ -44,12 +44,12 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContextEvent:
-    """One thing that happened.
+    """One event.
 
     Attributes:
-        event_type: what it was.
-        detail: the same in words, without content of the conversation.
-        data: its figures and texts by name; those of each type stand at what emits it.
+        event_type: the type.
+        detail: a description without content of the conversation.
+        data: figures and texts by name; the emitter of a type documents them.
     """
 
     event_type: EventType
@@ -60,25 +60,25 @@ class ContextEvent:
 Listener = Callable[[ContextEvent], object]
 
 
-class _Later:
-    """What is told once a call lets others in again."""
+class _Queue:
+    """Events that are emitted at the end of a call."""
 
     def __init__(self) -> None:
         self.events: list[tuple[EventBus, ContextEvent]] = []
-        self.is_over = False
+        self.is_closed = False
 
 
-# Where events wait, and the listeners that are being told.
-_later: ContextVar[_Later | None] = ContextVar("_later", default=None)
-_told: ContextVar[tuple[object, ...]] = ContextVar("_told", default=())
+_queue: ContextVar[_Queue | None] = ContextVar("_queue", default=None)
+# The subscriptions whose listeners run now.
+_active: ContextVar[tuple[object, ...]] = ContextVar("_active", default=())
 
 
 class EventBus:
-    """Tells listeners what happens, in the order in which they subscribed.
+    """Calls listeners with each event, in the order of their subscriptions.
 
-    A listener is called by the thread whose call it is told of, which waits for it: it should be quick. It
-    holds up no other call. A call in which it uses the offloader that tells it raises `ConfigError`, but for
-    those that read, and it is not told of what it causes itself.
+    A listener runs in the thread of the call that caused the event, which waits for it: it should be quick.
+    Other calls do not wait. A listener may read from the offloader that called it; any other use raises
+    `ConfigError`. It is not called with events that it causes itself.
     """
 
     def __init__(self) -> None:
@@ -86,43 +86,43 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody is told."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     def subscribe(self, listener: Listener, event_type: EventType | None = None) -> Callable[[], None]:
-        """Have `listener` called with each event; return the function that ends it.
+        """Call `listener` with each event from now on; return the function that ends the subscription.
 
         Args:
-            listener: a plain function of one event. What it raises is logged, and reaches nobody.
-            event_type: the only type it is called with; None is all of them.
+            listener: a plain function of one event. Its exceptions are logged and not raised.
+            event_type: the only type it is called with; None means all types.
 
         Raises:
-            ConfigError: `listener` is an async function, which nobody would wait for.
+            ConfigError: `listener` is an async function, which nobody would await.
         """
         if inspect.iscoroutinefunction(listener):
-            raise ConfigError(f"a listener is a plain function of one event, not {listener!r:.80}")
-        name = object()
-        self._listeners[name] = event_type, listener
+            raise ConfigError(f"listener must be a plain function of one event, got {listener!r:.80}")
+        subscription = object()
+        self._listeners[subscription] = event_type, listener
 
         def unsubscribe() -> None:
-            self._listeners.pop(name, None)
+            self._listeners.pop(subscription, None)
 
         return unsubscribe
 
     def emit(self, event: ContextEvent) -> None:
-        """Tell every listener of `event`."""
-        later = _later.get()
-        if later is not None and not later.is_over:
-            later.events.append((self, event))
+        """Call every listener with `event`, at the end of `deferred_events` inside such a block."""
+        queue = _queue.get()
+        if queue is not None and not queue.is_closed:
+            queue.events.append((self, event))
             return
-        for name, (wanted, listener) in self._listeners.copy().items():
-            if wanted in (None, event.event_type):
-                _tell(name, listener, event)
+        for subscription, (event_type, listener) in self._listeners.copy().items():
+            if event_type in (None, event.event_type):
+                _notify(subscription, listener, event)
 
 
 @contextmanager
 def exclusive(gate: Gate) -> Iterator[None]:
-    """Be the only call inside of `gate`; listeners are told what happened once others are let in again.
+    """Be the only call inside `gate`; events are emitted after other calls may enter again.
 
     Raises `ConfigError` as the gate does.
     """
@@ -132,32 +132,32 @@ def exclusive(gate: Gate) -> Iterator[None]:
 
 @contextmanager
 def deferred_events() -> Iterator[None]:
-    """Have listeners told at the end of what happens inside: one that blocks must hold up nobody else."""
-    outer = _later.get()
-    if outer is not None and not outer.is_over:
+    """Emit the events of a block at its end, so that a slow listener delays no other call."""
+    outer = _queue.get()
+    if outer is not None and not outer.is_closed:
         yield
         return
-    later = _Later()
-    token = _later.set(later)
+    queue = _Queue()
+    token = _queue.set(queue)
     try:
         yield
     finally:
-        _later.reset(token)
-        later.is_over = True
-        for bus, event in later.events:
+        _queue.reset(token)
+        queue.is_closed = True
+        for bus, event in queue.events:
             bus.emit(event)
 
 
-def _tell(name: object, listener: Listener, event: ContextEvent) -> None:
-    told = _told.get()
-    if name in told:
+def _notify(subscription: object, listener: Listener, event: ContextEvent) -> None:
+    active = _active.get()
+    if subscription in active:
         return
-    token = _told.set((*told, name))
+    token = _active.set((*active, subscription))
     try:
         listener(event)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # noqa: BLE001 # a listener of the caller's own may raise anything
+    except BaseException:  # noqa: BLE001 # a listener may raise anything
         _log.exception("a listener failed on %s", event.event_type)
     finally:
-        _told.reset(token)
+        _active.reset(token)

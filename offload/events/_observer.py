@@ -1,17 +1,17 @@
-"""What an offloader tells of itself: to `logging`, to listeners, and as counts of what was read back.
+"""Events of an offloader: logged, passed to listeners, and counted for retrieval.
 
-Every event carries ids and sizes, never content. Each is logged under the name `offload`, at DEBUG; a
-failure at WARNING, whether anybody listens or not. The data by type, each with the name of its `session`:
+Every event carries ids and sizes, never content. Each is logged under the name `offload`, at DEBUG, a
+failure at WARNING even without listeners. The data by type, each with the name of its `session`:
 
     item_stored        ref, item_type, tool_name, tool_use_id, chars, tokens, bytes, stored_bytes and
                        chars_freed of an item whose record is durable and whose placeholder is known
     item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
-                       or a sink gives back as it came
-    offload_failed     kind: the code of the error for which something was left in its message
+                       or a sink returns unchanged
+    offload_failed     kind: the code of the error that kept an item in its message
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
-                       seconds; kind, if it raised; reads, of a tool: the characters it showed by ref;
-                       of offload also what `OffloadResult.figures` says
-    records_collected  what `GcReport.figures` says; of a whole store `session` is None
+                       seconds; kind, if it raised; reads, for a tool: the characters it returned by ref;
+                       for offload also `OffloadResult.figures`
+    records_collected  `GcReport.figures`; `session` is None for a whole store
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ from offload.record import RecordInfo
 P = ParamSpec("P")
 T = TypeVar("T")
 _log = logging.getLogger("offload")
-# What is told of a record.
-_TOLD = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
-_TOLD_OF_KEPT = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
-# What the call that runs now will tell; None where nobody listens.
+_STORED_FIELDS = ("ref", "item_type", "tool_name", "tool_use_id", "chars", "tokens", "bytes", "stored_bytes")
+_KEPT_FIELDS = ("item_type", "tool_name", "tool_use_id", "chars", "tokens")
+# The data of the call that runs now; None without listeners.
 _running: ContextVar[dict[str, Any] | None] = ContextVar("_running", default=None)
 
 
 class Observer:
-    """Tells what becomes of the items of one session.
+    """Reports the items and calls of one session.
 
-    While nobody listens and the log takes no DEBUG, no event is made and no clock is asked.
+    Without listeners and DEBUG logging, it creates no event and reads no clock.
 
     Args:
-        session: name of the session; None for what concerns a whole store.
-        events: who is told.
+        session: name of the session; None for a whole store.
+        events: the bus for the events; None creates one.
 
     Attributes:
-        events: the same.
+        events: the bus.
     """
 
     def __init__(self, session: str | None, events: EventBus | None = None) -> None:
@@ -67,56 +66,58 @@ class Observer:
 
     @property
     def reads(self) -> dict[str, int]:
-        """How often each record was read back, by ref."""
+        """Number of reads of each record, by ref."""
         with self._lock:
             return dict(self._reads)
 
     @property
     def chars_read(self) -> int:
-        """Characters of all that was read back."""
+        """Characters of all reads."""
         return self._chars_read
 
     def stored(self, info: RecordInfo, placeholder: str) -> None:
-        """Tell that an item is durable in the store, and what stands for it."""
+        """Report a durable record and its placeholder."""
         if self.is_heard:
             detail = f"{info.ref}: {info.chars} characters stored in {info.stored_bytes} bytes"
-            data = {name: getattr(info, name) for name in _TOLD}
-            self._tell(EventType.ITEM_STORED, detail, {**data, "chars_freed": info.chars - len(placeholder)})
+            data = {name: getattr(info, name) for name in _STORED_FIELDS}
+            self._report(
+                EventType.ITEM_STORED, detail, {**data, "chars_freed": info.chars - len(placeholder)}
+            )
 
     def kept(self, facts: Mapping[str, Any], reason: str) -> None:
-        """Tell that a text stays as it came, and why; `facts` are those of its item by name."""
+        """Report that a text is kept, and why; `facts` are the fields of its item by name."""
         if self.is_heard:
-            detail = f"{facts['item_type']}: {facts['chars']} characters stay: {reason}"
-            data = {name: facts[name] for name in _TOLD_OF_KEPT}
-            self._tell(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
+            detail = f"{facts['item_type']}: {facts['chars']} characters kept: {reason}"
+            data = {name: facts[name] for name in _KEPT_FIELDS}
+            self._report(EventType.ITEM_KEPT, detail, {**data, "reason": reason})
 
     def failed(self, error: OffloadError) -> None:
-        """Tell that something was left in its message."""
-        detail = f"left in the message: {error_text(error)}"
+        """Report an error that kept an item in its message."""
+        detail = f"kept in the message: {error_text(error)}"
         _log.warning("%s: %s", self._place, detail)
         if self.events.has_listeners:
             data = {"session": self._session, "kind": error.kind}
             self.events.emit(ContextEvent(EventType.OFFLOAD_FAILED, detail, data))
 
     def collected(self, figures: Mapping[str, int]) -> None:
-        """Tell what a collection did."""
+        """Report the figures of a garbage collection."""
         if self.is_heard:
             detail = f"{figures['marked']} records marked, {figures['deleted']} deleted"
-            self._tell(EventType.RECORDS_COLLECTED, detail, figures)
+            self._report(EventType.RECORDS_COLLECTED, detail, figures)
 
-    def read_back(self, ref: str, shown: str) -> str:
-        """Count that `shown` shows a part of a record, and return it."""
+    def read_back(self, ref: str, text: str) -> str:
+        """Count a read of a record and return its text."""
         with self._lock:
             self._reads[ref] = self._reads.get(ref, 0) + 1
-            self._chars_read += len(shown)
+            self._chars_read += len(text)
         call = _running.get()
         if call is not None:
-            call.setdefault("reads", {})[ref] = len(shown)
-        return shown
+            call.setdefault("reads", {})[ref] = len(text)
+        return text
 
     @contextmanager
     def call(self, operation: str) -> Iterator[dict[str, Any]]:
-        """Tell how long a block took and how it ended, with what it adds to the data that it is given."""
+        """Report the duration and end of a block, with the data that the block adds to the yielded dict."""
         data: dict[str, Any] = {"operation": operation}
         before = _running.set(data)
         started = time.perf_counter()
@@ -129,9 +130,9 @@ class Observer:
             _running.reset(before)
             data["seconds"] = time.perf_counter() - started
             ending = f": {data['kind']}" if "kind" in data else ""
-            self._tell(EventType.CALL_ENDED, f"{operation}, {1000 * data['seconds']:.1f} ms{ending}", data)
+            self._report(EventType.CALL_ENDED, f"{operation}, {1000 * data['seconds']:.1f} ms{ending}", data)
 
-    def _tell(self, event_type: EventType, detail: str, data: Mapping[str, Any]) -> None:
+    def _report(self, event_type: EventType, detail: str, data: Mapping[str, Any]) -> None:
         _log.debug("%s: %s", self._place, detail)
         self.events.emit(ContextEvent(event_type, detail, {"session": self._session, **data}))
 
@@ -146,16 +147,16 @@ S = TypeVar("S", bound=_Observed)
 def observed(
     operation: str, figures: Callable[[Any], Mapping[str, Any]] | None = None
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Have each call of a method told, by the `_observer` of its object.
+    """Report each call of a method to the `_observer` of its object.
 
     Args:
-        operation: what the call is named.
-        figures: returns what is told of a result beside that.
+        operation: name of the call.
+        figures: returns the data of a result; None adds none.
     """
 
     def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)
-        def told(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def reported(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
             if not self._observer.is_heard:
                 return method(self, *args, **kwargs)
             with self._observer.call(operation) as data:
@@ -163,20 +164,20 @@ def observed(
                 data.update(figures(result) if figures else {})
                 return result
 
-        return told
+        return reported
 
     return decorate
 
 
-def failure(what: str, error: Exception) -> OffloadError:
-    """Return what a part of the caller's own raised as an error of ours, with that as its cause."""
-    failed = OffloadError(f"{what} {type(error).__name__}: {error}")
+def failure(subject: str, error: Exception) -> OffloadError:
+    """Return an `OffloadError` for an exception of a hook or other foreign code, with it as the cause."""
+    failed = OffloadError(f"{subject} {type(error).__name__}: {error}")
     failed.__cause__ = error
     return failed
 
 
 def error_text(error: OffloadError) -> str:
-    """Return what a log may say of an error: what another's exception says may quote what it choked on."""
+    """Return the text of an error for a log; of a foreign exception only the name, it may quote content."""
     if type(error) in (OffloadError, MessageError) and error.__cause__ is not None:
         return f"{error.kind}, after {type(error.__cause__).__name__}"
     return str(error)

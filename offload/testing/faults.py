@@ -108,7 +108,7 @@ class FaultyStore(WrapperStore):
     def _operation(self, verb: Verb, key: str) -> Iterator[bool]:
         """Count one operation and raise before or after it if it is to fail, which is what it gives."""
         fails, number = self._count(verb)
-        error = self._error(f"{self.url}: {verb} of {key!r}, operation {number}, was told to fail")
+        error = self._error(f"{self.url}: {verb} of {key!r}, operation {number}, failed as requested")
         if fails and self._moment == "before":
             raise error
         try:

@@ -1,8 +1,8 @@
-"""Stores around stores: each adds one behaviour and is a store again, so they stack.
+"""Stores that wrap another store: each adds one behaviour, and they stack.
 
     EncryptingStore(CachingStore(RetryingStore(open_store(url)), folder=...))
 
-The order matters: a cache outside an encrypting store would write plain bytes to its folder.
+The order matters: a cache around an encrypting store would write plain bytes to its folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store that keeps what was read from the one that it wraps, in memory or in a folder."""
+"""A store that caches reads of the wrapped store, in memory or in a folder."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from offload.wrappers._base import WrapperStore
 from offload.wrappers._folder_cache import FolderCache
 from offload.wrappers._memory_cache import MemoryCache
 
-# One object may take this share of the cache, so that it does not drive out all others.
+# One object may take this share of the cache, so that it cannot evict all others.
 _LARGEST_SHARE = 4
 
 
 class CachingStore(WrapperStore):
-    """Serves again what was read once, dropping the least recently used beyond `max_bytes`.
+    """Caches objects of the wrapped store, up to `max_bytes`; the least recently used are evicted.
 
-    Whole objects are kept: one that was read whole, or whose range turned out to be the whole, if it
-    takes at most a quarter of `max_bytes`. Ranges of a kept object are cut from it (a file is read
-    and checked whole); other ranges are fetched and not kept. Listings come from the wrapped store.
+    Only whole objects are cached, if they take at most a quarter of `max_bytes`. Ranges of a cached
+    object are cut from it (a file is read and checked whole); other ranges are fetched and not cached.
+    Listings come from the wrapped store.
 
-    What a read through the cache can miss, and nothing else: that another writer deleted the object
-    or replaced it, for as long as it is kept. It then returns the bytes of one earlier version, never a
-    mixture. A put or delete through this store, or through any store on the same folder, drops the
-    object before it returns, also where the wrapped store raised; one whose process was killed on the
-    way counts as another writer. To learn what the store itself holds, verify it without the cache.
+    A read through the cache can miss one thing: another writer's delete or replacement of a cached
+    object. It then returns the bytes of one earlier version, never a mixture. A put or delete through
+    this store, or through any store on the same folder, evicts the object before it returns, even if the
+    wrapped store raised; a process that is killed meanwhile counts as another writer. To check the
+    content of the store itself, verify it without the cache.
 
-    A folder serves any number of processes of one user on one machine. Stores that differ in their URL,
-    endpoint or account do not meet in it; of a store without `identity` the URL alone counts. It is made
-    private (0700, files 0600). Every file carries a SHA-256, which is compared on each read; one that
-    does not match is removed and the object fetched again. A full or failing disk costs hits, never a
-    read. Each process keeps to `max_bytes` by a scan after writing a sixteenth of it: of n busy processes
-    together the folder can exceed it by (n - 1) sixteenths.
+    A folder serves any number of processes of one user on one machine. Stores with another URL, endpoint
+    or account share no entry in it; a store without `identity` is identified by its URL. The folder is
+    private (0700, files 0600). Every file contains a SHA-256, which is compared on each read; a damaged
+    file is removed and its object fetched again. A full or failing disk reduces hits and fails no read.
+    Each process enforces `max_bytes` by a scan after writing a sixteenth of it: with n busy processes
+    the folder can exceed it by (n - 1) sixteenths.
 
     Args:
         inner: the store that is wrapped.
-        max_bytes: what the cache may take, more than 0.
-        folder: where to keep objects; None keeps them in the memory of this store. The folder is the
-            cache's alone: what it does not know there, it may remove.
+        max_bytes: maximum size of the cache, more than 0.
+        folder: folder for the objects; None caches them in the memory of this store. The cache owns the
+            folder and may remove other files in it.
 
     Raises:
         ConfigError: `max_bytes` is not positive; at the first use: others can write to the folder.
@@ -56,7 +56,7 @@ class CachingStore(WrapperStore):
     ) -> None:
         super().__init__(inner)
         if max_bytes <= 0:
-            raise ConfigError(f"max_bytes is {max_bytes}; give the cache at least one byte")
+            raise ConfigError(f"max_bytes must be 1 or more, got {max_bytes}")
         self._largest = max_bytes // _LARGEST_SHARE
         self._cache: MemoryCache | FolderCache = (
             MemoryCache(max_bytes) if folder is None else FolderCache(folder, max_bytes, scope=self.identity)
@@ -68,12 +68,12 @@ class CachingStore(WrapperStore):
             self.inner.put(key, data, overwrite=overwrite)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them, from the cache if it has them."""
+        """Return the bytes of `key` or a range of them, from the cache if possible."""
         check_key(key)
         check_range(start, end)
-        held = self._cache.get(key)
-        if held is not None:
-            return held[start:end]
+        cached = self._cache.get(key)
+        if cached is not None:
+            return cached[start:end]
         with self._cache.filling(key) as fill:
             data = self.inner.get(key, start=start, end=end)
             if _is_whole(data, start, end) and len(data) <= self._largest:
@@ -93,12 +93,12 @@ class CachingStore(WrapperStore):
             return put_many(self.inner, items, overwrite=overwrite)
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return many objects, fetching together those that the cache has not."""
+        """Return many objects, fetching those that are not cached together."""
         results: dict[str, bytes | OffloadError] = {}
         for key in keys:
-            held = self._cache.get(key)
-            if held is not None:
-                results[key] = held
+            cached = self._cache.get(key)
+            if cached is not None:
+                results[key] = cached
         missing = [key for key in dict.fromkeys(keys) if key not in results]
         with ExitStack() as stack:
             fills = [stack.enter_context(self._cache.filling(key)) for key in missing]
@@ -121,10 +121,10 @@ class CachingStore(WrapperStore):
 
     @contextmanager
     def _changing(self, keys: Sequence[str]) -> Iterator[None]:
-        """Keep the cache true while objects change.
+        """Evict `keys` before and after a change.
 
-        Dropping first shows that it can be done before anything has changed; what is read
-        before the change is done is dropped after it.
+        The first eviction fails before anything has changed; the second removes objects that were read
+        during the change.
         """
         self._drop(keys)
         try:
@@ -138,7 +138,7 @@ class CachingStore(WrapperStore):
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:
-    """Tell whether what was read from `start` to `end` is the whole object."""
+    """Return whether `data`, read from `start` to `end`, is the whole object."""
     if start < 0:
         return len(data) < -start
     return start == 0 and (end is None or len(data) < end)

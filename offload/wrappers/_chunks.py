@@ -11,7 +11,7 @@ FOOTER = 56
 
 
 def count_chunks(size: int) -> int:
-    """Return how many chunks `size` plain bytes have; nothing has one, which is empty."""
+    """Return the number of chunks of `size` plain bytes; empty data has one empty chunk."""
     return max(1, -(-size // CHUNK))
 
 
@@ -21,36 +21,36 @@ def sealed_size(size: int) -> int:
 
 
 def plain_size(sealed: int) -> int:
-    """Return how many plain bytes a sealed object of this size holds; for other objects, some number."""
+    """Return the plain size of a sealed object of this size; any number for other objects."""
     body = sealed - FOOTER
     return max(0, body - TAG * -(-body // SEALED_CHUNK))
 
 
 def suffix_size(count: int) -> int:
-    """Return how many sealed bytes hold the last `count` plain ones, wherever the last chunk ends."""
+    """Return the number of sealed bytes that contain the last `count` plain ones in any case."""
     return (count_chunks(count) + 1) * SEALED_CHUNK + FOOTER
 
 
 def chunks_of(start: int, end: int, size: int) -> range:
-    """Return the chunks that hold the plain bytes from `start` to `end` of `size`.
+    """Return the chunks of the plain bytes from `start` to `end` of `size`.
 
-    There is always one, so that something is authenticated, whatever the footer says of the size.
+    There is always one, so that every read authenticates the size in the footer.
     """
     first = min(start // CHUNK, count_chunks(size) - 1)
     return range(first, max(first + 1, count_chunks(min(end, size))))
 
 
 def blocks_of(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the bytes of `pieces` in blocks of `size` bytes, the last one shorter; of nothing, none."""
-    held = bytearray()
+    """Yield the bytes of `pieces` in blocks of `size` bytes, the last one shorter; no bytes, no block."""
+    buffer = bytearray()
     for piece in pieces:
         rest = memoryview(piece).cast("B")
         while rest:
-            missing = size - len(held)
-            held += rest[:missing]
+            missing = size - len(buffer)
+            buffer += rest[:missing]
             rest = rest[missing:]
-            if len(held) == size:
-                yield bytes(held)
-                held.clear()
-    if held:
-        yield bytes(held)
+            if len(buffer) == size:
+                yield bytes(buffer)
+                buffer.clear()
+    if buffer:
+        yield bytes(buffer)

@@ -1,4 +1,4 @@
-"""A store whose objects only the holder of a key can read."""
+"""A store whose objects can only be read with a key."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
 from offload.wrappers._memory_cache import MemoryCache
 
-_REMEMBERED_BYTES = 512 * 1024
-# An object is replaced while a range is read; each round has a newer footer.
+_FOOTER_CACHE_BYTES = 512 * 1024
+# Attempts to read a range of an object that is being replaced.
 _ROUNDS = 8
 
 
 class EncryptingStore(WrapperStore):
     """Encrypts and authenticates every object, in chunks of 64 KiB, so that a range costs its chunks.
 
-    Construction: per object 32 random bytes of salt, and from key and salt by HKDF-SHA256 a key of its
-    own. Chunk i is sealed under that by AES-256-GCM; its nonce is i (11 bytes) and whether it is the last
-    (1 byte); the associated data is the object's footer (format, key id, salt, size) and its store key.
-    So a nonce is never used twice under one key, whatever the number of objects, and a chunk that was
-    changed, moved, left out, added or taken from another object, version or store key is refused.
+    Construction: each object has 32 random bytes of salt and a key derived from key and salt by
+    HKDF-SHA256. AES-256-GCM seals chunk i under that key; the nonce is i (11 bytes) and a flag for the last
+    chunk (1 byte); the associated data is the object's footer (format, key id, salt, size) and its store
+    key. So no nonce is used twice under one key, for any number of objects, and a chunk that was changed,
+    moved, removed, added or copied from another object, version or store key is refused.
 
-    A whole read and a suffix are one request, a range one or two: the footers of some thousand objects
-    are remembered. An object takes 16 bytes per chunk and 56 bytes more; listings tell its plain size.
+    A whole read and a suffix take one request, a range one or two: the footers of some thousand objects
+    are cached. An object grows by 16 bytes per chunk and 56 bytes; listings show its plain size.
 
-    What it does not do: store keys, sizes and times stay visible, and so does which objects have one
-    encryption key. Whoever can write to the wrapped store can delete objects, put back an older version
-    under the same store key, or copy an object to the same store key of another store. The encryption key is
-    changed only by writing everything again, and who loses it has lost all objects.
+    Limits: store keys, sizes and times are visible, and so is which objects share an encryption key. A
+    writer of the wrapped store can delete objects, restore an older version under the same store key, or
+    copy an object to the same store key of another store. Changing the encryption key means writing
+    every object again, and without the key all objects are lost.
 
-    The key itself is in no object, repr, error or pickle; a store that holds one cannot be pickled.
-    A wrong key raises `ConfigError`, which names the ids of both; bytes that this store did not write,
-    or that were changed, raise `CorruptError`.
+    The key is in no object, repr, error or pickle; a store with a key cannot be pickled. A wrong key
+    raises `ConfigError`, which names both key ids; bytes that this store did not write, or that were
+    changed, raise `CorruptError`.
 
     Args:
-        inner: the store that is wrapped; it sees nothing but sealed bytes.
-        key: 32 random bytes, or these as text in hexadecimal or base64; None takes the text from the
-            environment variable `OFFLOAD_KEY`. A password is no key.
+        inner: the store that is wrapped; it receives sealed bytes only.
+        key: 32 random bytes, or their text in hexadecimal or base64; None reads the text from the
+            environment variable `OFFLOAD_KEY`. Do not use a password.
 
     Raises:
-        ConfigError: there is no key, or it is not of that form.
+        ConfigError: there is no key, or it has another form.
         MissingExtraError: the package of the extra `crypto` is not installed.
     """
 
@@ -71,7 +71,7 @@ class EncryptingStore(WrapperStore):
             message = "an EncryptingStore needs cryptography: pip install 'offload[crypto]'"
             raise MissingExtraError(message) from error
         self._key = _sealed.read_key(key)
-        self._footers = MemoryCache(_REMEMBERED_BYTES)
+        self._footers = MemoryCache(_FOOTER_CACHE_BYTES)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, sealed; see `OffloadStore.put`."""
@@ -92,8 +92,8 @@ class EncryptingStore(WrapperStore):
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order, with their plain sizes; see `OffloadStore.keys`."""
-        for found in self.inner.keys(prefix, after=after):
-            yield replace(found, size=plain_size(found.size))
+        for entry in self.inner.keys(prefix, after=after):
+            yield replace(entry, size=plain_size(entry.size))
 
     def put_many(
         self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
@@ -137,7 +137,9 @@ class EncryptingStore(WrapperStore):
                 if newest == footer:
                     raise
                 footer = newest
-        raise StoreUnavailableError(f"{self.url}: {key!r} was replaced again and again while it was read")
+        raise StoreUnavailableError(
+            f"{self.url}: {key!r} was replaced during each of {_ROUNDS} reads; try again"
+        )
 
     def _open_chunks(self, key: str, footer: bytes, start: int, end: int) -> bytes:
         sealed = self._key.sealed(key, footer)

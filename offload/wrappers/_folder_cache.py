@@ -1,8 +1,8 @@
-"""Bytes under names, in a folder that several processes share, the least recently used dropped first.
+"""An LRU cache in a folder that several processes share.
 
-Nobody locks. A process that is about to fetch first makes an empty file of its own beside the entry's place,
-writes what it fetched to it and renames it into place; a drop removes these files first and the entry
-after. A rename then comes before the drop of the entry, which removes it, or finds its file gone.
+There are no locks. Before a fetch, a process creates an empty pending file next to the entry's path; then it
+writes the fetched bytes to that file and renames it to the entry. A drop removes pending files first and then
+the entry. So a rename happens before the entry is removed, or fails because its file is gone.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SCAN_SHARE = 16
-# The fetch that such a file waits for has ended, or its process has.
+# Pending files of this age belong to no running fetch.
 _PENDING_SECONDS = 3600.0
 
 
 class FolderCache:
-    """A cache of at most `max_bytes` in files; a file that is not whole is never served.
+    """A cache of at most `max_bytes` in files; an incomplete file is never served.
 
     Args:
-        folder: where the files are; made private at the first use.
-        max_bytes: what the files may take together.
-        scope: tells what the names belong to; the same name in another scope is another entry.
+        folder: folder of the files; made private at the first use.
+        max_bytes: total size of the files.
+        scope: returns the owner of the names; each scope has its own entries.
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int, *, scope: Callable[[], str]) -> None:
         self._folder = Path(folder).expanduser().absolute()
         self._max_bytes = max_bytes
-        self._tell_scope = scope
+        self._get_scope = scope
         # Full, so that the first fill scans.
         self._written = max_bytes
         self._lock = Lock()
@@ -64,9 +64,9 @@ class FolderCache:
 
     @contextmanager
     def filling(self, name: str) -> Iterator[Callable[[bytes], None]]:
-        """Give the function that keeps bytes fetched inside the `with`.
+        """Yield the function that caches bytes fetched inside the `with`.
 
-        If `name` was dropped since the `with` began, the bytes may be older than that and are not kept.
+        If `name` was dropped since the `with` began, the bytes may be outdated and are not cached.
         """
         path = self._path(name)
         pending = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -87,18 +87,18 @@ class FolderCache:
                 pending.unlink()
 
     def drop(self, name: str) -> None:
-        """Forget `name`, and let no fill that has begun bring it back.
+        """Remove `name` and disable the fills that have begun.
 
-        Raises `StorePermissionError` if a file cannot be removed: reads would go on seeing it.
+        Raises `StorePermissionError` if a file cannot be removed: reads would still return it.
         """
         path = self._path(name)
         try:
-            for pending in _waiting_for(path):
+            for pending in _pending_files(path):
                 pending.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
         except OSError as error:
             raise StorePermissionError(
-                f"cache folder {self._folder}: {error.strerror}; make it writable or name another"
+                f"cache folder {self._folder}: {error.strerror}; make it writable or use another folder"
             ) from error
 
     def _path(self, name: str) -> Path:
@@ -109,27 +109,27 @@ class FolderCache:
 
     @cached_property
     def _scope(self) -> str:
-        # Not before the first use: to tell an endpoint and an account, a store may have to connect.
-        return self._tell_scope()
+        # Evaluated at the first use: a store may have to connect to find its endpoint and account.
+        return self._get_scope()
 
     def _prepare(self) -> None:
-        """Make the folder; whoever else can write to it could plant entries."""
+        """Create the folder, and refuse one to which others could write entries."""
         try:
-            # `parents=True` would make those above with the modes that the umask leaves.
+            # `parents=True` would create the parents with other modes.
             for folder in reversed((self._folder, *self._folder.parents)):
                 folder.mkdir(_FOLDER_MODE, exist_ok=True)
             info = self._folder.stat()
         except OSError as error:
             raise StorePermissionError(
-                f"cache folder {self._folder}: {error.strerror}; name a folder that can be made"
+                f"cache folder {self._folder}: {error.strerror}; use a folder that can be created"
             ) from error
         if info.st_uid != os.getuid() or info.st_mode & _OTHERS_WRITE:
             raise ConfigError(
-                f"cache folder {self._folder}: others can write to it; name one that is yours, with mode 0700"
+                f"cache folder {self._folder}: others can write to it; use your own folder with mode 0700"
             )
 
     def _make_room(self, size: int) -> None:
-        """Before `size` bytes are written: scan and remove files, unless enough room is known to be left."""
+        """Evict files before a write of `size` bytes, if writes since the last scan may fill the folder."""
         share = self._max_bytes // _SCAN_SHARE
         with self._lock:
             self._written += size
@@ -153,19 +153,19 @@ class _File(NamedTuple):
     path: Path
 
 
-def _waiting_for(path: Path) -> list[Path]:
-    """Return the files beside `path` that wait to become it."""
+def _pending_files(path: Path) -> list[Path]:
+    """Return the pending files of the entry at `path`."""
     with suppress(FileNotFoundError):
-        return [found for found in path.parent.iterdir() if found.name.startswith(f"{path.name}.")]
+        return [file for file in path.parent.iterdir() if file.name.startswith(f"{path.name}.")]
     return []
 
 
 def _shrink(files: Iterable[_File], max_bytes: int) -> None:
-    """Remove files, the least recently used first, until those left take at most `max_bytes`."""
-    found = sorted(files)
-    total = sum(file.size for file in found)
+    """Remove files, the least recently used first, until the rest takes at most `max_bytes`."""
+    by_use = sorted(files)
+    total = sum(file.size for file in by_use)
     expired = time.time() - _PENDING_SECONDS
-    for file in found:
+    for file in by_use:
         is_pending = file.path.suffix != ""
         if file.used < expired if is_pending else total > max_bytes:
             file.path.unlink(missing_ok=True)
@@ -173,13 +173,13 @@ def _shrink(files: Iterable[_File], max_bytes: int) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # Without O_CREAT: a file that a drop removed stays removed.
+    # Without O_CREAT: this must not recreate a file that a drop removed.
     with open(os.open(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:  # noqa: PTH123  # of a file descriptor
         file.write(data)
 
 
 def _digest(path: Path, data: bytes) -> bytes:
-    """Return the digest over the entry's place and its bytes: a file in another's place does not match."""
+    """Return the digest of the entry's path and bytes, so that a file at another path does not match."""
     digest = hashlib.sha256(f"{path.parent.name}{path.name}".encode())
     digest.update(data)
     return digest.digest()

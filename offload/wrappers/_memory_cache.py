@@ -1,4 +1,4 @@
-"""Bytes under names, in memory, the least recently used dropped first."""
+"""An LRU cache in memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 from offload.locks import Lock
 
-# What an entry takes beside its bytes, about: many small objects must not be free.
+# Approximate overhead of an entry, so that many small objects are not free.
 _ENTRY_BYTES = 256
 
 
 class MemoryCache:
-    """A cache of at most `max_bytes`, its entries' own cost included; safe in several threads.
+    """A cache of at most `max_bytes`, including the overhead of its entries; thread-safe.
 
     Args:
-        max_bytes: what the entries may take together.
+        max_bytes: total size of the entries.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -35,15 +35,15 @@ class MemoryCache:
             return data
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep `data` under `name`, in place of what was there."""
+        """Set the bytes of `name`."""
         with self._lock:
             self._keep(name, data)
 
     @contextmanager
     def filling(self, name: str) -> Iterator[Callable[[bytes], None]]:
-        """Give the function that keeps bytes fetched inside the `with`.
+        """Yield the function that caches bytes fetched inside the `with`.
 
-        If anything was dropped since the `with` began, the bytes may be older than that and are not kept.
+        If any entry was dropped since the `with` began, the bytes may be outdated and are not cached.
         """
         drops = self._drops
 
@@ -55,7 +55,7 @@ class MemoryCache:
         yield fill
 
     def drop(self, name: str) -> None:
-        """Forget `name`, and let no fill that has begun bring it back."""
+        """Remove `name` and disable the fills that have begun."""
         with self._lock:
             self._drops += 1
             self._remove(name)

@@ -1,4 +1,4 @@
-"""A store that nobody changes through it."""
+"""A store that refuses every change."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from offload.wrappers._base import WrapperStore
 
 
 class ReadOnlyStore(WrapperStore):
-    """Reads and listings pass; every put and delete raises `StorePermissionError`."""
+    """Forwards reads and listings; every put and delete raises `StorePermissionError`."""
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # the contract's arguments
         """Raise `StorePermissionError`."""
         raise self._refusal(key)
 
     def delete(self, key: str) -> None:
-        """Raise `StorePermissionError`, also for a key that is not there."""
+        """Raise `StorePermissionError`, also for an absent key."""
         raise self._refusal(key)
 
     def put_many(
@@ -37,7 +37,7 @@ class ReadOnlyStore(WrapperStore):
             self.delete(key)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:  # noqa: ARG002  # the contract's arguments
-        """Raise `StorePermissionError`; no piece is asked for."""
+        """Raise `StorePermissionError` without reading a piece."""
         raise self._refusal(key)
 
     def _refusal(self, key: str) -> StorePermissionError:

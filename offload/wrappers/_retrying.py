@@ -1,4 +1,4 @@
-"""A store that asks again while the one that it wraps does not answer."""
+"""A store that retries while the wrapped store is unavailable."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from offload.wrappers._chunks import blocks_of
 T = TypeVar("T")
 R = TypeVar("R")
 
-# How much of a streamed object is read back at once to compare it.
+# A streamed object is compared in blocks of this size.
 _COMPARED_BYTES = 4 * 1024**2
 
 
 class RetryingStore(WrapperStore):
-    """Repeats what raised `StoreUnavailableError`; every other error passes at once.
+    """Retries a call that raised `StoreUnavailableError`; every other error is raised at once.
 
     The pause before retry n is drawn evenly from 0 to `min(max_pause, first_pause * 2**n)`, n from 0
-    ("full jitter"), so that clients that failed together do not come back together. A call has one deadline:
-    no retry begins after it, and the last error is raised. A try that is under way is not cut short. A
-    listing goes on after the last key that it gave; its deadline starts anew with each key.
+    ("full jitter"), so that clients that failed together do not retry together. A call has one deadline:
+    no retry begins after it, and the last error is raised. A running attempt is not interrupted. A
+    listing resumes after its last key, with a new deadline for each key.
 
-    A create whose answer was lost may have been done, and its retry then meets its own object: on
-    `ExistsError` after a retry the object is read back, and the same bytes are a success. So are the
-    same bytes of another writer, which nobody can tell apart. Of a stream every try, and the reading back,
-    asks for the pieces anew: give a list or an object that can be iterated again, not a generator.
+    A create whose answer was lost may have succeeded, and its retry then meets its own object: on
+    `ExistsError` after a retry the object is compared, and equal bytes are a success, also those of another
+    writer. For a stream, each attempt and the comparison iterate the pieces from the first: pass a list or
+    another object that can be iterated again, not a generator.
 
-    Do not wrap an `s3://` store: it has retries of its own, and layers of retries multiply.
+    Do not wrap an `s3://` store: it has its own retries, and layers of retries multiply.
 
     Args:
         inner: the store that is wrapped.
-        deadline: seconds from the start of a call within which a retry may begin.
+        deadline: seconds after the start of a call in which a retry may begin.
         first_pause: the longest pause before the first retry, in seconds.
         max_pause: the longest pause before any retry, in seconds.
-        clock: returns seconds that never run back.
-        sleep: waits for the seconds that it is given.
-        jitter: returns the next random number, 0 <= x < 1.
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
+        jitter: returns a random number, 0 <= x < 1.
 
     Raises:
         ConfigError: a number of seconds is negative.
@@ -61,7 +61,7 @@ class RetryingStore(WrapperStore):
     ) -> None:
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
-            raise ConfigError("deadline, first_pause and max_pause are seconds and not negative")
+            raise ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
         self._call = partial(RetryState, deadline, (first_pause, max_pause), clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
@@ -70,7 +70,7 @@ class RetryingStore(WrapperStore):
         try:
             call.run(partial(self.inner.put, key, data, overwrite=overwrite))
         except ExistsError:
-            if not call.failures or not self._holds(call, key, data):
+            if not call.failures or not self._has_bytes(call, key, data):
                 raise
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
@@ -82,9 +82,9 @@ class RetryingStore(WrapperStore):
         call = self._call()
         while True:
             try:
-                for found in self.inner.keys(prefix, after=after):
-                    after = found.key
-                    yield found
+                for entry in self.inner.keys(prefix, after=after):
+                    after = entry.key
+                    yield entry
                     call = self._call()
             except StoreUnavailableError:
                 if not call.waits():
@@ -102,8 +102,8 @@ class RetryingStore(WrapperStore):
         """Store many objects, with retries; see `SupportsBulk.put_many`."""
         call = self._call()
         results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
-        for place in retried:
-            results[place] = self._settled(call, *items[place], results[place])
+        for n in retried:
+            results[n] = self._resolve(call, *items[n], results[n])
         return results
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
@@ -120,26 +120,26 @@ class RetryingStore(WrapperStore):
         try:
             call.run(partial(put_stream, self.inner, key, pieces, size))
         except ExistsError:
-            if not call.failures or not self._holds_stream(call, key, pieces, size):
+            if not call.failures or not self._has_stream(call, key, pieces, size):
                 raise
 
-    def _holds(self, call: RetryState, key: str, data: bytes) -> bool:
+    def _has_bytes(self, call: RetryState, key: str, data: bytes) -> bool:
         try:
             return call.run(partial(self.inner.get, key)) == data
         except NotFoundError:
-            return False  # Whoever took the key, it was deleted meanwhile.
+            return False  # Somebody deleted the object meanwhile.
 
-    def _settled(
+    def _resolve(
         self, call: RetryState, key: str, data: bytes, result: OffloadError | None
     ) -> OffloadError | None:
-        """Return the result of a retried create: None if the key is taken by `data` itself."""
+        """Return the result of a retried create: None if the key holds `data`."""
         try:
-            is_ours = isinstance(result, ExistsError) and self._holds(call, key, data)
+            is_stored = isinstance(result, ExistsError) and self._has_bytes(call, key, data)
         except OffloadError as error:
             return error
-        return None if is_ours else result
+        return None if is_stored else result
 
-    def _holds_stream(self, call: RetryState, key: str, pieces: Iterable[bytes], size: int) -> bool:
+    def _has_stream(self, call: RetryState, key: str, pieces: Iterable[bytes], size: int) -> bool:
         """Return whether the object has these bytes, reading a block at a time."""
         at = 0
         try:
@@ -150,26 +150,26 @@ class RetryingStore(WrapperStore):
                 at = end
             return at == size and not call.run(partial(self.inner.get, key, start=size, end=size + 1))
         except NotFoundError:
-            return False  # The same.
+            return False  # Somebody deleted the object meanwhile.
 
 
 def _each(
     call: RetryState, verb: Callable[[Sequence[Any]], list[R]], items: Sequence[Any]
 ) -> tuple[list[R], set[int]]:
-    """Return the verb's result for each item, and the places of those that were asked for again."""
+    """Return the verb's result for each item, and the positions of the retried items."""
     results = verb(items)
     retried = set[int]()
-    while places := [n for n, result in enumerate(results) if isinstance(result, StoreUnavailableError)]:
+    while failed := [n for n, result in enumerate(results) if isinstance(result, StoreUnavailableError)]:
         if not call.waits():
             break
-        retried.update(places)
-        for place, result in zip(places, verb([items[n] for n in places]), strict=True):
-            results[place] = result
+        retried.update(failed)
+        for n, result in zip(failed, verb([items[n] for n in failed]), strict=True):
+            results[n] = result
     return results, retried
 
 
 class RetryState:
-    """One call's retries: how often it failed, and when it must end."""
+    """The failures of one call, and its deadline."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class RetryState:
         self._clock, self._sleep, self._jitter = clock, sleep, jitter
 
     def run(self, attempt: Callable[[], T]) -> T:
-        """Return what `attempt` returns, trying until it is available or the deadline comes."""
+        """Return the result of `attempt`, retrying until the store answers or the deadline has passed."""
         while True:
             try:
                 return attempt()
@@ -194,7 +194,7 @@ class RetryState:
                     raise
 
     def waits(self) -> bool:
-        """Count a failure and wait before the next try; False if that would pass the deadline."""
+        """Count a failure and wait before the next attempt; return False if that would pass the deadline."""
         self.failures += 1
         pause = self._jitter() * min(self._longest, self._max_pause)
         self._longest = min(self._longest * 2, self._max_pause)

@@ -1,4 +1,4 @@
-"""Sealed bytes: what an encrypting store writes. Importing this module loads `cryptography`."""
+"""The format of encrypted objects. Importing this module loads `cryptography`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _BASE64 = re.compile(r"([A-Za-z0-9+/_-]{43})=?", re.ASCII)
 
 
 class Key:
-    """A secret, and what is done with it; it shows itself to nobody.
+    """A secret and the operations with it; no repr, error or pickle contains the secret.
 
     Args:
         secret: 32 random bytes.
@@ -61,10 +61,10 @@ class Key:
         return f"<Key {self.id.hex()}>"
 
     def __reduce__(self) -> NoReturn:
-        raise ConfigError("a key is neither copied nor pickled; open the store where it is used")
+        raise ConfigError("a key cannot be copied or pickled; open the store in the process that uses it")
 
     def seal(self, name: str, data: bytes) -> bytes:
-        """Return the sealed object of `data` under the store key `name`; another one on each call."""
+        """Return the sealed object of `data` under the store key `name`; each call returns other bytes."""
         footer = self._footer(len(data))
         sealed = self.sealed(name, footer)
         plain = memoryview(data)
@@ -72,25 +72,25 @@ class Key:
         return b"".join([*(sealed.seal(n, part) for n, part in enumerate(parts)), footer])
 
     def seal_stream(self, name: str, pieces: Iterable[bytes], size: int) -> SealedStream:
-        """Return the sealed object of `pieces`, of `size` bytes in all; another one on each call."""
+        """Return the sealed object of `pieces`, of `size` bytes in total; each call returns other bytes."""
         footer = self._footer(size)
         return SealedStream(self.sealed(name, footer), pieces, footer)
 
     def sealed(self, name: str, footer: bytes) -> Sealed:
-        """Return what opens the object with this footer. The footer is proven by the first chunk opened.
+        """Return the cipher of the object with this footer. Opening a chunk authenticates the footer.
 
         Raises:
-            CorruptError: these bytes are no footer.
+            CorruptError: these bytes are not a footer.
             ConfigError: the object was sealed with another key.
         """
         facts, crc = footer[: -_CRC.size], footer[-_CRC.size :]
         if len(footer) != FOOTER or crc != _CRC.pack(zlib.crc32(facts)) or not facts.startswith(_MAGIC):
-            raise CorruptError(f"{name}: damaged, or no object of an EncryptingStore")
+            raise CorruptError(f"{name}: damaged, or not written by an EncryptingStore")
         _, key_id, salt, size = _FACTS.unpack(facts)
         if key_id != self.id:
             raise ConfigError(
-                f"{name}: sealed with the key of id {key_id.hex()}, not with this one of id {self.id.hex()}; "
-                "give the key that wrote it"
+                f"{name}: encrypted with the key of id {key_id.hex()}, got the key of id {self.id.hex()}; "
+                "use the key that wrote the object"
             )
         cipher = AESGCM(self._derive(_OBJECT_KEY, _KEY_BYTES, salt=salt))
         return Sealed(name, size, cipher, footer + name.encode("utf-8", "surrogatepass"))
@@ -105,11 +105,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One object: its facts, and the cipher under its own key.
+    """The cipher of one object.
 
     Attributes:
         name: the store key.
-        size: how many plain bytes it holds.
+        size: number of plain bytes.
     """
 
     name: str
@@ -123,18 +123,18 @@ class Sealed:
         return sealed_size(self.size)
 
     def seal(self, chunk: int, plain: bytes | memoryview) -> bytes:
-        """Return `plain`, the bytes of chunk number `chunk`, sealed."""
+        """Return the sealed bytes of `plain`, the bytes of chunk number `chunk`."""
         return self._cipher.encrypt(self._nonce(chunk), plain, self._context)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return from where to where the sealed bytes go that hold the plain ones from `start` to `end`."""
+        """Return start and end of the sealed bytes that contain the plain ones from `start` to `end`."""
         chunks = chunks_of(start, end, self.size)
         return chunks.start * SEALED_CHUNK, min(chunks.stop * SEALED_CHUNK, self.stored_size - FOOTER)
 
     def open(self, stored: bytes, offset: int, start: int, end: int) -> bytes:
-        """Return the plain bytes from `start` to `end`, given the sealed ones from `offset` on.
+        """Return the plain bytes from `start` to `end`, from sealed bytes that begin at `offset`.
 
-        Raises `CorruptError` if they are not all there or not those that were sealed.
+        Raises `CorruptError` if bytes are missing or were changed.
         """
         chunks = chunks_of(start, end, self.size)
         if not 0 <= offset <= chunks.start * SEALED_CHUNK:
@@ -157,23 +157,23 @@ class Sealed:
         return chunk.to_bytes(11, "big") + bytes([is_last])
 
     def _corrupt(self, chunk: int) -> CorruptError:
-        return CorruptError(f"{self.name}: chunk {chunk} is not what was sealed under this key")
+        return CorruptError(f"{self.name}: chunk {chunk} was changed since it was written")
 
 
 class SealedStream:
-    """A sealed object as an iterable of pieces, sealed when they are asked for.
+    """A sealed object as an iterable of pieces, which are sealed on iteration.
 
-    They may be asked for again, for another try, and are then the same. Plain bytes that have changed
-    meanwhile raise `ConfigError`: two texts under one nonce would give both away. Plain bytes of
-    another size than the footer says make a stream of another size, which the store refuses.
+    A second iteration, for another attempt, yields equal pieces. Changed plain bytes raise `ConfigError`:
+    two texts under one nonce would reveal both. Plain bytes of another size than in the footer make a
+    stream of another size, which the store refuses.
 
     Args:
-        sealed: what seals the chunks.
+        sealed: the cipher of the object.
         pieces: the plain bytes.
         footer: the end of the object.
 
     Attributes:
-        size: the size of the whole in bytes.
+        size: size of the sealed object in bytes.
     """
 
     def __init__(self, sealed: Sealed, pieces: Iterable[bytes], footer: bytes) -> None:
@@ -188,37 +188,39 @@ class SealedStream:
             if number == len(self._tags):
                 self._tags.append(chunk[-TAG:])
             if chunk[-TAG:] != self._tags[number]:
-                raise ConfigError(f"{self._sealed.name}: a stream gives the same bytes for every try")
+                raise ConfigError(
+                    f"{self._sealed.name}: pieces must be equal on every iteration; pass a list"
+                )
             yield chunk
         yield self._footer
 
     def _chunks(self) -> Iterator[bytes]:
         blocks = blocks_of(self._pieces, CHUNK)
-        # Nothing has one chunk, which is empty.
+        # Empty data has one empty chunk.
         yield next(blocks, b"")
         yield from blocks
 
 
 def read_key(key: bytes | str | None) -> Key:
-    """Return the key given as bytes or text, or by the environment if it is None.
+    """Return the key from bytes or text, or from the environment if it is None.
 
-    Raises `ConfigError` if there is none or it has another form; the message does not repeat it.
+    Raises `ConfigError` if there is no key or it has another form; the message does not quote it.
     """
     if key is None:
         key = os.environ.get(VARIABLE)
     if key is None:
-        raise ConfigError(f"no key: give 32 random bytes, or set {VARIABLE} to these in base64")
+        raise ConfigError(f"no key: pass 32 random bytes, or set {VARIABLE} to them in base64")
     secret: object = _decoded(key.strip()) if isinstance(key, str) else key
     if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
         raise ConfigError(
-            f"a key is {_KEY_BYTES} random bytes, or these as text in hexadecimal or base64, "
-            "such as `openssl rand -base64 32` prints"
+            f"key must be {_KEY_BYTES} random bytes, or their text in hexadecimal or base64 "
+            "as `openssl rand -base64 32` prints it"
         )
     return Key(secret)
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes that a text stands for, or none."""
+    """Return the bytes of a text in hexadecimal or base64; empty for any other text."""
     if _HEX.fullmatch(text):
         return bytes.fromhex(text)
     if match := _BASE64.fullmatch(text):

@@ -158,7 +158,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     first, second = results(output)
     assert first.startswith("[Offloaded:")
     assert second == script.seen[2][-1] == report("bob")
-    assert "left in the message" in caplog.text
+    assert "kept in the message" in caplog.text
     assert output.content == ANSWER
 
 
@@ -169,7 +169,7 @@ def test_the_caller_may_have_a_failure_told_in_the_place_of_the_result(store):
 
     run(agent(script, OffloadTools(faulty, on_error="raise")))
 
-    assert "was told to fail" in script.seen[1][-1]
+    assert "failed as requested" in script.seen[1][-1]
     assert needle("alice") not in script.shown(2)
 
 

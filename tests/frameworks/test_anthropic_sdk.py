@@ -168,7 +168,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
 
     assert scenario.refs(script.seen[2][2:3])
     assert script.seen[2][-1] == report("bob")
-    assert "left in the message" in caplog.text
+    assert "kept in the message" in caplog.text
     assert last.content[0].text == ANSWER
 
 

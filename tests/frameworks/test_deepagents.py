@@ -153,8 +153,8 @@ def test_a_store_that_fails_costs_no_result_and_ends_no_run(store, run):
     state = run(agent_on(OffloadBackend(faulty), script), thread())
 
     assert result(state).content == report()
-    assert "was told to fail" in script.seen[2][-1]
-    assert "was told to fail" in script.seen[3][-1]
+    assert "failed as requested" in script.seen[2][-1]
+    assert "failed as requested" in script.seen[3][-1]
     assert state["messages"][-1].text == ANSWER
 
 
@@ -391,7 +391,7 @@ def test_a_search_that_could_not_read_a_file_is_no_search_without_matches(store)
     OffloadBackend(store, session="s").write("/x", "1")
     found = OffloadBackend(FaultyStore(store, verb="get"), session="s").grep("1")
 
-    assert "was told to fail" in found.error
+    assert "failed as requested" in found.error
     assert found.matches is None
 
 
@@ -412,7 +412,7 @@ def test_every_verb_tells_of_a_store_that_fails(store, faulty):
         *files.download_files(["/x"]),
     ]
 
-    assert all("was told to fail" in each.error for each in told)
+    assert all("failed as requested" in each.error for each in told)
     assert OffloadBackend(store, session="s").read("/x").file_data["content"] == "1"
 
 

@@ -182,7 +182,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     first, second = results(app.contents())
     assert first.startswith("[Offloaded:")
     assert second == script.seen[2][-1] == report("bob")
-    assert "left in the message" in caplog.text
+    assert "kept in the message" in caplog.text
     assert events[-1].content.parts[0].text == ANSWER
 
 

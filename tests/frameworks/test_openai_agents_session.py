@@ -77,7 +77,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     first, second = outputs(kept(session))
     assert first.startswith("[Offloaded:")
     assert second == script.seen[2][-1] == report("bob")
-    assert "left in the message" in caplog.text
+    assert "kept in the message" in caplog.text
     assert result.final_output == ANSWER
 
 

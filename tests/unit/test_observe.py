@@ -405,5 +405,5 @@ def test_what_an_error_of_the_library_says_is_logged(caplog: pytest.LogCaptureFi
     [error] = off.offload([result()]).errors
 
     assert isinstance(error, StoreError)
-    assert f"session s: left in the message: {error}" in caplog.text
+    assert f"session s: kept in the message: {error}" in caplog.text
     assert not isinstance(error, ContextFullError)

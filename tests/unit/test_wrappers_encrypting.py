@@ -199,7 +199,7 @@ def test_an_object_moved_under_another_key_is_refused(store, medium):
     medium.put("b", medium.get("a"))
 
     for read in reads(10):
-        with pytest.raises(CorruptError, match=r"^b: chunk 0 is not what was sealed"):
+        with pytest.raises(CorruptError, match=r"^b: chunk 0 was changed"):
             store.get("b", **read)
 
 
@@ -233,9 +233,7 @@ def test_a_wrong_key_is_told_from_damage_and_names_both_ids(store, medium):
     wrong = EncryptingStore(medium, OTHER_KEY)
 
     for read in reads(10):
-        with pytest.raises(
-            ConfigError, match=r"a: sealed with the key of id [0-9a-f]{16}, not with"
-        ) as caught:
+        with pytest.raises(ConfigError, match=r"a: encrypted with the key of id [0-9a-f]{16}, got") as caught:
             wrong.get("a", **read)
         assert hkdf(b"key id", 8, None).hex() in str(caught.value)
 
@@ -274,7 +272,7 @@ def test_both_alphabets_of_base64_are_read(medium):
     ],
 )
 def test_another_form_of_key_is_refused_without_repeating_it(medium, key):
-    with pytest.raises(ConfigError, match="a key is 32 random bytes") as caught:
+    with pytest.raises(ConfigError, match="key must be 32 random bytes") as caught:
         EncryptingStore(medium, key)
 
     assert not key or str(key) not in str(caught.value).replace("32", "")
@@ -299,7 +297,7 @@ def test_the_key_is_in_no_repr_error_or_pickle(store, medium):
     assert repr(store) == "EncryptingStore(MemoryStore('memory://'))"
     for form in (KEY.hex(), repr(KEY)[2:-1], base64.b64encode(KEY).decode()):
         assert not any(form in text for text in shown)
-    with pytest.raises(ConfigError, match="neither copied nor pickled"):
+    with pytest.raises(ConfigError, match="cannot be copied or pickled"):
         pickle.dumps(store._key)
     with pytest.raises((ConfigError, TypeError, pickle.PicklingError)):
         pickle.dumps(store)

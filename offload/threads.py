@@ -1,9 +1,9 @@
-"""Who waits for whom: async callers for threads, threads for hooks and for each other.
+"""Waiting between async callers, threads and hooks, without deadlock.
 
-Nobody waits for ever. Stores are sync, so an async caller waits for a thread of the library's own
-(`in_thread`), and that thread for the caller's loop where a hook is async (`call_hook`). Calls that share
-what one may change at a time go through a `Gate`, which raises where a wait could not end. A forked child
-has the thread that forked alone: what others held there is free.
+Stores are sync, so an async caller waits for a thread of the library (`in_thread`), and that thread waits for
+the caller's event loop if a hook is async (`call_hook`). Calls that change shared data one at a time go
+through a `Gate`, which raises if a wait could never end. A forked child has only the thread that forked, so
+gates held by other threads are free in it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future, ThreadPoolExecutor
 
-# Calls of async callers that run or wait for each other at once.
+# Concurrent calls of async callers.
 _POOL_THREADS = 256
-# How often who waits looks whether the wait can end: a thread with a loop keeps that from running.
-_LOOK_SECONDS, _LOOP_LOOK_SECONDS = 1.0, 0.05
-# Calls that wait for each other one behind the other; more are not followed.
+# A waiting thread checks at this interval whether the wait can end; one with a loop blocks that loop.
+_CHECK_SECONDS, _LOOP_CHECK_SECONDS = 1.0, 0.05
+# Maximum length of a followed chain of calls that wait for each other.
 _LINKS = 16
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# By how many calls wait for it: none may find its pool taken by those that wait for it.
+# By nesting depth, so that no call waits for a pool that its own waiters fill.
 _pools: dict[int, ThreadPoolExecutor] = {}
 _errand: ContextVar[_Errand | None] = ContextVar("_errand", default=None)
-# The calls inside of which this code runs, on whatever thread.
+# The calls that contain the running code, on any thread.
 _calls: ContextVar[tuple[_Call, ...]] = ContextVar("_calls", default=())
 
 
 class _Errand:
-    """What an async caller waits for: a call in a thread, whose async hooks run on the caller's loop."""
+    """A call in a thread for an async caller; its async hooks run on the caller's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, outer: _Errand | None) -> None:
         self.loop = loop
@@ -55,17 +55,17 @@ class _Errand:
         self._answers: set[Future[Any]] = set()
 
     def waits_for(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether its thread waits for what only `loop` can do."""
+        """Return whether the call waits for a hook on `loop`."""
         return self.loop is loop and not all(answer.done() for answer in tuple(self._answers))
 
     def cancel(self) -> None:
-        """Wait for no hook any longer: the async caller is gone."""
+        """Stop waiting for hooks, because the async caller was cancelled."""
         self._is_cancelled = True
         for answer in tuple(self._answers):
             answer.cancel()
 
     def check(self) -> None:
-        """Raise `asyncio.CancelledError` if the async caller is gone."""
+        """Raise `asyncio.CancelledError` if the async caller was cancelled."""
         if self._is_cancelled:
             import asyncio  # noqa: PLC0415 # loaded already
 
@@ -74,7 +74,7 @@ class _Errand:
     def result_of(self, value: Awaitable[Any], seconds: float) -> Any:
         """Return the result of a hook that runs on the caller's loop."""
         import asyncio  # noqa: PLC0415 # loaded already
-        from concurrent.futures import CancelledError  # noqa: PLC0415 # the same
+        from concurrent.futures import CancelledError  # noqa: PLC0415 # asyncio has loaded it
 
         answer = asyncio.run_coroutine_threadsafe(_await(value), self.loop)
         self._answers.add(answer)
@@ -98,28 +98,28 @@ class _Call:
 
     Attributes:
         gate: the gate.
-        errand: what it is a part of, None for a sync caller's.
-        thread: where it runs.
-        asked: until when each hook that it waits for may take.
-        waits_at: the gate that it waits at.
-        is_over: whether it has ended; what it started may go on.
+        errand: the async caller's errand, None for a sync caller.
+        thread: id of its thread.
+        hook_deadlines: deadlines of the hooks that it waits for.
+        waits_at: the gate that it waits for.
+        is_over: whether it has ended; threads that it started may still run.
     """
 
     def __init__(self, gate: Gate, errand: _Errand | None) -> None:
         self.gate = gate
         self.errand = errand
         self.thread = threading.get_ident()
-        self.asked: list[float] = []
+        self.hook_deadlines: list[float] = []
         self.waits_at: Gate | None = None
         self.is_over = False
 
     def is_stuck(self) -> bool:
-        """Tell whether a hook takes longer than it may."""
-        asked = tuple(self.asked)
-        return bool(asked) and time.monotonic() > max(asked)
+        """Return whether a hook has exceeded its deadline."""
+        deadlines = tuple(self.hook_deadlines)
+        return bool(deadlines) and time.monotonic() > max(deadlines)
 
     def waits_for(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Tell whether it waits, or waits for a call that does, for what only `loop` can do."""
+        """Return whether it waits for a hook on `loop`, directly or through other calls."""
         call: _Call | None = self
         for _ in range(_LINKS):
             if call is None:
@@ -131,36 +131,36 @@ class _Call:
 
 
 class Gate:
-    """Lets the calls of one object in, those that change what they share one after the other.
+    """Admits the calls of one object; those that change its data run one at a time.
 
     Args:
-        what: what a message calls the object.
-        on_cut: called in a forked child whose parent had a call inside, which the child does not go on with.
+        subject: name of the object in messages.
+        on_cut: called in a forked child if another thread of the parent had a call inside.
 
     Attributes:
-        holder: the call that is alone inside.
+        holder: the call that has exclusive access.
     """
 
-    def __init__(self, what: str, on_cut: Callable[[], None] | None = None) -> None:
+    def __init__(self, subject: str, on_cut: Callable[[], None] | None = None) -> None:
         self.holder: _Call | None = None
-        self._what = what
+        self._subject = subject
         self._on_cut = on_cut
         self._lock = threading.Lock()
         renew_in_child(self)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Be a call.
+        """Enter as a call.
 
         Raises:
-            ConfigError: this is a hook or a listener of another call, or what one started: it would wait for
-                itself, or go on for ever.
+            ConfigError: a hook or listener of a call, or a thread that one started, enters the same gate: it
+                would wait for itself or recurse for ever.
         """
         outer = _calls.get()
         if any(call.gate is self and not call.is_over for call in outer):
             raise ConfigError(
-                f"a function of your own, a hook or a listener, uses the {self._what} that calls it; "
-                "let it note what is to be done, and do it after the call"
+                f"a hook or listener must not use the {self._subject} that calls it; "
+                "have it note the work, and do that after the call"
             )
         call = _Call(self, _errand.get())
         token = _calls.set((*outer, call))
@@ -172,10 +172,10 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be the only one inside; others wait. Inside of `entered`.
+        """Take exclusive access, inside `entered`; others wait.
 
         Raises:
-            ConfigError: the one that is waited for can never end.
+            ConfigError: the call that has access can never end.
         """
         self._wait()
         self.holder = call = _calls.get()[-1]
@@ -188,7 +188,7 @@ class Gate:
 
     @contextmanager
     def alone_if_free(self) -> Iterator[bool]:
-        """Be the only one inside if nobody is; tell whether that is so. Never waits or raises."""
+        """Take exclusive access if it is free, and yield whether it was. Never wait or raise."""
         is_alone = self._lock.acquire(blocking=False)
         try:
             yield is_alone
@@ -197,7 +197,7 @@ class Gate:
                 self._leave()
 
     def renew(self) -> None:
-        """Have nobody inside but the thread that forked."""
+        """Keep the access of the thread that forked, and release that of any other."""
         holder, self._lock = self.holder, threading.Lock()
         if holder is not None and holder.thread == threading.get_ident():
             self._lock.acquire()
@@ -213,14 +213,14 @@ class Gate:
         for call in calls:
             call.waits_at = self
         try:
-            while not self._lock.acquire(timeout=_LOOK_SECONDS if loop is None else _LOOP_LOOK_SECONDS):
+            while not self._lock.acquire(timeout=_CHECK_SECONDS if loop is None else _LOOP_CHECK_SECONDS):
                 self._check_wait(loop)
         finally:
             for call in calls:
                 call.waits_at = None
 
     def _check_wait(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise if what is waited for cannot end, or if nobody wants the result."""
+        """Raise if the wait can never end, or if the async caller was cancelled."""
         errand, holder = _errand.get(), self.holder
         if errand is not None:
             errand.check()
@@ -228,13 +228,13 @@ class Gate:
             return
         if loop is not None and holder.waits_for(loop):
             raise ConfigError(
-                f"another call of this {self._what} waits for an async function on the event loop of this "
-                "very thread; await the async form of this call"
+                f"another call of this {self._subject} waits for an async hook on this thread's event loop; "
+                "await the async form of this call"
             )
         if holder.is_stuck():
             raise ConfigError(
-                f"another call of this {self._what} waits for a function of your own for longer than that "
-                "may take; let the function end, or fail, sooner"
+                f"a hook in another call of this {self._subject} exceeded its time limit; "
+                "make the hook return or fail sooner"
             )
 
     def _leave(self) -> None:
@@ -243,10 +243,10 @@ class Gate:
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `function` returns in a thread; async hooks that it meets run on the loop that waits.
+    """Return the result of `function`, run in a thread; its async hooks run on the waiting loop.
 
-    The thread is none of the loop's own, for which hooks may have to wait. A call that is cancelled waits
-    for no hook and at no gate; what it was storing is stored.
+    The thread is not from the loop's own pool, which hooks may need. A cancelled call stops waiting for hooks
+    and gates, but finishes a write that it has begun.
     """
     import asyncio  # noqa: PLC0415 # 28 ms that only async callers pay, who have it loaded
 
@@ -264,29 +264,29 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
-    """Return what a function of the caller's own returns, waiting for it where it is async.
+    """Return the result of a hook, which may be async.
 
     Args:
-        function: the function.
-        args: what it is given.
-        seconds: how long it may take if it is async. A plain one cannot be interrupted, but no other call
-            waits for one that takes longer.
+        function: the hook.
+        args: its arguments.
+        seconds: time limit of an async hook. A plain hook cannot be interrupted, but no other call waits for
+            one that takes longer.
 
     Raises:
-        ConfigError: it is async, and this thread's event loop is what waits.
-        TimeoutError: it took longer.
-        asyncio.CancelledError: the async caller is gone.
+        ConfigError: the hook is async, and this thread runs an event loop.
+        TimeoutError: the hook took longer.
+        asyncio.CancelledError: the async caller was cancelled.
     """
     calls = _calls.get()
     until = time.monotonic() + seconds
     for call in calls:
-        call.asked.append(until)
+        call.hook_deadlines.append(until)
     try:
         value = function(*args)
         return _resolve_hook(value, seconds) if inspect.isawaitable(value) else value
     finally:
         for call in calls:
-            call.asked.remove(until)
+            call.hook_deadlines.remove(until)
 
 
 def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
@@ -295,9 +295,7 @@ def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
     if _running_loop() is not None:
         if inspect.iscoroutine(value):
             value.close()
-        raise ConfigError(
-            "an async function cannot run here: the event loop is this thread's; use aoffload()"
-        )
+        raise ConfigError("an async hook cannot run in a thread that runs an event loop; use aoffload()")
     errand = _errand.get()
     if errand is None or errand.loop.is_closed():
         return asyncio.run(_within(value, seconds))
@@ -322,7 +320,7 @@ async def _within(value: Awaitable[Any], seconds: float) -> Any:
 
 
 def _too_late(seconds: float) -> TimeoutError:
-    return TimeoutError(f"an async function did not end within {seconds:g} s")
+    return TimeoutError(f"an async hook did not return within {seconds:g} s")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -344,7 +342,7 @@ def _pool(depth: int) -> ThreadPoolExecutor:
 
 
 def _leave_calls() -> None:
-    """Have a forked child in no call but those of the thread that forked."""
+    """Keep only the calls of the thread that forked, in a forked child."""
     _pools.clear()
     for call in _calls.get():
         call.is_over = call.thread != threading.get_ident()

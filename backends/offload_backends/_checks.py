@@ -1,4 +1,4 @@
-"""Questions about keys and arguments that every store answers the same way."""
+"""Checks of keys and arguments that the backends share."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from offload.layout import check_key
 from offload.store import without_secrets
 
 
-def check_options(given: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
+def check_options(options: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
     """Raise `ConfigError` if a storage option of the store at `url` is not one of `known`."""
-    unknown = sorted(set(given or ()) - set(known))
+    unknown = sorted(set(options or ()) - set(known))
     if unknown:
         listed = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{without_secrets(url)}: unknown storage options {unknown}; known here: {listed}")
+        raise ConfigError(f"{without_secrets(url)}: unknown storage options {unknown}; known: {listed}")
 
 
 def is_key(text: str) -> bool:
-    """Return whether `text` is a store key, so that foreign objects stay out of listings."""
+    """Return whether `text` is a store key; listings skip other objects."""
     try:
         check_key(text)
     except InvalidKeyError:

@@ -1,7 +1,6 @@
-"""What a backend found out about its medium, kept at `<root>/offload.json` for the next process.
+"""The descriptor: the probed features of a medium, stored at `<root>/offload.json` for later processes.
 
-The descriptor saves a probe and holds nothing else: where it is missing, damaged or of a later format, the
-medium is asked again.
+If the descriptor is missing, damaged or of a later format, the backend probes the medium again.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, get_args
 
-# Whether the medium refuses a create-only write to a key that is taken: it does; it writes all the same;
-# it knows no such write.
+# The effect of a create-only write on a taken key: the medium refuses it, ignores the condition, or does not
+# support it.
 Creates = Literal["enforced", "ignored", "unsupported"]
 
-# A reader asks for no more than this: whatever stands at the name, its size is not trusted.
+# A reader fetches at most this: a foreign object at the key may have any size.
 MAX_BYTES = 4096
 _FORMAT = 1
 
@@ -22,30 +21,30 @@ def encode(creates: Creates, *, is_sorted: bool | None = None) -> bytes:
     """Return the bytes of a descriptor, a JSON object in UTF-8.
 
     Args:
-        creates: what the medium does with creates.
-        is_sorted: whether it lists in key order, None to say nothing of that.
+        creates: the effect of a create on a taken key.
+        is_sorted: whether the medium lists in key order; None if unknown.
     """
-    said = {"format": _FORMAT, "create": creates}
+    fields = {"format": _FORMAT, "create": creates}
     if is_sorted is not None:
-        said["sorted"] = is_sorted
-    return json.dumps(said).encode() + b"\n"
+        fields["sorted"] = is_sorted
+    return json.dumps(fields).encode() + b"\n"
 
 
 def decode(data: bytes) -> Creates | None:
-    """Return what the descriptor `data` says of creates, None if it cannot be read or says nothing known."""
-    said = _fields(data).get("create")
-    return next((known for known in get_args(Creates) if known == said), None)
+    """Return the effect of creates in the descriptor `data`; None if it is unreadable or unknown."""
+    creates = _fields(data).get("create")
+    return next((known for known in get_args(Creates) if known == creates), None)
 
 
 def decode_sorted(data: bytes) -> bool:
-    """Return whether the descriptor `data` says that the medium lists in key order."""
+    """Return whether the medium lists in key order, by the descriptor `data`."""
     return _fields(data).get("sorted") is True
 
 
 def _fields(data: bytes) -> dict[str, Any]:
-    """Return what stands in the descriptor `data`, nothing if it is none or of another format."""
+    """Return the fields of the descriptor `data`; none if it is invalid or of another format."""
     try:
-        said = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) and said.get("format") == _FORMAT else {}
+    return fields if isinstance(fields, dict) and fields.get("format") == _FORMAT else {}

@@ -1,13 +1,13 @@
-"""A store on any fsspec file system: what serves a URL that no backend claims.
+"""A store on any fsspec file system, for URL schemes without a backend.
 
-It promises what fsspec promises, no more: whether a put is atomic and durable is up to the file
-system, and a create-only put that no server checks has a moment between looking and writing. Some file
-systems take no notice of `mode="create"` and overwrite; so the first put asks, by creating a file of its
-own twice, and keeps the answer in the descriptor for the next process. Of one that inherits fsspec's own
-create it is known: that looks, then writes. On such a file system every create is read back.
+It guarantees no more than fsspec: the file system decides whether a put is atomic and durable, and a
+create that no server checks can race with another writer. Some file systems ignore `mode="create"` and
+overwrite; so the first put probes this by creating a file twice, and stores the result in the descriptor
+for later processes. A file system that inherits fsspec's own create needs no probe: that looks, then
+writes. On such file systems every create is read back.
 
-There are no streams: fsspec has no way to create a file piece by piece that every file system keeps from
-overwriting one that is there, or from leaving half of it behind.
+There are no streams: for no file system does fsspec guarantee that a file written piece by piece does not
+overwrite another one or remain incomplete.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _USER_NAME = re.compile(r"(?<=://)[^/\s:@]*(?=[^/\s]*@)")
 _SECRET = re.compile(r"secret|sig|pass|token|credential|sas|account_key|connection_string", re.IGNORECASE)
 _OF_ONE_MACHINE = {"file", "local", "memory"}
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
-# Each file system has its own word for the time of the last write.
+# Each file system has its own name for the time of the last write.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
-# Not empty: s3fs makes an empty file by another call.
+# Not empty: s3fs creates an empty file by another call.
 _PROBE = b"offload looks whether a create is refused where a file is\n"
 _NOT_ATOMIC = (
-    "%s: this file system cannot keep a create from overwriting: of two writers of one key in the same "
-    "moment the last one wins; each reads back what it stored, and an item whose bytes are not there stays"
+    "%s: this file system cannot prevent a create from overwriting: of two concurrent writers of one key "
+    "the last one wins; each reads its object back, and keeps an item that another writer overwrote"
 )
 
 
@@ -61,7 +61,7 @@ class FsspecStore:
 
     Args:
         url: any URL that fsspec opens, chained ones (`simplecache::ftp://host/folder`) included.
-            The URL is the folder that holds the objects; the first put makes it.
+            The URL is the folder of the objects; the first put creates it.
         storage_options: arguments of the file system, as `fsspec.core.url_to_fs` takes them;
             fsspec's configuration files and `FSSPEC_…` variables apply too.
 
@@ -90,23 +90,22 @@ class FsspecStore:
         return self._url
 
     def identity(self) -> str:
-        """Return the address, and a digest of user, query and options but for what a name calls a secret."""
+        """Return the address, and a digest of user, query and options except those with a secret name."""
         query = parse_qsl(urlsplit(self._full_url).query)
-        asked = [(name, value) for name, value in query if not _SECRET.search(name)]
-        who = repr((_USER_NAME.findall(self._full_url), asked, _told(self._options)))
+        public = [(name, value) for name, value in query if not _SECRET.search(name)]
+        who = repr((_USER_NAME.findall(self._full_url), public, _public_options(self._options)))
         return f"{self._url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
     @property
     def is_shared(self) -> bool:
-        """Whether the file system at the end of the chain lies outside this machine."""
+        """Whether the file system at the end of the chain is outside this machine."""
         return self._url.rsplit("::", 1)[-1].split("://")[0] not in _OF_ONE_MACHINE
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, as whole and durable as the file system makes it.
+        """Store `data` under `key`, as atomic and durable as the file system allows.
 
-        Where two writers of one key in the same moment would both be told that it is theirs, what was
-        created is read back: who finds other bytes there gets an `ExistsError`. See `OffloadStore.put`
-        for the rest.
+        If the file system cannot refuse a taken key, a created object is read back: the writer that finds
+        other bytes gets an `ExistsError`. See also `OffloadStore.put`.
         """
         check_key(key)
         mode = "overwrite" if overwrite else "create"
@@ -126,8 +125,8 @@ class FsspecStore:
         with self._mapped_errors(key):
             system, path = self._locate(key)
             try:
-                # By keyword: file systems differ in the order of these arguments. Not every one
-                # can read nothing, so one byte is read for an empty range.
+                # By keyword: file systems differ in the order of these arguments. Some cannot read
+                # an empty range, so one byte is read for it.
                 stop = end if end is None else max(end, start + 1)
                 data = bytes(system.cat_file(path, start=start, end=stop))
                 return data if end is None else data[: max(0, end - start)]
@@ -135,7 +134,7 @@ class FsspecStore:
                 raise
             except Exception:
                 # Some refuse a suffix, or a range that starts past the end.
-                # A listing kept from before may not know the object.
+                # A cached listing may not have the object.
                 system.invalidate_cache()
                 first, last, _ = slice(start, end).indices(system.info(path)["size"])
                 if first >= last:
@@ -153,21 +152,21 @@ class FsspecStore:
                 yield from self._walk(folder, prefix, after)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
+        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         with suppress(NotFoundError), self._mapped_errors(key):
             system, path = self._locate(key)
             system.rm_file(path)
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[StoredObject]:
-        """Yield what matches below `folder`, listing no folder that cannot match."""
+        """Yield the matching objects below `folder`, skipping folders that cannot match."""
         system, path = self._locate(folder)
         try:
             entries = system.ls(path, detail=True)
         except _ABSENT:
             return
         base = f"{folder}/" if folder else ""
-        # Listing a file lists that file.
+        # A listing of a file contains that file.
         inside = [e for e in entries if e["name"].strip("/") != path.strip("/")]
         for key, entry in sorted(((base + _name(e), e) for e in inside), key=itemgetter(0)):
             if key.endswith("/"):
@@ -188,49 +187,49 @@ class FsspecStore:
             import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
 
             system, path = fsspec.core.url_to_fs(self._full_url, **self._options)
-            # Threads that come at once get one, and with it one probe.
+            # Concurrent threads share one root, and its probe.
             opened = self._opened.setdefault(os.getpid(), _Root(system, path.rstrip("/"), self._url))
         return opened
 
     @contextmanager
     def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
-        """Turn the file system's errors into ours; `absent` is what a missing file means."""
+        """Turn errors of the file system into `OffloadError`; `absent` is the type for a missing file."""
         try:
             yield
         except OffloadError:
             raise
         except Exception as error:
-            ours = self._mapped(error, key, absent)
+            mapped = self._mapped(error, key, absent)
             if self._url != self._full_url:
-                # The file system was given the secret in the URL, and what it says may show it.
-                raise ours from None
-            raise ours from error
+                # The text of the error may contain the secret in the URL.
+                raise mapped from None
+            raise mapped from error
 
     def _mapped(self, error: Exception, key: str, absent: type[OffloadError]) -> OffloadError:
-        where, said = f"{self._url}: {key!r}", str(error)
+        where, reason = f"{self._url}: {key!r}", str(error)
         if self._url != self._full_url:
-            said = "what it says is left out, it was given the secret in the URL; use storage_options"
+            reason = "text hidden, it may contain the secret in the URL; use storage_options"
         if isinstance(error, ImportError):
-            return MissingExtraError(f"{self._url}: {said}")
+            return MissingExtraError(f"{self._url}: {reason}")
         if isinstance(error, FileExistsError):
             return ExistsError(f"{where} is taken")
         if isinstance(error, _ABSENT):
             return absent(f"{where} is not there")
         if isinstance(error, PermissionError | NotImplementedError):
-            return StorePermissionError(f"{where}: the file system refused: {said}")
+            return StorePermissionError(f"{where}: the file system refused: {reason}")
         if isinstance(error, TimeoutError | ConnectionError):
-            return StoreUnavailableError(f"{where}: no answer, try later: {said}")
+            return StoreUnavailableError(f"{where}: no answer, try later: {reason}")
         # Each file system has errors of its own, and their classes share no base.
-        return StoreError(f"{where}: {type(error).__name__}: {said}")
+        return StoreError(f"{where}: {type(error).__name__}: {reason}")
 
 
 class _Root:
-    """The folder of a store in an opened file system, and what was found out about it.
+    """The folder of a store in an opened file system, and its probed features.
 
     Args:
         system: the file system.
-        path: the folder, without a slash at its end.
-        url: the store's, for a warning.
+        path: the folder, without a trailing slash.
+        url: the URL of the store, for a warning.
     """
 
     def __init__(self, system: Any, path: str, url: str) -> None:
@@ -245,15 +244,15 @@ class _Root:
         return f"{self.path}/{name}"
 
     def refuses_taken(self) -> bool:
-        """Return whether a create-only write fails where a file is, found out by the first who asks."""
+        """Return whether a create-only write of an existing file fails; the first call finds out."""
         with self._lock:
             if self._creates is None:
-                self._creates = self._found_out()
+                self._creates = self._determine()
                 if self._creates != "enforced":
                     _log.warning(_NOT_ATOMIC, self._url)
             return self._creates == "enforced"
 
-    def _found_out(self) -> _descriptor.Creates:
+    def _determine(self) -> _descriptor.Creates:
         return "ignored" if _only_looks(self.system) else self._described() or self._probed()
 
     def _described(self) -> _descriptor.Creates | None:
@@ -261,12 +260,12 @@ class _Root:
             return _descriptor.decode(
                 self.system.cat_file(self.path_of(DESCRIPTOR), end=_descriptor.MAX_BYTES)
             )
-        except Exception:  # noqa: BLE001  # absent or not to be read: the file system is asked itself
+        except Exception:  # noqa: BLE001  # absent or unreadable: the file system is probed
             return None
 
     def _probed(self) -> _descriptor.Creates:
-        """Create a file twice, and write down what became of it."""
-        # No key begins with a dot.
+        """Create a file twice, and store the result."""
+        # A name with a leading dot is not a key.
         path = self.path_of(f".probe-{secrets.token_hex(8)}")
         _write(self.system, path, _PROBE, "create")
         try:
@@ -274,35 +273,35 @@ class _Root:
         finally:
             with suppress(Exception):
                 self.system.rm_file(path)
-        # Without it the next process asks again.
+        # Without it the next process probes again.
         with suppress(Exception):
             _write(self.system, self.path_of(DESCRIPTOR), _descriptor.encode(creates), "create")
         return creates
 
 
 def _only_looks(system: Any) -> bool:
-    """Return whether a create is fsspec's own, which looks whether the file is there and then writes it."""
+    """Return whether creates are fsspec's own, which check for the file and then write it."""
     from fsspec import AbstractFileSystem  # noqa: PLC0415  # slow to import; only this store needs it
 
     return getattr(system.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
 
 def _second_create(system: Any, path: str) -> _descriptor.Creates:
-    """Return what a create-only write does where a file is."""
+    """Return the effect of a create-only write on an existing file."""
     try:
         _write(system, path, _PROBE, "create")
     except FileExistsError:
         return "enforced"
     except (TimeoutError, ConnectionError):
         raise
-    except Exception:  # noqa: BLE001  # each file system has errors of its own; this one cannot be told from others
+    except Exception:  # noqa: BLE001  # each file system has its own errors for an unsupported mode
         return "unsupported"
     return "ignored"
 
 
 def _write(system: Any, path: str, data: bytes, mode: str) -> None:
-    """Write a file, first making its folder if there is none."""
-    # A listing kept from before may still say that the path is free.
+    """Write a file, creating its folder first if necessary."""
+    # A cached listing may be outdated.
     system.invalidate_cache()
     try:
         system.pipe_file(path, data, mode=mode)
@@ -328,11 +327,13 @@ def _check_scheme(scheme: str, url: str) -> None:
         raise UnknownSchemeError(f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}")
 
 
-def _told(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return those of `options` that are plain values and no secrets, in one order."""
+def _public_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the options that are plain values and have no secret name, sorted."""
     named = [(name, options[name]) for name in sorted(options) if not _SECRET.search(name)]
-    told = [(name, _told(value) if isinstance(value, Mapping) else value) for name, value in named]
-    return [(name, value) for name, value in told if isinstance(value, str | int | float | list)]
+    values = [
+        (name, _public_options(value) if isinstance(value, Mapping) else value) for name, value in named
+    ]
+    return [(name, value) for name, value in values if isinstance(value, str | int | float | list)]
 
 
 def _name(entry: Mapping[str, Any]) -> str:

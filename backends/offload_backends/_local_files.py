@@ -1,11 +1,11 @@
-"""Files and folders in an open folder: whole, private and durable before anyone can count on them.
+"""Files and folders in an open folder: complete, private and durable before they are visible.
 
-A new file is written without a name (`O_TMPFILE`), synced, and given its name by a hard link, which
-fails if the name is taken; then the folder is synced. Where the file system cannot do that, a file
-with a temporary name takes its part. With `is_synced` false nothing is synced.
+A new file is written without a name (`O_TMPFILE`), synced, and named by a hard link, which fails if the
+name is taken; then the folder is synced. If the file system does not support that, the file first gets a
+temporary name. If `is_synced` is false, nothing is synced.
 
-After a failed fsync the kernel takes the lost pages for clean, so that another fsync would lie: what
-was not synced is removed, and the error goes to the caller.
+After a failed fsync the kernel marks the lost pages as clean, so another fsync would wrongly succeed: the
+unsynced file is removed, and the error is raised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WRITE = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
 
-# What a file system, or a system without /proc, answers to O_TMPFILE and to linking the result.
+# Errors of O_TMPFILE, or of linking the result, on a file system or a system without /proc.
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV}
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _RENAME_NOREPLACE = 1
@@ -41,13 +41,13 @@ _ABANDONED_SECONDS = 3600
 
 
 def make_folder(parent: int, name: str, *, is_synced: bool) -> None:
-    """Make folder `name` in the open folder `parent`, unless it is there."""
+    """Create folder `name` in the open folder `parent`, unless it exists."""
     try:
         os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
     except FileExistsError:
         return
     try:
-        # The umask may have taken bits away.
+        # The umask may have removed bits.
         os.chmod(name, _FOLDER_MODE, dir_fd=parent)
         if is_synced:
             os.fsync(parent)
@@ -58,15 +58,15 @@ def make_folder(parent: int, name: str, *, is_synced: bool) -> None:
 
 
 def create(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> bool:
-    """Make file `name` appear with all its bytes; raise `FileExistsError` if the name is taken.
+    """Create file `name` with all its bytes at once; raise `FileExistsError` if the name is taken.
 
-    Where a first try shows that files cannot be unnamed, `pieces` is iterated again. What it raises
-    must be no `OSError`, which would be taken for the medium's.
+    If the first attempt shows that unnamed files are not supported, `pieces` is iterated again. It must
+    not raise `OSError`, which would be mistaken for an error of the medium.
 
-    Returns whether the file had a temporary name first, which a killed writer leaves behind.
+    Return whether the file had a temporary name first, which a killed writer does not remove.
     """
     if os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
-        # Found also where nothing can be written any more, and the bytes are not written for nothing.
+        # This also works on a full disk, and avoids a useless write.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
     is_named = False
     try:
@@ -88,7 +88,7 @@ def create(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool)
 
 
 def replace(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
-    """Make file `name` hold `data`, whatever it held; the file has a temporary name first."""
+    """Replace the content of file `name` by `data`; the file has a temporary name first."""
     with _temporary(folder, [data], is_synced=is_synced) as temporary:
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     if is_synced:
@@ -96,16 +96,16 @@ def replace(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
 
 
 def sync_object(folder: int, name: str) -> None:
-    """Make durable what another writer created, who may not have come so far or not have wanted to."""
+    """Sync a file of another writer, who may not have synced it yet or at all."""
     with suppress(FileNotFoundError), closing(os.open(name, _READ, dir_fd=folder)) as file:
         os.fsync(file)
         os.fsync(folder)
 
 
 def sweep(folder: int) -> None:
-    """Remove the temporary files that killed writers left; `folder` has just been written to."""
+    """Remove temporary files of killed writers; `folder` was written to just now."""
     with suppress(OSError), os.scandir(folder) as entries:
-        # The folder's own time is "now" by the clock that stamps its files, which may be a server's.
+        # The folder's time is "now" by the clock of the file system, which may be a server's.
         oldest = os.fstat(folder).st_mtime - _ABANDONED_SECONDS
         for entry in entries:
             if _TEMPORARY.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
@@ -113,7 +113,7 @@ def sweep(folder: int) -> None:
 
 
 def read(folder: int, name: str, part: slice) -> bytes:
-    """Return the bytes of file `name` in `part`; what is no regular file raises `FileNotFoundError`."""
+    """Return the bytes of file `name` in `part`; an irregular file raises `FileNotFoundError`."""
     with closing(os.open(name, _READ, dir_fd=folder)) as handle:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
@@ -125,22 +125,22 @@ def read(folder: int, name: str, part: slice) -> bytes:
 
 
 def is_object(folder: int, name: str) -> bool:
-    """Tell whether `name`, which was found taken, belongs to a file that a store wrote."""
+    """Return whether the taken name `name` belongs to a regular file."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     except FileNotFoundError:
-        # It was there a moment ago, and only objects are ever removed.
+        # It was there a moment ago, and only objects are deleted.
         return True
     return stat.S_ISREG(mode)
 
 
 def is_own(info: os.stat_result) -> bool:
-    """Tell whether a file or folder is of this user, or of root, who can do anything anyway."""
+    """Return whether a file or folder belongs to this user, or to root, who can change anything anyway."""
     return info.st_uid in (os.geteuid(), 0)
 
 
 def is_written_by_others(folder: os.stat_result) -> bool:
-    """Tell whether others than the folder's user may write to it."""
+    """Return whether users other than the owner may write to a folder."""
     if folder.st_mode & stat.S_IWOTH:
         return True
     return bool(folder.st_mode & stat.S_IWGRP) and not _is_private(folder.st_gid, os.geteuid())
@@ -148,7 +148,7 @@ def is_written_by_others(folder: os.stat_result) -> bool:
 
 @cache
 def _is_private(group: int, user: int) -> bool:
-    """Return whether a group is the user's own, with nobody else in it."""
+    """Return whether a group is the user's own group without other members."""
     import grp  # noqa: PLC0415  # absent on Windows, and needed for few folders
     import pwd  # noqa: PLC0415
 
@@ -161,9 +161,10 @@ def _is_private(group: int, user: int) -> bool:
 
 
 def sorted_names(folder: int, beginning: str) -> list[str]:
-    """Return the names of files and, with a slash, folders, in the order of the keys they make.
+    """Return the names of files and, with a slash, folders, in the order of their keys.
 
-    What does not start with `beginning` is not looked at: one record of thousands is asked for by its ref.
+    Names that do not start with `beginning` are skipped before any check: a lookup of one record by its ref
+    lists a folder of thousands.
     """
     with os.scandir(folder) as entries:
         return sorted(
@@ -193,7 +194,7 @@ def _create_unnamed(folder: int, name: str, pieces: Iterable[Buffer], *, is_sync
 
 @contextmanager
 def _temporary(folder: int, pieces: Iterable[Buffer], *, is_synced: bool) -> Iterator[str]:
-    """Give the name of a file that holds `pieces`, and remove that name at the end."""
+    """Yield the name of a temporary file with `pieces`, and remove that name at the end."""
     name = ".tmp-" + secrets.token_hex(8)
     file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=folder)
     try:
@@ -201,13 +202,13 @@ def _temporary(folder: int, pieces: Iterable[Buffer], *, is_synced: bool) -> Ite
             _fill(file, pieces, is_synced=is_synced)
         yield name
     finally:
-        # Gone by a rename, or left to `sweep`.
+        # A rename has removed it, or `sweep` will.
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
 
 
 def _fill(file: int, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
-    # The umask may have taken bits away.
+    # The umask may have removed bits.
     os.fchmod(file, _FILE_MODE)
     for piece in pieces:
         rest = memoryview(piece)
@@ -218,7 +219,7 @@ def _fill(file: int, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
 
 
 def _give_name(folder: int, temporary: str, name: str) -> None:
-    """Give the file a name that is not taken, by a hard link or by a rename that refuses."""
+    """Rename the file to a free name, by a hard link or an exclusive rename."""
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
@@ -228,7 +229,7 @@ def _give_name(folder: int, temporary: str, name: str) -> None:
 
 
 def _rename_exclusively(folder: int, old: str, new: str) -> None:
-    # Python has no call for it, and a plain rename replaces.
+    # Python has no call for it, and a plain rename replaces a file.
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         raise OSError(errno.ENOTSUP, "the file system has no hard links, the system no renameat2")

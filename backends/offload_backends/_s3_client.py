@@ -37,15 +37,15 @@ from offload.errors import (
 )
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
 
-# A call ends within DEADLINE seconds, plus what its bytes take at SLOWEST bytes a second; no try starts
-# after LAST_START, so that the last one can end and say what is wrong. An endpoint that does not take the
-# connection is given up earlier: it is most likely the wrong one.
+# A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
+# after LAST_START, so that the last one can end with its error. An endpoint that refuses connections is
+# retried for a shorter time: it is most likely the wrong one.
 DEADLINE = 30.0
 LAST_START = 25.0
 UNREACHABLE_DEADLINE = 3.0
 SLOWEST = 1024 * 1024
 CONNECTIONS = 64
-# What is smaller mostly fits into the buffer of a socket.
+# A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
 
 # Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
@@ -53,7 +53,7 @@ _OLD_CHECKSUMS = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
-# Our storage options for encryption at rest.
+# Storage options for encryption at rest, which s3fs does not know.
 ENCRYPTION = ("sse", "sse_kms_key_id", "sse_customer_key")
 _CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 _CUSTOMER_KEY_BYTES = 32
@@ -61,10 +61,10 @@ _CUSTOMER_KEY_BYTES = 32
 _TIMEOUTS = {"connect_timeout": 3, "read_timeout": 10}
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
-# AWS asks to repeat a 409 (another write to the key is under way); 501 will not get better.
+# AWS says to retry a 409 (a concurrent write to the key); a 501 is permanent.
 _TRANSIENT_STATUSES = {408, 409, 429, 500, *range(502, 600)}
 _TRANSIENT_CODES = {"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"}
-# Somebody ended an upload that was under way: another one may pass.
+# Somebody ended this upload; a new one may succeed.
 _LOST_UPLOAD = "NoSuchUpload"
 _REFUSED_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 _UNREACHABLE = (boto.ConnectTimeoutError, boto.SSLError, aiohttp.ClientConnectorError)
@@ -84,11 +84,11 @@ _NO_CREDENTIALS = (
     boto.ProfileNotFound,
     boto.TokenRetrievalError,
 )
-_HELP: dict[type[OffloadError], str] = {
+_FIXES: dict[type[OffloadError], str] = {
     ExistsError: "; the key is taken",
     StoreMissingError: "; the bucket must exist before the store is used",
     StorePermissionError: (
-        "; check what the credentials may do in the bucket, and where they come from: key= and "
+        "; check the permissions of the credentials in the bucket, and their source: key= and "
         "secret= in storage_options, AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     ),
     StoreUnavailableError: "; check endpoint_url and the network, or try later",
@@ -124,7 +124,7 @@ class S3Client:
     def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Return the result of `function(*args)`, run on fsspec's own loop.
 
-        An interrupt (Ctrl-C) of the waiting thread ends the call, which would else write behind its back.
+        An interrupt (Ctrl-C) of the waiting thread cancels the call, which could otherwise still write.
         """
         future = self.submit(function, *args)
         try:
@@ -137,31 +137,35 @@ class S3Client:
         """Start `function(*args)` on fsspec's own loop and return its future.
 
         Raises:
-            ConfigError: the caller runs on that loop and would wait for itself.
+            ConfigError: the caller runs on that loop, so it would wait for itself.
         """
         if threading.current_thread() is fsspec.asyn.iothread[0]:
-            raise ConfigError(f"{self._url}: called on fsspec's own thread; call from another one")
+            raise ConfigError(f"{self._url}: must not be called on fsspec's thread; call from another thread")
         return asyncio.run_coroutine_threadsafe(function(*args), self._system.loop)
 
     async def is_aws(self) -> bool:
-        """Return whether the endpoint, wherever it was configured, is one of AWS's own."""
+        """Return whether the configured endpoint belongs to AWS."""
         with self._mapped_errors(""):
             async with asyncio.timeout(DEADLINE):
                 return _is_aws(await self._connect())
 
     async def account(self) -> str:
-        """Return the endpoint and the account, or the id of the key, wherever they were configured."""
+        """Return the configured endpoint and account, or the access key id."""
         with self._mapped_errors(""):
             async with asyncio.timeout(DEADLINE):
                 connection = await self._connect()
-                signer = connection._request_signer  # noqa: SLF001  # nothing else tells what was found
-                found = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
-        who = "nobody" if found is None else getattr(found, "account_id", None) or found.access_key
+                signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
+                credentials = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
+        who = (
+            "nobody"
+            if credentials is None
+            else getattr(credentials, "account_id", None) or credentials.access_key
+        )
         return f"{connection.meta.endpoint_url} {who}"
 
     @staticmethod
     def is_unsupported(error: StoreError) -> bool:
-        """Return whether the server said that it does not know what the request asked for."""
+        """Return whether the server does not support the request."""
         cause = error.__cause__
         return (
             isinstance(cause, Exception)
@@ -170,7 +174,7 @@ class S3Client:
         )
 
     def retrying(self) -> AsyncRetrying:
-        """Return the retries of one call: full jitter, errors that may pass, until the deadline."""
+        """Return the retries of one call: transient errors, with full jitter, until the deadline."""
         return AsyncRetrying(
             retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.05, max=5),
@@ -187,26 +191,26 @@ class S3Client:
         retrying: AsyncRetrying | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Call a method of the bucket until it succeeds, fails for good or the deadline is over.
+        """Call a method of the bucket until it succeeds, fails permanently or the deadline has passed.
 
         Args:
             method: a method of botocore's S3 client.
             subject: the key or prefix, for messages.
-            size: how many bytes the call moves at most.
-            retrying: the retries to use, for a caller that asks afterwards how many there were.
-            **arguments: the method's arguments beside the bucket.
+            size: maximum number of bytes that the call moves.
+            retrying: the retries to use, for a caller that needs their number afterwards.
+            **arguments: the other arguments of the method.
 
         Returns:
-            The answer, with the body's bytes as its `Body`.
+            The response, with the body's bytes as its `Body`.
 
         Raises:
-            OffloadError: the error of the tree that the failure means.
+            OffloadError: the mapped error.
         """
 
         async def attempt() -> dict[str, Any]:
             await self._connect()
             try:
-                # Its public twin blocks.
+                # The public method blocks.
                 answer: dict[str, Any] = await self._system._call_s3(  # noqa: SLF001
                     method, Bucket=self._bucket, **_sendable(arguments)
                 )
@@ -231,7 +235,7 @@ class S3Client:
             raise ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
         connection = await self._system.get_s3(self._bucket)
         if connection is not self._connection:
-            # Waiting for "100 Continue" would make two round trips of every put.
+            # Waiting for "100 Continue" would cost a second round trip per put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
             if not _is_aws(connection):
                 self._use_old_checksums(connection)
@@ -239,7 +243,7 @@ class S3Client:
         return connection
 
     def _use_old_checksums(self, connection: Any) -> None:
-        # Not before: only the connection knows the endpoint, wherever that was configured.
+        # Only the connection knows the configured endpoint.
         for name, value in _OLD_CHECKSUMS.items():
             if name not in self._chosen:
                 setattr(connection.meta.config, name, value)
@@ -253,15 +257,14 @@ class S3Client:
         except Exception as error:
             meaning = _meaning(error)
             _, code, reason = _answer(error)
-            message = f"{self._url}: {subject!r}: {code}: {reason}{_HELP.get(meaning, '')}"
+            message = f"{self._url}: {subject!r}: {code}: {reason}{_FIXES.get(meaning, '')}"
             raise meaning(message) from error
 
 
 class _Body(io.RawIOBase):
     """The body of a request as a file, without a copy of it.
 
-    Bytes are copied as a whole into the buffer of a socket that does not take them at once; of a file
-    a piece is read when the socket has room.
+    A socket without room copies bytes as a whole into its buffer, but reads a file piece by piece.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -287,52 +290,52 @@ class _Body(io.RawIOBase):
 
 
 def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `arguments` with a large body as a file, a new one for each try."""
+    """Return `arguments` with a large body as a file, a new one for each attempt."""
     body = arguments.get("Body", b"")
     return {**arguments, "Body": _Body(body)} if len(body) > _LARGE_BODY else arguments
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return s3fs's arguments: fsspec's configuration, the caller's options, then what we need."""
+    """Return the arguments of s3fs: fsspec's configuration, the caller's options, then the fixed ones."""
     configured = fsspec.config.conf
-    given = {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
+    merged = {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
     config = {
         "max_pool_connections": CONNECTIONS,
         **_TIMEOUTS,
-        **(given.get("config_kwargs") or {}),
+        **(merged.get("config_kwargs") or {}),
         "retries": {"mode": "standard", "total_max_attempts": 1},
         "http_session_cls": S3Session,
     }
-    # A listing cache would hide what other machines write.
-    ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
-    # s3fs gives each method those of these that it takes.
-    cipher = _encryption(*(given.pop(name, None) for name in ENCRYPTION))
-    extra = {**(given.get("s3_additional_kwargs") or {}), **cipher}
-    return {**given, **ours, "config_kwargs": config, "s3_additional_kwargs": extra}
+    # A listing cache would hide writes of other machines.
+    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
+    # s3fs passes each method the arguments that it accepts.
+    cipher = _encryption(*(merged.pop(name, None) for name in ENCRYPTION))
+    extra = {**(merged.get("s3_additional_kwargs") or {}), **cipher}
+    return {**merged, **fixed, "config_kwargs": config, "s3_additional_kwargs": extra}
 
 
 def _encryption(cipher: object, key_id: object, customer_key: object) -> dict[str, Any]:
-    """Return the request arguments that the options for encryption at rest mean."""
+    """Return the request arguments of the options for encryption at rest."""
     if customer_key is not None:
         if cipher or key_id:
-            raise ConfigError("sse_customer_key is a cipher of its own: give no sse and no sse_kms_key_id")
+            raise ConfigError("sse_customer_key cannot be combined with sse or sse_kms_key_id")
         return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(customer_key)}
     if cipher not in {None, *_CIPHERS}:
-        raise ConfigError(f"sse={cipher!r} is not known; give one of {', '.join(_CIPHERS)}")
+        raise ConfigError(f"sse must be one of {', '.join(_CIPHERS)}, got {cipher!r}")
     if key_id and not str(cipher).startswith("aws:kms"):
         raise ConfigError("sse_kms_key_id needs sse='aws:kms' or sse='aws:kms:dsse'")
     arguments = {"ServerSideEncryption": cipher, "SSEKMSKeyId": key_id}
     return {name: value for name, value in arguments.items() if value}
 
 
-def _customer_key(given: object) -> bytes:
-    key = given
-    if isinstance(given, str):
+def _customer_key(option: object) -> bytes:
+    key = option
+    if isinstance(option, str):
         with suppress(ValueError):
-            key = base64.b64decode(given, validate=True)
+            key = base64.b64decode(option, validate=True)
     if not isinstance(key, bytes) or len(key) != _CUSTOMER_KEY_BYTES:
-        # The message says nothing of what was given: it is a secret, even if it is a wrong one.
-        raise ConfigError(f"sse_customer_key is {_CUSTOMER_KEY_BYTES} bytes, or their base64 as text")
+        # The message does not quote the value, which is a secret even if it is wrong.
+        raise ConfigError(f"sse_customer_key must be {_CUSTOMER_KEY_BYTES} bytes, or their base64 as text")
     return key
 
 
@@ -342,7 +345,7 @@ def _is_aws(connection: Any) -> bool:
 
 
 def _is_unreachable(error: BaseException | None) -> bool:
-    # aiobotocore says "could not connect" of a reset in mid-conversation too; what it met is the context.
+    # aiobotocore reports "could not connect" also for a reset during a request; the context has the cause.
     return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
 
 
@@ -360,19 +363,19 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _answer(error: BaseException) -> tuple[int, str, str]:
-    """Return HTTP status, error code and text of the server's answer; status 0 if there was none."""
-    # s3fs turns botocore's error into one of Python's, and keeps it as the cause.
+    """Return HTTP status, error code and text of the response; status 0 if there was none."""
+    # s3fs converts botocore's error to a built-in one, with the original as the cause.
     for candidate in (error, error.__cause__):
         response = getattr(candidate, "response", None)
         if isinstance(response, dict):
-            said = response.get("Error", {})
+            fields = response.get("Error", {})
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            return status, said.get("Code", ""), said.get("Message", "")
+            return status, fields.get("Code", ""), fields.get("Message", "")
     return 0, type(error).__name__, str(error) or "no answer in time"
 
 
 def _meaning(error: Exception) -> type[OffloadError]:
-    """Return the error of our tree that `error` means."""
+    """Return the type of `OffloadError` for `error`."""
     status, code, _ = _answer(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
         return ExistsError

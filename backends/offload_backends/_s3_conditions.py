@@ -1,4 +1,4 @@
-"""What an S3 server does with `If-None-Match: *`, and how it sorts: found out once, kept in the bucket."""
+"""Probe of an S3 server: its handling of `If-None-Match: *` and its sort order, stored in the bucket."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class _CreateSupport(NamedTuple):
 
 
 class Conditions:
-    """The answers for one prefix of a bucket, in one process.
+    """The features of the server for one prefix of a bucket, in one process.
 
-    AWS is known to refuse a create of a key that is taken, and to list in key order. Any other server is
-    asked for what an earlier process kept in the descriptor; if there is none, two probe objects are
-    written, one of them created once more, listed, and removed. Their names start with a dot, which no
-    key does, so that no listing shows them.
+    AWS is known to refuse a create of a taken key, and to list in key order. For any other server, the
+    descriptor of an earlier process is read; if there is none, two probe objects are written, one of them
+    is created again, and both are listed and deleted. Their names start with a dot, so they are not keys
+    and no listing shows them.
 
     Args:
         client: the connections to the bucket.
@@ -47,62 +47,64 @@ class Conditions:
     def __init__(self, client: S3Client, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._kept = _Question(self._read)
-        self._found = _Question(self._find_out)
+        self._descriptor_read = _Question(self._read)
+        self._support = _Question(self._determine)
 
     @property
     def known(self) -> Creates | None:
-        """What was found out of creates, None before."""
-        return self._found.known and self._found.known.creates
+        """The effect of creates, None before it is known."""
+        return self._support.known and self._support.known.creates
 
     async def creates(self) -> Creates:
-        """Return what the server does with creates.
+        """Return the effect of a create on a taken key.
 
         Raises:
-            OffloadError: the server could not be asked; the next call tries again.
+            OffloadError: the probe failed; the next call tries again.
         """
-        return (await self._found.answer()).creates
+        return (await self._support.answer()).creates
 
     async def is_sorted(self) -> bool:
-        """Return whether listings are known to come in key order; a reader writes nothing to find out.
+        """Return whether listings are known to be in key order, without a probe: a reader writes nothing.
 
         Raises:
-            OffloadError: the server could not be asked; the next call tries again.
+            OffloadError: the probe failed; the next call tries again.
         """
-        if self._found.known:
-            return self._found.known.is_sorted
-        return await self._client.is_aws() or _descriptor.decode_sorted(await self._kept.answer() or b"")
+        if self._support.known:
+            return self._support.known.is_sorted
+        return await self._client.is_aws() or _descriptor.decode_sorted(
+            await self._descriptor_read.answer() or b""
+        )
 
-    async def _find_out(self) -> _CreateSupport:
+    async def _determine(self) -> _CreateSupport:
         if await self._client.is_aws():
             return _CreateSupport("enforced", is_sorted=True)
-        kept = await self._kept.answer()
-        creates = _descriptor.decode(kept or b"")
-        if kept and creates:
-            return _CreateSupport(creates, _descriptor.decode_sorted(kept))
+        stored = await self._descriptor_read.answer()
+        creates = _descriptor.decode(stored or b"")
+        if stored and creates:
+            return _CreateSupport(creates, _descriptor.decode_sorted(stored))
         support = await self._probe()
-        if kept is None:
+        if stored is None:
             await self._keep(support)
         return support
 
     async def _read(self) -> bytes | None:
-        """Return the descriptor, None if there is none, nothing if it cannot be read."""
-        wanted = f"bytes=0-{_descriptor.MAX_BYTES - 1}"
+        """Return the descriptor, None if there is none, empty if it cannot be read."""
+        part = f"bytes=0-{_descriptor.MAX_BYTES - 1}"
         try:
-            answer = await self._call("get_object", DESCRIPTOR, Range=wanted)
+            answer = await self._call("get_object", DESCRIPTOR, Range=part)
         except NotFoundError:
             return None
         except (StoreUnavailableError, StoreMissingError):
             raise
         except StoreError:
-            # Not for us to read; some servers also say so of what is not there.
+            # Reading is refused; some servers also refuse absent objects.
             return b""
         body: bytes = answer["Body"]
         return body
 
     async def _probe(self) -> _CreateSupport:
         name = f".probe-{secrets.token_hex(8)}"
-        # Sorted by folders, the first of them comes first.
+        # A server that sorts by folders lists the first one first.
         names = [f"{name}/k", f"{name}-k"]
         async with AsyncExitStack() as stack:
             for each in names:
@@ -122,13 +124,13 @@ class Conditions:
         return "ignored"
 
     async def _lists(self, prefix: str, names: list[str]) -> bool:
-        """Return whether a listing of `prefix` is seen to be `names`."""
+        """Return whether a listing of `prefix` shows `names` in this order."""
         try:
             answer = await self._client.call("list_objects_v2", prefix, Prefix=self._prefix + prefix)
         except (StoreUnavailableError, StoreMissingError):
             raise
         except StoreError:
-            # Who writes need not be allowed to list.
+            # A writer may lack the permission to list.
             return False
         return [item["Key"] for item in answer.get("Contents", ())] == [self._prefix + name for name in names]
 
@@ -137,21 +139,21 @@ class Conditions:
             await self._call("delete_object", name)
 
     async def _keep(self, support: _CreateSupport) -> None:
-        """Write the descriptor; where that cannot be, the next process asks again."""
+        """Write the descriptor; if that fails, the next process probes again."""
         condition = {"IfNoneMatch": "*"} if support.creates == "enforced" else {}
-        said = _descriptor.encode(support.creates, is_sorted=support.is_sorted)
+        descriptor = _descriptor.encode(support.creates, is_sorted=support.is_sorted)
         with suppress(OffloadError):
-            await self._call("put_object", DESCRIPTOR, Body=said, **condition)
+            await self._call("put_object", DESCRIPTOR, Body=descriptor, **condition)
 
     async def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
         return await self._client.call(method, name, Key=self._prefix + name, **arguments)
 
 
 class _Question(Generic[T]):
-    """A question that callers of the same moment share, and that is asked again if it failed or found None.
+    """A result that concurrent callers share; a failure or None is not kept.
 
     Args:
-        ask: asks it.
+        ask: computes the result.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
@@ -160,14 +162,14 @@ class _Question(Generic[T]):
 
     @property
     def known(self) -> T | None:
-        """The answer, None before."""
+        """The result, None before it is known."""
         asking = self._asking
         is_answered = asking and asking.done() and not asking.cancelled() and not asking.exception()
         return asking.result() if asking and is_answered else None
 
     async def answer(self) -> T:
-        """Return the answer, or raise what kept it from being found."""
+        """Return the result, or raise its error."""
         if self._asking is None or (self._asking.done() and self.known is None):
             self._asking = asyncio.ensure_future(self._ask())
-        # A caller that gives up does not take the answer from the others.
+        # A cancelled caller does not cancel the others.
         return await asyncio.shield(self._asking)

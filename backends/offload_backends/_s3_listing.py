@@ -1,9 +1,9 @@
-"""Listings of a bucket in key order, also where the server sorts in another one.
+"""Listings of a bucket in key order, on servers with any sort order.
 
-S3 sorts by the code points of the whole key. Servers that keep objects in folders sort by one part of the
-path after the other: there "a/x" comes before "a-b", and a listing that starts after "a-b" does not show
-it. On such a server a listing that crosses folders goes through them one by one; one that stays in a
-folder is the same on every server.
+S3 sorts by the code points of the whole key. Servers that store objects in folders sort by one part of the
+path after another: "a/x" comes before "a-b", and a listing that starts after "a-b" does not show it. On
+such a server, a listing that crosses folders lists them one by one; a listing of one folder is equal on
+every server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from offload_backends._s3_conditions import Conditions
 
 PAGE = 1000
-# What a name may hold after its beginning that sorts before a slash.
+# Characters inside a name that sort before a slash.
 _BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
 
 
@@ -33,7 +33,7 @@ class S3Listing:
 
     Args:
         client: the connections to the bucket.
-        conditions: what is known of the server; asked only if the order matters.
+        conditions: the features of the server; used only if the order matters.
         root: the store's prefix in the bucket, empty or with a slash at its end.
     """
 
@@ -46,11 +46,11 @@ class S3Listing:
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield objects in key order, a request for each 1,000; see `OffloadStore.keys`."""
         inside = prefix.rfind("/") + 1
-        # Some servers list another folder where the prefix has empty parts, and that without end.
+        # For a prefix with empty parts, some servers list another folder endlessly.
         if not (_may_hold_keys(prefix[:inside]) and may_hold(prefix, prefix, after)):
             return
         last = after
-        # Where the server sorts by folders it would also start after them.
+        # A server that sorts by folders would also start after them.
         if not after or self._is_sorted:
             for found in self._flat(prefix, after):
                 if "/" in found.key[inside:] and not self._is_sorted:
@@ -72,13 +72,13 @@ class S3Listing:
             yield from self._objects(page, prefix, after)
 
     def _walk(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        """Yield what matches in key order, whether the server lists a folder "a" before "a-b" or after it."""
+        """Yield matching objects in key order, for servers that list a folder "a" before or after "a-b"."""
         folder, name = _split(prefix, after)
-        # Those that sort after `after` with their slash and before it without.
+        # Folders that sort after `after` with their slash and before it without.
         waiting = [folder + name[: place.start()] + "/" for place in _BEFORE_SLASH.finditer(name)]
         waiting = [inner for inner in waiting if may_hold(inner, prefix, after)]
         heapify(waiting)
-        # Without its last character, so that the folder of that name is listed too.
+        # Without its last character, to list the folder of that name too.
         start = name[:-1] and folder + name[:-1]
         for listed, found in self._entries(prefix, after, start):
             while waiting and waiting[0] < listed:
@@ -117,7 +117,7 @@ class S3Listing:
             token = page.get("NextContinuationToken")
             came_from, position = position, {"ContinuationToken": token}
             if not token or position == came_from:
-                raise StoreError(f"{self._root + prefix!r}: the server lists the same page again and again")
+                raise StoreError(f"{self._root + prefix!r}: the server repeats the same page of a listing")
 
 
 def _may_hold_keys(folder: str) -> bool:
@@ -125,7 +125,7 @@ def _may_hold_keys(folder: str) -> bool:
 
 
 def _split(prefix: str, after: str) -> tuple[str, str]:
-    """Return the folder of a listing, and the name in it that `after` lies at or below; empty if in none."""
+    """Return the folder of a listing, and the name in it that contains `after`; empty if none does."""
     folder = prefix[: prefix.rfind("/") + 1]
     name = after.removeprefix(folder).partition("/")[0] if after.startswith(folder) else ""
     return folder, name

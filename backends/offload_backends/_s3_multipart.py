@@ -1,7 +1,7 @@
-"""One large object, sent in parts: several requests, and nothing to see before the last of them.
+"""Upload of a large object in parts; the object is visible after the last request.
 
-The caller's thread takes the pieces and cuts them; fsspec's loop sends the parts. So an iterator of pieces
-may itself wait, and may read from the same store.
+The caller's thread iterates and cuts the pieces; fsspec's loop sends the parts. So an iterator of pieces
+may block, and may read from the same store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ABORT_SECONDS = 5.0
 
 
 def part_size(size: int) -> int:
-    """Return the bytes in each part of an object of `size` bytes: 8 MiB, more if there were too many."""
+    """Return the part size for an object of `size` bytes: 8 MiB, or more to limit the number of parts."""
     needed = -(-size // _MAX_PARTS)
     return max(_PART, -(-needed // _MIB) * _MIB)
 
@@ -41,7 +41,7 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
     """Yield the bytes of `pieces`, copied once, in parts of `part_size(size)`; the last one may be shorter.
 
     Raises:
-        ConfigError: the pieces do not add up to `size` bytes; found before the last part is yielded.
+        ConfigError: the pieces do not have `size` bytes in total; raised before the last part is yielded.
     """
     length = part_size(size)
     slices: list[memoryview] = []
@@ -60,18 +60,18 @@ def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def md5(data: bytes) -> str:
-    """Return the checksum that every S3 server compares with what arrived."""
+    """Return the checksum that every S3 server verifies."""
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
 class Upload:
-    """One object on its way.
+    """Upload of one object.
 
     Args:
         client: the connections to the bucket.
         key: the key in the store, for messages.
         full_key: the key in the bucket.
-        size: the bytes of the object.
+        size: size of the object in bytes.
     """
 
     def __init__(self, client: S3Client, key: str, full_key: str, size: int) -> None:
@@ -82,34 +82,34 @@ class Upload:
         self._sent = hashlib.sha256()
 
     def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        """Send `pieces` and make them the object.
+        """Upload `pieces` as the object.
 
         Args:
             pieces: the object's bytes.
-            condition: awaited after the last part; returns arguments of the request that makes the object.
+            condition: awaited after the last part; returns arguments of the request that creates the object.
 
         Raises:
-            OffloadError: of the pieces, a request or the condition, as anything else that they raise;
-                nothing is left of the upload then, as far as the server can be told.
+            OffloadError: a request failed. After this or any exception of the pieces or the condition, the
+                upload is aborted if the server can be reached.
         """
         upload = self._client.run(self._begin)
         try:
             parts = self._send(upload, pieces)
             self._client.run(self._complete, upload, parts, condition)
         except BaseException:
-            # Parts of an upload that is not ended cost money, and no listing shows them.
+            # Parts of an unfinished upload cost money, and no listing shows them.
             self._client.run(self._abort, upload)
             raise
 
     def _send(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
-        """Send the parts, a few at a time, and return the list of them that the server wants back."""
+        """Send the parts, a few at a time, and return the list for the completion."""
         sending: deque[Future[dict[str, Any]]] = deque()
         sent: list[dict[str, Any]] = []
         try:
             for number, part in enumerate(cut(pieces, self._size), 1):
                 self._sent.update(part)
                 sending.append(self._client.submit(self._send_part, upload, number, part, md5(part)))
-                # Before the next one is cut: no more of them are in memory.
+                # Wait before the next part is cut, to limit the parts in memory.
                 if len(sending) == _IN_FLIGHT:
                     sent.append(sending.popleft().result())
             while sending:
@@ -158,27 +158,27 @@ class Upload:
                 **arguments,
             )
         except (ExistsError, StoreUnavailableError) as error:
-            # Perhaps a try arrived and its answer was lost: then the key is taken by our own object, or
-            # the upload is not known any more.
+            # The answer of a successful attempt may have been lost: then the object exists, or the upload is
+            # unknown to the server.
             is_plain = isinstance(error, ExistsError) and retrying.statistics["attempt_number"] == 1
             if is_plain or not await self._is_stored():
                 raise
 
     async def _is_stored(self) -> bool:
-        """Return whether the key holds the bytes that were sent; they are read a part at a time."""
-        found = hashlib.sha256()
+        """Return whether the object has the bytes that were sent; it is read one part at a time."""
+        stored = hashlib.sha256()
         for start in range(0, self._size, _PART):
-            wanted = f"bytes={start}-{start + _PART - 1}"
+            part = f"bytes={start}-{start + _PART - 1}"
             try:
                 answer = await self._client.call(
-                    "get_object", self._key, size=_PART, Key=self._full_key, Range=wanted
+                    "get_object", self._key, size=_PART, Key=self._full_key, Range=part
                 )
             except NotFoundError:
                 return False
             if answer.get("ContentRange", "").rpartition("/")[2] != str(self._size):
                 return False
-            found.update(answer["Body"])
-        return found.digest() == self._sent.digest()
+            stored.update(answer["Body"])
+        return stored.digest() == self._sent.digest()
 
     async def _abort(self, upload: str) -> None:
         with suppress(OffloadError, TimeoutError):

@@ -1,6 +1,6 @@
-"""A store in a local folder whose objects are whole and durable, whatever kills the process.
+"""A store in a local folder, whose objects are complete and durable even if the process is killed.
 
-`_local_files` tells how. Every path below the root is walked part by part without following symbolic
+`_local_files` contains the method. Paths below the root are opened part by part without following symbolic
 links.
 """
 
@@ -48,14 +48,14 @@ from offload_backends._local_files import (
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
-# Writers of one moment wait for one commit of the file system's journal, not for one each.
+# Concurrent writers share one commit of the file system's journal.
 _CONCURRENT = 8
 
 # Absent on Windows, which the constructor refuses.
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
-# A folder, a link or a file in the place of a folder: no object that this store wrote.
+# A folder, a link, or a file instead of a folder: not an object of this store.
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -66,16 +66,16 @@ class LocalStore:
     """Objects as files under a root folder, readable by their owner alone.
 
     Args:
-        url: a path, absolute or not, `~` allowed, or a `file://` URL. The first put makes the
-            folder; the root itself may be a symbolic link, nothing below it. A folder that others may
-            change is refused at the first use: one of another user than this one and root, or one that
-            its group or everybody may write to, unless its sticky bit is set, as that of /tmp. The
-            user's own group, which has no other members, may write: umask 002 makes such folders.
+        url: an absolute or relative path, `~` allowed, or a `file://` URL. The first put creates the
+            folder. The root may be a symbolic link; links below it are not followed. A folder that others
+            may change is refused at the first use: its owner is neither this user nor root, or its group
+            or everybody may write to it, unless its sticky bit is set, as for /tmp. The user's own group
+            without other members may write: umask 002 creates such folders.
         storage_options: `durability`: "fsync" (the default: a put survives a power cut) or "none"
-            (it survives the death of the process only: a power cut may leave an empty file).
+            (a put survives the death of the process only: a power cut may leave an empty file).
 
     Raises:
-        ConfigError: an option or the URL cannot be meant, or the system lacks POSIX folder handles.
+        ConfigError: an option or the URL is invalid, or the system lacks POSIX folder handles.
     """
 
     is_shared = False  # A path means another folder on another machine.
@@ -84,10 +84,10 @@ class LocalStore:
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, ("durability",), url)
         if not _HAS_FOLDER_HANDLES:
-            raise ConfigError("the local store needs POSIX folder handles; use local:// of fsspec")
+            raise ConfigError("the local store needs POSIX folder handles; use fsspec's local://")
         durability = (storage_options or {}).get("durability", "fsync")
         if durability not in _DURABILITIES:
-            raise ConfigError(f"durability is one of {_DURABILITIES}, not {durability!r}")
+            raise ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
         self.url = self._root.as_uri()
@@ -117,7 +117,7 @@ class LocalStore:
             failure = carrier.failure
         else:
             return
-        # Outside the handler, so that the caller's error does not seem to come of ours.
+        # Outside the handler, so that the error of the pieces has no context from this module.
         raise failure
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
@@ -137,7 +137,7 @@ class LocalStore:
                 yield from self._walk(path, prefix, after)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
+        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
@@ -147,17 +147,17 @@ class LocalStore:
     def put_many(
         self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store the objects; those of a folder share the waits for the disk. See `SupportsBulk.put_many`."""
+        """Store the objects; those of one folder are synced together. See `SupportsBulk.put_many`."""
         put = partial(result_or_error, partial(self.put, overwrite=overwrite))
         groups = [list(group) for _, group in groupby(items, lambda item: item[0].rpartition("/")[0])]
         return [error for group in groups for error in _put_in_folder(put, group)]
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return the objects, one after the other; see `SupportsBulk.get_many`."""
+        """Return the objects, one after another; see `SupportsBulk.get_many`."""
         return [result_or_error(self.get, key) for key in keys]
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove the objects, one after the other; see `SupportsBulk.delete_many`."""
+        """Delete the objects, one after another; see `SupportsBulk.delete_many`."""
         for key in keys:
             self.delete(key)
 
@@ -181,7 +181,7 @@ class LocalStore:
             sweep(folder)
 
     def _walk(self, path: str, prefix: str, after: str) -> Iterator[StoredObject]:
-        """Yield what matches below folder `path`, entering no folder that cannot match."""
+        """Yield the matching objects below folder `path`, skipping folders that cannot match."""
         with _absence_ignored(), self._folder(path) as folder:
             base = f"{path}/" if path else ""
             for name in sorted_names(folder, prefix.removeprefix(base) if prefix.startswith(base) else ""):
@@ -190,14 +190,14 @@ class LocalStore:
                     if may_hold(key, prefix, after):
                         yield from self._walk(key[:-1], prefix, after)
                 elif key.startswith(prefix) and key > after and is_key(key):
-                    # Deleted since the folder was read: no longer in the listing.
+                    # An object deleted since the folder was read is not listed.
                     with suppress(FileNotFoundError):
                         info = os.stat(name, dir_fd=folder, follow_symlinks=False)
                         yield StoredObject(key, info.st_size, info.st_mtime)
 
     @contextmanager
     def _folder(self, path: str, *, is_made: bool = False) -> Iterator[int]:
-        """Open folder `path` below the root, part by part so that no link is followed."""
+        """Open folder `path` below the root, part by part, without following links."""
         folder = self._open_root(is_made=is_made)
         try:
             is_common = _check_root(folder, self._root)
@@ -215,7 +215,7 @@ class LocalStore:
         try:
             return os.open(self._root, _FOLDER)
         except NotADirectoryError as error:
-            raise StoreMissingError(f"{self.url} is not a folder; name a folder") from error
+            raise StoreMissingError(f"{self.url} is not a folder; use the path of a folder") from error
         except FileNotFoundError:
             if not is_made:
                 raise
@@ -224,7 +224,7 @@ class LocalStore:
 
     @contextmanager
     def _mapped_errors(self, key: str) -> Iterator[None]:
-        """Turn the system's errors into ours; `key` names what was worked on."""
+        """Turn errors of the system into `StoreError`; `key` is for the message."""
         where = f"{self.url}: {key!r}"
         try:
             yield
@@ -238,13 +238,13 @@ class LocalStore:
             if error.errno in _FULL:
                 raise StoreError(f"{where}: {reason}; free space or raise the limit") from error
             if error.errno in _NOT_AN_OBJECT or error.errno == errno.EEXIST:
-                message = f"{where}: {reason}; a file, folder or link that is no object is in its way"
+                message = f"{where}: {reason}; remove the file, folder or link that is in its place"
                 raise StoreError(message) from error
             raise StoreError(f"{where}: {reason}") from error
 
 
 class _SourceError(Exception):
-    """Carries what a caller's pieces raised past all that handles errors of the medium."""
+    """Carries an exception of a caller's pieces past the handlers of system errors."""
 
     def __init__(self, failure: Exception) -> None:
         super().__init__(failure)
@@ -252,7 +252,7 @@ class _SourceError(Exception):
 
 
 class _Source:
-    """A caller's pieces, of `size` bytes in all; whatever they raise becomes a `_SourceError`."""
+    """A caller's pieces, of `size` bytes in total; their exceptions become `_SourceError`."""
 
     def __init__(self, pieces: Iterable[bytes], size: int) -> None:
         self._pieces, self._size = pieces, size
@@ -281,11 +281,11 @@ def _root_of(url: str) -> Path:
         host, _, rest = url.removeprefix(_SCHEME).partition("/")
         if host not in ("", "localhost") or "?" in rest or "#" in rest:
             raise ConfigError(
-                f"{without_secrets(url)}: a file URL is file:///absolute/path, with %3F for ? and %23 for #"
+                f"{without_secrets(url)}: must be file:///absolute/path, with %3F for ? and %23 for #"
             )
         path = "/" + unquote(rest)
     if "\0" in path:
-        raise ConfigError(f"{url!r}: a path holds no NUL character")
+        raise ConfigError(f"{url!r}: a path must not contain a NUL character")
     try:
         return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  # resolve() would read links
     except RuntimeError as error:
@@ -293,7 +293,7 @@ def _root_of(url: str) -> Path:
 
 
 def _make_root(path: Path, *, is_synced: bool) -> None:
-    """Make `path` and its missing parents."""
+    """Create `path` and its missing parents."""
     try:
         parent = os.open(path.parent, _FOLDER)
     except FileNotFoundError:
@@ -304,26 +304,26 @@ def _make_root(path: Path, *, is_synced: bool) -> None:
 
 
 def _check_root(root: int, path: Path) -> bool:
-    """Raise `StorePermissionError` if others than this user and root may change what is in the open root.
+    """Raise `StorePermissionError` if users other than this one and root may change files in the open root.
 
-    Returns whether others may add to it, which a sticky bit allows.
+    Return whether others may add files, which a sticky bit allows.
     """
     info = os.fstat(root)
     if not is_own(info):
         raise StorePermissionError(
-            f"{path} belongs to user {info.st_uid}, who could change what it holds; name a folder of your "
+            f"{path} belongs to user {info.st_uid}, who could change its files; use a folder of your "
             f"own, or give this one to user {os.geteuid()} with chown"
         )
     is_common = is_written_by_others(info)
     if is_common and not info.st_mode & stat.S_ISVTX:
         raise StorePermissionError(
-            f"{path} may be written to by others (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
+            f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
         )
     return is_common
 
 
 def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
-    """Open folder `name` in `folder`, first making it if `is_made`."""
+    """Open folder `name` in `folder`, creating it first if `is_made`."""
     try:
         return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
     except FileNotFoundError:
@@ -334,7 +334,7 @@ def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> in
 
 
 def _check_child(folder: int, name: str) -> None:
-    """Raise what a file in the place of the open folder would, if another user made the folder."""
+    """Raise the error of a file instead of a folder if another user created the open folder."""
     if not is_own(os.fstat(folder)):
         raise OSError(errno.ENOTDIR, "a folder of another user", name)
 

@@ -91,7 +91,7 @@ class MemoryStore:
         yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
+        """Delete `key`; see `OffloadStore.delete`."""
         full_key = self._prefix + check_key(key)
         self._objects.pop(full_key, None)
 

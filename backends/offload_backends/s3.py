@@ -1,7 +1,7 @@
 """A store in an S3 bucket: one request per put and get, shared between machines.
 
-A create-only put relies on `If-None-Match: *`. AWS honours it; any other server is asked once, and where it
-does not, a create looks before it writes, so that the last of two writers of the same moment wins.
+A create-only put relies on `If-None-Match: *`. AWS honours it; any other server is probed once. If it does
+not, a create looks for the object before it writes, and the last of two concurrent writers wins.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 _SCHEME = "s3://"
 _PACKAGES = ("s3fs", "tenacity")
 _CONCURRENT = 64
-# What is larger goes in parts.
+# A larger object is uploaded in parts.
 _ONE_PUT = 16 * 1024**2
-# A whole object's size is not known before it is read: the deadline allows for this much.
+# The size of an object is not known before it is read; the deadline allows for this much.
 _ASSUMED_SIZE = 64 * 1024**2
 
 T = TypeVar("T")
@@ -49,27 +49,26 @@ T = TypeVar("T")
 class S3Store:
     """Objects under a prefix of a bucket.
 
-    A request ends within 30 seconds and what its bytes take at 1 MiB/s; errors that may pass are retried
-    until then, an endpoint that takes no connection for 3 seconds. An object of up to 16 MiB is one
-    request, a larger one of up to 5 TiB goes in parts of 8 MiB, four at a time. A process that dies
-    meanwhile leaves parts that nothing shows; a lifecycle rule of the bucket,
-    `AbortIncompleteMultipartUpload`, removes them.
+    A request ends within 30 seconds plus the time of its bytes at 1 MiB/s; transient errors are retried
+    until then, a refused connection for 3 seconds. An object of up to 16 MiB takes one request, a larger one
+    of up to 5 TiB is uploaded in parts of 8 MiB, four at a time. A process that dies meanwhile abandons parts
+    that no listing shows; the bucket's lifecycle rule `AbortIncompleteMultipartUpload` removes them.
 
-    The first create of a process at an endpoint that is not AWS's reads `offload.json` below the prefix,
-    and probes the server if it is not there. It is to be removed when the objects move to another server.
-    A listing that crosses folders reads it too, and does not probe.
+    At an endpoint other than AWS, the first create of a process reads `offload.json` below the prefix, and
+    probes the server if that object is absent. Delete it when you move the objects to another server. A
+    listing that crosses folders reads it too, and does not probe.
 
     Args:
         url: `s3://bucket` or `s3://bucket/prefix`. The bucket must exist.
         storage_options: arguments of `s3fs.S3FileSystem`: `key`, `secret`, `token`, `profile`,
-            `endpoint_url`, `client_kwargs`, `config_kwargs`, `anon` …. What they leave open comes
-            from fsspec's configuration and from the places where AWS's tools look. Three are our own,
-            for encryption at rest by the server: `sse` ("AES256", "aws:kms" or "aws:kms:dsse") and
-            `sse_kms_key_id`, or `sse_customer_key` (32 bytes, or their base64 as text), without which
-            nobody reads the objects again.
+            `endpoint_url`, `client_kwargs`, `config_kwargs`, `anon` …. Their defaults come from fsspec's
+            configuration and the usual places of AWS tools. Three more set encryption at rest by the
+            server: `sse` ("AES256", "aws:kms" or "aws:kms:dsse") and `sse_kms_key_id`, or
+            `sse_customer_key` (32 bytes, or their base64 as text), without which the objects cannot be
+            read again.
 
     Raises:
-        ConfigError: the URL names no bucket, or holds credentials, a query or a fragment.
+        ConfigError: the URL has no bucket, or contains credentials, a query or a fragment.
         MissingExtraError: the packages of the extra `s3` are not installed.
     """
 
@@ -80,7 +79,7 @@ class S3Store:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
         self._clients: dict[int, S3Client] = {}
-        self._asked: dict[int, Conditions] = {}
+        self._conditions_by_pid: dict[int, Conditions] = {}
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
@@ -94,7 +93,7 @@ class S3Store:
         return f"{_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
 
     def identity(self) -> str:
-        """Return the address, and a digest of the endpoint and the account; connects, but asks nothing."""
+        """Return the address, and a digest of endpoint and account; this connects but sends no request."""
         client = self._client()
         return f"{self.url} {sha256(client.run(client.account).encode()).hexdigest()}"
 
@@ -102,9 +101,9 @@ class S3Store:
     def has_atomic_create(self) -> bool:
         """True, unless this process found that the server ignores or refuses `If-None-Match`.
 
-        That is found by the first create; before it, only AWS is certain.
+        The first create finds out; before it, the value is certain for AWS only.
         """
-        conditions = self._asked.get(os.getpid())
+        conditions = self._conditions_by_pid.get(os.getpid())
         return conditions is None or conditions.known in {None, "enforced"}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
@@ -137,7 +136,7 @@ class S3Store:
         yield from S3Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
+        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         self._client().run(self._delete, key)
 
@@ -155,15 +154,15 @@ class S3Store:
         return self._client().run(_each, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove up to 64 objects at a time; see `SupportsBulk.delete_many`."""
+        """Delete up to 64 objects at a time; see `SupportsBulk.delete_many`."""
         checked = [check_key(key) for key in keys]
         results = self._client().run(_each, [partial(self._delete, key) for key in checked])
         for error in filter(None, results):
             raise error
 
     def _client(self) -> S3Client:
-        # Connections do not survive a fork, and a lock may be held during one: each process builds
-        # its own, and of two threads that build at once the first to finish is used by both.
+        # Connections do not survive a fork, and another thread may hold a lock during one. So each process
+        # builds a client, and two concurrent builders both use the first one.
         client = self._clients.get(os.getpid())
         if client is None:
             from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
@@ -173,8 +172,8 @@ class S3Store:
         return client
 
     def _conditions(self) -> Conditions:
-        # Beside the client: what the parent has asked is not answered in a forked child.
-        return self._asked.setdefault(os.getpid(), Conditions(self._client(), self._prefix))
+        # Per process, like the client: a forked child cannot await a question of its parent.
+        return self._conditions_by_pid.setdefault(os.getpid(), Conditions(self._client(), self._prefix))
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         full_key = self._prefix + check_key(key)
@@ -185,14 +184,16 @@ class S3Store:
         try:
             await client.call("put_object", key, size=len(data), retrying=retrying, Key=full_key, **arguments)
         except ExistsError:
-            # Perhaps our own first try took the key: it arrived, and its answer was lost.
+            # The answer of a first attempt that stored the object may have been lost.
             was_retried = retrying.statistics["attempt_number"] > 1
             if not was_retried or await self._get(key, 0, len(data) + 1) != data:
                 raise
 
     def _upload(self, key: str, pieces: Iterable[bytes], size: int, *, overwrite: bool = False) -> None:
         if size > MAX_SIZE:
-            raise StoreError(f"{self.url}: {key!r} has {size} bytes, an S3 object at most {MAX_SIZE}")
+            raise StoreError(
+                f"{self.url}: an S3 object must have at most {MAX_SIZE} bytes, {key!r} has {size}"
+            )
 
         async def condition() -> dict[str, str]:
             return {} if overwrite else await self._create_only(key, in_parts=True)
@@ -200,9 +201,9 @@ class S3Store:
         Upload(self._client(), key, self._prefix + key, size).store(pieces, condition)
 
     async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
-        """Return the arguments that make a put create-only; raise `ExistsError` if the key is known taken."""
+        """Return the arguments of a create-only put; raise `ExistsError` if the key is known to be taken."""
         is_enforced = await self._conditions().creates() == "enforced"
-        # Some servers check the condition of a put and ignore that of a completion.
+        # Some servers check the condition of a put and ignore it on a completion.
         if not is_enforced or (in_parts and not await self._client().is_aws()):
             await self._check_free(key)
         return {"IfNoneMatch": "*"} if is_enforced else {}
@@ -221,7 +222,7 @@ class S3Store:
             # Some servers refuse a suffix that is longer than the object.
             return (await self._get(key))[start:]
         if "ContentRange" not in answer:
-            # The whole object: asked for, or sent by a server that knows no ranges.
+            # The whole object: requested, or sent by a server without ranges.
             return body[start:end]
         return body if end is None else body[: max(0, end - start)]
 
@@ -234,13 +235,13 @@ class S3Store:
 def _parse(url: str) -> tuple[str, str]:
     """Return bucket and prefix; the prefix is empty or ends in a slash."""
     bucket, _, path = url.removeprefix(_SCHEME).partition("/")
-    # A secret may hold a slash; the one bucket with a colon is an access point.
+    # A secret may contain a slash; the only bucket with a colon is an access point.
     if "@" in bucket or (":" in bucket and "@" in path and not bucket.startswith("arn:")):
-        raise ConfigError("an s3 URL holds no credentials: give key= and secret= in storage_options")
+        raise ConfigError("an s3 URL must not contain credentials; pass key= and secret= in storage_options")
     if "?" in url or "#" in url:
-        raise ConfigError("an s3 URL is s3://bucket/prefix: it takes no query and no fragment")
+        raise ConfigError("an s3 URL must be s3://bucket/prefix, without query and fragment")
     if not bucket or not url.startswith(_SCHEME):
-        raise ConfigError(f"{url}: an s3 URL names a bucket: s3://bucket/prefix")
+        raise ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
     path = path.strip("/")
     return bucket, f"{path}/" if path else ""
 
@@ -250,14 +251,14 @@ def _range(start: int, end: int | None) -> dict[str, Any]:
         return {"Range": f"bytes={start}"}
     if end is None:
         return {"Range": f"bytes={start}-"} if start else {}
-    # An empty range has no spelling; one byte of it is asked for and dropped.
+    # HTTP has no empty range; one byte is requested and dropped.
     return {"Range": f"bytes={start}-{max(end - 1, start)}"}
 
 
 async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
     """Return each call's result or error in order, running a bounded number of them at a time.
 
-    Once the bucket as a whole is found to fail the rest is not tried: one deadline is waited for.
+    When the whole bucket has failed, the other calls are not tried, so that they share one deadline.
     """
     gate = asyncio.Semaphore(_CONCURRENT)
     failures: list[OffloadError] = []

@@ -26,7 +26,7 @@ import pytest
 from offload.errors import ConfigError, ExistsError, InvalidKeyError, NotFoundError
 from offload.store import Durability, OffloadStore, delete_many, get_many, put_many, put_stream
 
-# In this order by code point; by path part, or by a file system's order, it would be another.
+# Sorted by code point; by path part, or by a file system's order, the order differs.
 NEIGHBOURS = ("a", "a-", "a-b", "a.", "a.b", "a=", "a_", "aa", "a~", "b-/c", "b./c", "b/c", "b=/c")
 DIGITS = b"0123456789"
 INVALID_KEYS: tuple[Any, ...] = (
@@ -65,7 +65,7 @@ ODD_PIECES: dict[str, list[Any]] = {
 
 
 class BrokenError(Exception):
-    """What a caller's pieces raise in these tests."""
+    """Raised by the pieces of a stream in these tests."""
 
 
 class StoreConformance:
@@ -91,14 +91,14 @@ class StoreConformance:
     @pytest.fixture
     def store(self) -> OffloadStore:
         """Return the empty store to be tested."""
-        raise NotImplementedError("give the suite a fixture `store` that returns an empty store")
+        raise NotImplementedError("define a fixture `store` that returns an empty store")
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:
-        """Return what the medium holds under `key`."""
+        """Return the bytes of `key` from the medium."""
         return store.get(key)
 
     def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
-        """Make the medium hold `data` under `key`."""
+        """Write `data` under `key` to the medium."""
         store.put(key, data)
 
     # The store
@@ -524,7 +524,7 @@ class StoreConformance:
         assert self.raw_get(store, "a") == bytes([outcomes.index(True)]) * 200_000
 
     def _is_free(self, store: OffloadStore, key: str) -> None:
-        """Assert that nothing holds `key`."""
+        """Assert that `key` is free."""
         store.put(key, b"after all")
         assert self.raw_get(store, key) == b"after all"
 

@@ -1,9 +1,9 @@
-"""A store that fails when it is told to: what proves that a caller loses nothing.
+"""A store that fails on demand, to show that its user loses nothing.
 
     store = FaultyStore(MemoryStore(), nth=3, moment="after", is_lasting=True)
 
-Run the code under test with `nth` = 1, 2, 3, … until `store.failures` stays 0: then every operation
-that it does has failed once.
+Run the code under test with `nth` = 1, 2, 3, … until `store.failures` is 0: then each of its operations
+has failed once.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ Moment = Literal["before", "after", "torn"]
 
 
 class FaultyStore(WrapperStore):
-    """Passes operations on to another store and fails one of them, or all from one on.
+    """Forwards operations to another store and fails one of them, or one and all later ones.
 
-    Safe to use from several threads. It takes streams, whatever the inner store takes; it has no bulk
-    verbs; `FaultyBulkStore` has.
+    Thread-safe. It supports streams around any store, and has no bulk verbs; `FaultyBulkStore` has them.
 
     Args:
-        inner: the store that does the work.
-        nth: which operation fails, from 1. A listing counts when its first entry is asked for.
+        inner: the wrapped store.
+        nth: number of the operation that fails, from 1. A listing counts when its first entry is read.
         verb: count and fail only operations of this verb; None counts all four.
-        moment: "before" the operation reached `inner`; "after" it was applied, so that only its answer is
-            lost, of a listing after its last entry; "torn", of puts alone: half of the data is stored,
-            which no sound store does.
+        moment: "before" the operation reaches `inner`; "after" it was applied, so that only its answer is
+            lost (for a listing: after its last entry); "torn", for puts only: half of the data is stored,
+            which a correct store never does.
         is_lasting: whether every later operation fails too, until `heal`.
-        error: what is raised.
+        error: type of the raised error.
 
     Attributes:
-        operations: how many operations were counted.
-        failures: how many of them failed.
+        operations: number of counted operations.
+        failures: number of failed operations.
 
     Raises:
-        ConfigError: a value that cannot be meant.
+        ConfigError: an argument is invalid.
     """
 
     def __init__(
@@ -56,11 +55,13 @@ class FaultyStore(WrapperStore):
         error: type[OffloadError] = StoreUnavailableError,
     ) -> None:
         if nth < 1:
-            raise ConfigError(f"operations count from 1, nth is {nth}")
+            raise ConfigError(f"nth must be 1 or more, got {nth}")
         if moment not in get_args(Moment) or verb not in (None, *get_args(Verb)):
-            raise ConfigError(f"moment is one of {get_args(Moment)}, verb one of {get_args(Verb)} or None")
+            raise ConfigError(
+                f"moment must be one of {get_args(Moment)}, verb one of {get_args(Verb)} or None"
+            )
         if moment == "torn" and verb not in (None, "put"):
-            raise ConfigError(f"a put can be torn, a {verb} cannot")
+            raise ConfigError(f'moment "torn" needs verb "put" or None, got {verb!r}')
         super().__init__(inner)
         self.operations = 0
         self.failures = 0
@@ -73,7 +74,7 @@ class FaultyStore(WrapperStore):
         self._lock = threading.Lock()
 
     def heal(self) -> None:
-        """Fail no more."""
+        """Stop failing."""
         self._is_healed = True
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
@@ -106,7 +107,7 @@ class FaultyStore(WrapperStore):
 
     @contextmanager
     def _operation(self, verb: Verb, key: str) -> Iterator[bool]:
-        """Count one operation and raise before or after it if it is to fail, which is what it gives."""
+        """Count an operation, and raise before or after it if it fails; yield whether it does."""
         fails, number = self._count(verb)
         error = self._error(f"{self.url}: {verb} of {key!r}, operation {number}, failed as requested")
         if fails and self._moment == "before":
@@ -114,7 +115,7 @@ class FaultyStore(WrapperStore):
         try:
             yield fails
         except OffloadError:
-            # An answer that is lost may be an error too.
+            # The lost answer may be an error too.
             if not fails:
                 raise
         if fails:
@@ -132,7 +133,7 @@ class FaultyStore(WrapperStore):
 
 
 class FaultyBulkStore(FaultyStore):
-    """A `FaultyStore` with bulk verbs, whatever the inner store has; each item is one operation."""
+    """A `FaultyStore` with bulk verbs around any store; each item is one operation."""
 
     def put_many(
         self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False

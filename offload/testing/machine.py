@@ -1,4 +1,4 @@
-"""Any store against a dict: random sequences of operations, shrunk to the shortest that goes wrong.
+"""A store compared with a dict under random operations, shrunk to the shortest failing sequence.
 
 class MyMachine(StoreMachine):
     def make_store(self):
@@ -19,7 +19,7 @@ from offload.errors import ExistsError, NotFoundError
 from offload.registry import open_store
 from offload.store import OffloadStore, get_many, put_many
 
-# Few, so that operations meet; none of the first is one of the last: on a file system no folder is a file.
+# Few, so that operations meet. No folder has the name of a file, which a file system could not store.
 _FOLDERS = ("a", "a-", "a.b", "a=", "b~")
 _NAMES = ("0", "c", "c.d", "c~1", "con")
 
@@ -36,18 +36,18 @@ ranges = st.one_of(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Drives a store and a dict by the same operations and compares every answer.
+    """Runs the same operations on a store and a dict and compares every answer.
 
-    Subclass it and give `make_store`. `hypothesis.stateful.run_state_machine_as_test` runs it where
-    fixtures are needed.
+    Subclass it and define `make_store`. `hypothesis.stateful.run_state_machine_as_test` runs it in a test
+    that needs fixtures.
     """
 
     def make_store(self) -> OffloadStore:
         """Return an empty store."""
-        raise NotImplementedError("give the machine a method `make_store` that returns an empty store")
+        raise NotImplementedError("define a method `make_store` that returns an empty store")
 
     def reopen_store(self, store: OffloadStore) -> OffloadStore:
-        """Return another store of the same objects; by default what the URL opens."""
+        """Return another store of the same objects; by default open the URL."""
         return open_store(store.url)
 
     @initialize()
@@ -73,13 +73,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=keys)
     def delete(self, key: str) -> None:
-        """A deleted key is gone, an absent one no error."""
+        """A deleted key is absent; deleting an absent one is no error."""
         self.store.delete(key)
         self.model.pop(key, None)
 
     @rule(key=keys, part=ranges)
     def read(self, key: str, part: tuple[int, int | None]) -> None:
-        """A range is what slicing gives, of an absent key an error."""
+        """A range equals a slice; an absent key is an error."""
         start, end = part
         if key in self.model:
             assert self.store.get(key, start=start, end=end) == self.model[key][start:end]
@@ -90,12 +90,12 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), part=ranges)
     def read_what_is_there(self, data: st.DataObject, part: tuple[int, int | None]) -> None:
-        """The same for a key that is there."""
+        """A range of an existing key is a slice of its content."""
         self.read(data.draw(st.sampled_from(sorted(self.model))), part)
 
     @rule(prefix=prefixes, after=places)
     def list_some(self, prefix: str, after: str) -> None:
-        """A listing holds what matches, in order, with its size."""
+        """A listing has the matching keys in order, with their sizes."""
         listed = [(found.key, found.size) for found in self.store.keys(prefix, after=after)]
         assert listed == [
             (key, len(self.model[key]))
@@ -105,25 +105,25 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(items=st.lists(st.tuples(keys, contents), max_size=4, unique_by=lambda item: item[0]))
     def create_many(self, items: list[tuple[str, bytes]]) -> None:
-        """In bulk a taken key is told in its place, and the others are written."""
+        """Bulk creates return an error for a taken key, and store the others."""
         outcomes = put_many(self.store, items)
         assert [isinstance(o, ExistsError) for o in outcomes] == [key in self.model for key, _ in items]
         self.model = {**dict(items), **self.model}
 
-    @rule(wanted=st.lists(keys, max_size=4))
-    def read_many(self, wanted: list[str]) -> None:
-        """In bulk an absent key is told in its place."""
-        outcomes = get_many(self.store, wanted)
+    @rule(names=st.lists(keys, max_size=4))
+    def read_many(self, names: list[str]) -> None:
+        """Bulk reads return an error for an absent key."""
+        outcomes = get_many(self.store, names)
         answers = [None if isinstance(o, NotFoundError) else o for o in outcomes]
-        assert answers == [self.model.get(key) for key in wanted]
+        assert answers == [self.model.get(key) for key in names]
 
     @rule()
     def reopen(self) -> None:
-        """What was written is there for whoever opens the store next."""
+        """A newly opened store has the same objects."""
         self.store = self.reopen_store(self.store)
 
     def teardown(self) -> None:
-        """Compare everything once more, as the store now is."""
+        """Compare the whole store once more."""
         if hasattr(self, "store"):
             self.list_some("", "")
             for key, data in self.model.items():

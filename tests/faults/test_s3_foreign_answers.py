@@ -101,7 +101,9 @@ def test_what_is_no_s3_service_is_told_at_once_and_changes_nothing(
 ) -> None:
     proxy.faults = [PORTALS[portal]]
 
-    with pytest.raises(StoreUnavailableError, match=r"no S3 service answered, but HTTP \d\d\d \("):
+    with pytest.raises(
+        StoreUnavailableError, match=r"expected an answer of an S3 service, got HTTP \d\d\d \("
+    ):
         VERBS[verb](store)
 
     assert len(proxy.requests) <= 2

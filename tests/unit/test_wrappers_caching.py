@@ -357,7 +357,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path, medium, mode):
 def test_a_folder_that_cannot_be_made_is_told(tmp_path, medium):
     (tmp_path / "cache").write_bytes(b"a file")
 
-    with pytest.raises(StorePermissionError, match="name a folder that can be made"):
+    with pytest.raises(StorePermissionError, match="use a folder that can be created"):
         CachingStore(medium, folder=tmp_path / "cache").get("a")
 
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from hashlib import sha256
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from offload.errors import (
@@ -345,10 +345,3 @@ def _name(entry: Mapping[str, Any]) -> str:
 def _modified(entry: Mapping[str, Any]) -> float:
     moment = next((entry[word] for word in _TIMES if entry.get(word)), 0.0)
     return moment.timestamp() if isinstance(moment, datetime) else float(moment)
-
-
-if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsIdentity
-
-    _conforms: type[OffloadStore] = FsspecStore
-    _identified: type[SupportsIdentity] = FsspecStore

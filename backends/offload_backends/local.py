@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 from offload.errors import (
@@ -349,11 +349,3 @@ def _absence_ignored() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NOT_AN_OBJECT:
             raise
-
-
-if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsBulk, SupportsStreams
-
-    _conforms: type[OffloadStore] = LocalStore
-    _moves_many: type[SupportsBulk] = LocalStore
-    _streams: type[SupportsStreams] = LocalStore

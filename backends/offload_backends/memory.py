@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from offload.errors import ConfigError, ExistsError, NotFoundError
 from offload.layout import check_key
@@ -94,10 +94,3 @@ class MemoryStore:
         """Delete `key`; see `OffloadStore.delete`."""
         full_key = self._prefix + check_key(key)
         self._objects.pop(full_key, None)
-
-
-if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsIdentity
-
-    _conforms: type[OffloadStore] = MemoryStore
-    _identified: type[SupportsIdentity] = MemoryStore

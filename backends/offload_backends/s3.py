@@ -275,12 +275,3 @@ async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T
                 return error
 
     return await asyncio.gather(*map(one, calls))
-
-
-if TYPE_CHECKING:
-    from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams
-
-    _conforms: type[OffloadStore] = S3Store
-    _moves_many: type[SupportsBulk] = S3Store
-    _streams: type[SupportsStreams] = S3Store
-    _identified: type[SupportsIdentity] = S3Store

@@ -145,7 +145,7 @@ class StoreConformance:
 
     @pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), MEGABYTE], ids=len)
     @pytest.mark.parametrize("overwrite", [False, True])
-    def test_what_is_put_is_in_the_medium(self, store: OffloadStore, data: bytes, overwrite: bool) -> None:
+    def test_a_put_reaches_the_medium(self, store: OffloadStore, data: bytes, overwrite: bool) -> None:
         store.put("a/b", data, overwrite=overwrite)
 
         assert self.raw_get(store, "a/b") == data
@@ -230,13 +230,13 @@ class StoreConformance:
 
     # get
 
-    def test_what_another_writer_put_is_read(self, store: OffloadStore) -> None:
+    def test_an_object_of_another_writer_is_read(self, store: OffloadStore) -> None:
         self.raw_put(store, "a/b/c", MEGABYTE)
 
         assert store.get("a/b/c") == MEGABYTE
 
     @pytest.mark.parametrize("data", [DIGITS, b"0", b""], ids=len)
-    def test_a_range_is_what_slicing_gives(self, store: OffloadStore, data: bytes) -> None:
+    def test_a_range_equals_a_slice(self, store: OffloadStore, data: bytes) -> None:
         self.raw_put(store, "a", data)
 
         read = {(start, end): store.get("a", start=start, end=end) for start, end in RANGES}
@@ -253,7 +253,7 @@ class StoreConformance:
             store.get("a", start=start, end=end)
 
     @pytest.mark.parametrize("key", ["a", "b", "a/c", "a/b/c", "z/z/z"])
-    def test_a_missing_key_is_not_found_whatever_the_range(self, store: OffloadStore, key: str) -> None:
+    def test_a_missing_key_is_not_found_for_any_range(self, store: OffloadStore, key: str) -> None:
         self.raw_put(store, "a/b", b"x")
 
         for start, end in RANGES:
@@ -267,7 +267,7 @@ class StoreConformance:
         assert keys_of(store, "a/b") == []
         assert keys_of(store, "a", after="a") == []
 
-    def test_a_listing_tells_key_size_and_time(self, store: OffloadStore) -> None:
+    def test_a_listing_has_key_size_and_time(self, store: OffloadStore) -> None:
         store.put("a/b", DIGITS)
 
         (found,) = store.keys()
@@ -292,7 +292,7 @@ class StoreConformance:
         }
 
     @pytest.mark.parametrize("prefix", ["", "a", "b", "b/"])
-    def test_a_listing_starts_after_a_key_there_or_not(self, store: OffloadStore, prefix: str) -> None:
+    def test_a_listing_starts_after_an_existing_or_absent_key(self, store: OffloadStore, prefix: str) -> None:
         for key in NEIGHBOURS:
             self.raw_put(store, key, b"x")
 
@@ -322,7 +322,7 @@ class StoreConformance:
         assert keys_of(store, after="many/0999") == keys[1000:]
         assert keys_of(store, "many/10") == keys[1000:]
 
-    def test_a_listing_is_an_iterator_that_may_be_left(self, store: OffloadStore) -> None:
+    def test_a_listing_is_a_lazy_iterator(self, store: OffloadStore) -> None:
         for key in ("a", "b/c", "d"):
             store.put(key, b"x")
         first, second = store.keys(), store.keys()
@@ -362,7 +362,7 @@ class StoreConformance:
         store.put("a/b", b"new")
         assert self.raw_get(store, "a/b") == b"new"
 
-    def test_deleting_what_is_not_there_is_success(self, store: OffloadStore) -> None:
+    def test_deleting_an_absent_key_is_success(self, store: OffloadStore) -> None:
         store.delete("a/b")
         store.put("a/b", b"x")
 
@@ -371,7 +371,7 @@ class StoreConformance:
 
         assert keys_of(store) == ["a/b"]
 
-    def test_deleting_a_key_leaves_its_neighbours(self, store: OffloadStore) -> None:
+    def test_deleting_a_key_keeps_its_neighbours(self, store: OffloadStore) -> None:
         for key in NEIGHBOURS:
             store.put(key, b"x")
 
@@ -387,7 +387,7 @@ class StoreConformance:
         assert put_many(store, items) == [None] * 150
         assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == items
 
-    def test_a_failed_item_is_told_in_its_place_and_stops_no_other(self, store: OffloadStore) -> None:
+    def test_a_failed_item_is_reported_in_its_place_and_stops_no_other(self, store: OffloadStore) -> None:
         self.raw_put(store, "b", b"first")
 
         results = put_many(store, [("a", b"1"), ("b", b"2"), ("../c", b"3"), ("d", b"4")])
@@ -426,7 +426,7 @@ class StoreConformance:
 
         assert keys_of(store) == ["b"]
 
-    def test_many_overwrites_replace_what_is_there(self, store: OffloadStore) -> None:
+    def test_many_overwrites_replace_existing_objects(self, store: OffloadStore) -> None:
         self.raw_put(store, "b", b"first")
 
         results = put_many(store, [("a", b"1"), ("b", b"second"), ("../c", b"3")], overwrite=True)
@@ -489,7 +489,7 @@ class StoreConformance:
 
     @pytest.mark.parametrize("error", [BrokenError, FileExistsError, FileNotFoundError, PermissionError])
     @pytest.mark.parametrize("given", [[], [b"01234"], [b"0123456789"], [LARGE, LARGE, LARGE]], ids=len)
-    def test_what_the_pieces_raise_comes_through_and_nothing_is_stored(
+    def test_an_exception_of_the_pieces_is_raised_and_nothing_is_stored(
         self, store: OffloadStore, given: list[bytes], error: type[Exception]
     ) -> None:
         raised = error("by the caller")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from offload.errors import ConfigError, OffloadError, StoreUnavailableError, result_or_error
 from offload.store import OffloadStore, StoredObject, put_stream
@@ -149,11 +149,3 @@ class FaultyBulkStore(FaultyStore):
         """Do `SupportsBulk.delete_many`; the first failure ends it."""
         for key in keys:
             self.delete(key)
-
-
-if TYPE_CHECKING:
-    from offload.store import SupportsBulk, SupportsStreams
-
-    _conforms: type[OffloadStore] = FaultyStore
-    _streams: type[SupportsStreams] = FaultyStore
-    _moves_many: type[SupportsBulk] = FaultyBulkStore

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from offload.store import Durability, OffloadStore, StoredObject, identity_of
 
@@ -70,7 +69,3 @@ class WrapperStore:
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
         self.inner.delete(key)
-
-
-if TYPE_CHECKING:
-    _conforms: type[OffloadStore] = WrapperStore

@@ -14,6 +14,7 @@ from offload.errors import (
     result_or_error,
 )
 from offload.layout import check_key
+from offload.locks import Recent
 from offload.store import (
     OffloadStore,
     StoredObject,
@@ -25,9 +26,8 @@ from offload.store import (
 )
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
-from offload.wrappers._memory_cache import MemoryCache
 
-_FOOTER_CACHE_BYTES = 512 * 1024
+_CACHED_FOOTERS = 2000
 # Attempts to read a range of an object that is being replaced.
 _ROUNDS = 8
 
@@ -41,8 +41,8 @@ class EncryptingStore(WrapperStore):
     key. So no nonce is used twice under one key, for any number of objects, and a chunk that was changed,
     moved, removed, added or copied from another object, version or store key is refused.
 
-    A whole read and a suffix take one request, a range one or two: the footers of some thousand objects
-    are cached. An object grows by 16 bytes per chunk and 56 bytes; listings show its plain size.
+    A whole read and a suffix take one request, a range one or two: the footers of 2,000 objects are
+    cached. An object grows by 16 bytes per chunk and 56 bytes; listings show its plain size.
 
     Limits: store keys, sizes and times are visible, and so is which objects share an encryption key. A
     writer of the wrapped store can delete objects, restore an older version under the same store key, or
@@ -71,7 +71,7 @@ class EncryptingStore(WrapperStore):
             message = "an EncryptingStore needs cryptography: pip install 'offload[crypto]'"
             raise MissingExtraError(message) from error
         self._key = _sealed.read_key(key)
-        self._footers = MemoryCache(_FOOTER_CACHE_BYTES)
+        self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, sealed; see `OffloadStore.put`."""

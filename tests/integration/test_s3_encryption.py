@@ -89,10 +89,10 @@ def test_what_was_stored_with_a_customer_key_is_read_with_it_alone(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"sse": "aws:kmz"}, "aws:kmz.*AES256"),
+        ({"sse": "aws:kmz"}, "AES256.*aws:kmz"),
         ({"sse": "AES256", "sse_kms_key_id": "key-1"}, "sse_kms_key_id needs"),
         ({"sse_kms_key_id": "key-1"}, "sse_kms_key_id needs"),
-        ({"sse_customer_key": KEY, "sse": "AES256"}, "give no sse"),
+        ({"sse_customer_key": KEY, "sse": "AES256"}, "cannot be combined with sse"),
         ({"sse_customer_key": KEY[:31]}, "32 bytes"),
         ({"sse_customer_key": "canary, no base64"}, "32 bytes"),
         ({"sse_customer_key": 32}, "32 bytes"),

@@ -24,7 +24,7 @@ ranges = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(size=places, wanted=st.lists(ranges, min_size=1, max_size=4))
-def test_a_range_is_what_slicing_gives(size, wanted):
+def test_a_range_equals_a_slice(size, wanted):
     data = BYTES[:size]
     store = EncryptingStore(MemoryStore(), KEY)
     store.put("a", data)

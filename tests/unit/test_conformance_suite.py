@@ -71,12 +71,12 @@ def test_the_suite_finds_a_store_that_breaks_the_contract(
 @pytest.mark.parametrize("prefix", ["", "b"])
 def test_the_suite_finds_a_listing_that_begins_too_early(prefix: str) -> None:
     with pytest.raises(AssertionError):
-        SUITE.test_a_listing_starts_after_a_key_there_or_not(StartsAtAfter(), prefix)
+        SUITE.test_a_listing_starts_after_an_existing_or_absent_key(StartsAtAfter(), prefix)
 
 
 def test_the_suite_finds_a_wrong_range() -> None:
     with pytest.raises(AssertionError):
-        SUITE.test_a_range_is_what_slicing_gives(CutsSuffixes(), b"0123456789")
+        SUITE.test_a_range_equals_a_slice(CutsSuffixes(), b"0123456789")
 
 
 def weaker(self: StoreConformance, store: OffloadStore) -> None:

@@ -618,7 +618,7 @@ def test_what_is_in_the_way_of_a_key_is_told(tmp_path: Path) -> None:
 
     for key in ("a", "a/k/deeper"):
         for overwrite in (False, True):
-            with pytest.raises(StoreError, match="in its way"):
+            with pytest.raises(StoreError, match="in its place"):
                 store.put(key, b"y", overwrite=overwrite)
     assert everything_below(tmp_path) == ["a", "a/k"]
 

@@ -355,7 +355,7 @@ def test_a_hook_that_never_ends_leaves_its_item_with_an_error(
         outs.append(off.offload(result(call="c2")))
     for out in outs:
         assert shown(out.messages) == LOG
-        assert "did not end within 0.3 s" in str(out.errors[0])
+        assert "did not return within 0.3 s" in str(out.errors[0])
 
 
 def test_a_summary_that_never_comes_is_left_out(monkeypatch: pytest.MonkeyPatch):

@@ -477,7 +477,7 @@ def publish(root, store, version):
 
 @pytest.mark.parametrize("max_bytes", [0, -1])
 def test_a_cache_takes_at_least_a_byte(max_bytes):
-    with pytest.raises(ConfigError, match="at least one byte"):
+    with pytest.raises(ConfigError, match="must be 1 or more"):
         CachingStore(MemoryStore(), max_bytes=max_bytes)
 
 

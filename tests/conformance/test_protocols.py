@@ -1,0 +1,32 @@
+"""The protocols that each class supports, checked by mypy and at run time."""
+
+from __future__ import annotations
+
+import pytest
+
+from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, SupportsStreams
+from offload.testing import FaultyBulkStore, FaultyStore
+from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
+from offload_backends._fsspec import FsspecStore
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+from offload_backends.s3 import S3Store
+
+STORES: list[type[OffloadStore]] = [LocalStore, MemoryStore, S3Store, FsspecStore, WrapperStore]
+WRAPPERS = [CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore]
+BULK: list[type[SupportsBulk]] = [LocalStore, S3Store, FaultyBulkStore, *WRAPPERS]
+STREAMS: list[type[SupportsStreams]] = [LocalStore, S3Store, FaultyStore, *WRAPPERS]
+IDENTITY: list[type[SupportsIdentity]] = [MemoryStore, S3Store, FsspecStore, WrapperStore]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "classes"), [(SupportsBulk, BULK), (SupportsStreams, STREAMS), (SupportsIdentity, IDENTITY)]
+)
+def test_a_class_supports_the_protocol(protocol, classes):
+    assert all(issubclass(each, protocol) for each in classes)
+
+
+def test_a_class_without_the_methods_does_not_support_a_protocol():
+    assert not issubclass(MemoryStore, SupportsBulk)
+    assert not issubclass(WrapperStore, SupportsBulk)
+    assert not issubclass(FsspecStore, SupportsStreams)

@@ -12,9 +12,9 @@ _KEY_CHARS = 40
 
 
 def json_shape(text: str, max_chars: int) -> str:
-    """Return the shape of a JSON text in at most `max_chars` characters, "" where it cannot be told.
+    """Return the shape of a JSON text in at most `max_chars` characters, "" if it is unknown.
 
-    Of a list that is too long to be parsed it is that of the first item.
+    A list too long to parse gets the shape of its first item.
     """
     try:
         prefix, value = ("", json.loads(text)) if len(text) <= _PARSED_CHARS else _first_item(text)

@@ -1,4 +1,4 @@
-"""Kinds of content: how each is told from the others, and which of its lines carry its structure."""
+"""Kinds of content: how each is recognized, and which of its lines carry its structure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from offload.preview._names import LETTERS
-from offload.preview._trouble import TROUBLE
-from offload.preview._view import Line
+from offload.preview._names import LETTERS, TROUBLE
+from offload.preview._sample import Line
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    r"""Return a pattern, in which `[\w]` is a letter of any script and all else means ASCII."""
+    r"""Compile a pattern in which `[\w]` is a letter of any script and all else is ASCII."""
     return re.compile(pattern.replace(r"\w", LETTERS), re.ASCII)
 
 
@@ -20,13 +19,13 @@ class Kind(NamedTuple):
     """A kind of content.
 
     Attributes:
-        name: what the preview calls it.
-        evidence: tests of a line, and the share of the lines that must pass each for it to be of this kind.
-        marks: how lines of its structure begin, one group for each sort.
-        worths: what it is worth to show a line of each sort; a name is worth 1.
-        trouble: what it is worth to show a line with a word of trouble.
-        head: share of the characters that its first lines get.
-        tail: the same of its last ones.
+        name: its name in a preview.
+        evidence: tests of a line, each with the share of lines that must pass it.
+        marks: beginnings of structural lines, one group per sort.
+        worths: worth of a line of each sort; a name is worth 1.
+        trouble: worth of a line with an error word.
+        head: share of the characters for its first lines.
+        tail: share of the characters for its last lines.
     """
 
     name: str
@@ -38,18 +37,18 @@ class Kind(NamedTuple):
     tail: float = 0.04
 
     def fits(self, texts: Sequence[str]) -> bool:
-        """Tell whether the lines `texts` look like this kind."""
+        """Return whether the lines `texts` look like this kind."""
         return all(
             sum(1 for text in texts if test(text)) > share * len(texts) for test, share in self.evidence
         )
 
     def worth(self, line: str) -> float:
-        """Return what it is worth to show `line` for its place in the structure."""
+        """Return the worth of `line` as a part of the structure."""
         match = self.marks.match(line) if self.marks else None
         return self.worths[match.lastindex - 1] if match and match.lastindex else 0.0
 
 
-# What may stand before a definition: the line number of a `grep -n`, indentation, modifiers.
+# Prefixes of a definition: the line number of `grep -n`, indentation, modifiers.
 _BEFORE = (
     r"(?:\d+[:-])?\s*(?:(?:export|default|declare|public|private|protected|internal|static|final|abstract"
     r"|async|override|pub(?:\([\w]+\))?|unsafe|inline|virtual|const)\s+)*"
@@ -61,7 +60,7 @@ _FUNCTION = (
     r"|(?:test|it|describe|context|setup)\b\s*[(\"']"
     r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]+\([^;]{0,120}\{$"
 )
-# It begins at the first column and has no word of its own for what it is.
+# It begins at the first column, without a keyword.
 _C_FUNCTION = r"(?!else|return|if|for|while|switch)[A-Za-z_][\w *&:<>]{2,60}\([^;]{0,120}$"
 _STATEMENT = _compiled(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
@@ -122,7 +121,7 @@ _JSON = Kind("JSON")
 _NDJSON = Kind("JSON lines")
 _TABLE = Kind("table", head=0.12)
 
-# The first that fits.
+# In this order; the first that fits is used.
 _KINDS = (_DIFF, _HTML, _PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
 _JSON_START = _compiled(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
@@ -134,7 +133,7 @@ _EVEN_SHARE = 0.8
 
 
 def kind_of(lines: Sequence[Line]) -> Kind:
-    """Return the kind of content that `lines` look like, by the first and the last of them."""
+    """Return the kind of content of `lines`, judged by the first and the last of them."""
     sniffed = (*lines[:_SNIFFED_HEAD], *lines[_SNIFFED_HEAD:][-_SNIFFED_TAIL:])
     texts = [line.text for line in sniffed]
     if not texts:
@@ -151,7 +150,7 @@ def _is_ndjson(texts: Sequence[str]) -> bool:
 
 
 def _is_table(texts: Sequence[str]) -> bool:
-    """Tell whether a delimiter stands equally often, more than once, in most lines."""
+    """Return whether most lines hold a delimiter equally often, and more than once."""
     if len(texts) < _LEAST_ROWS:
         return False
     counts = ([text.count(delimiter) for text in texts] for delimiter in _DELIMITERS)

@@ -1,29 +1,33 @@
-"""Names: the tokens of a text that say what it is about, since a model writes them down again."""
+"""The names in a text, which a model is likely to write again, and its words of failure."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import islice
+from typing import Any
 
-# Letters and digits of all scripts by whole ranges, for a class of an expression: what Python takes for one
-# differs from version to version, and a preview must not.
+from offload.record import encode_text
+
+# Letters and digits of all scripts, for a character class. Python's own tables differ between versions, and
+# a preview must not.
 LETTERS = (
     r"A-Za-z0-9_\xaa\xb5\xba\xc0-\xd6\xd8-\xf6\xf8-\u02ff\u0370-\u0482\u048a-\u0556\u0561-\u0587\u05d0-\u05f2"
     r"\u0620-\u0669\u066e-\u06d3\u06d5-\u06fc\u0710-\u0963\u0966-\u135f\u1369-\u1fff\u2c00-\u2dff\u3040-\ud7ff"
     r"\uf900-\ufdff\ufe70-\ufefc\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U00010000-\U0001efff"
     r"\U00020000-\U0003ffff"
 )
-# Between 6 and 120 characters, and not cut at either end; what is longer is data.
+# Between 6 and 120 characters, and not cut at either end; longer tokens are data.
 _TOKEN_OR_END = re.compile(rf"\n|(?<![{LETTERS}…])[A-Za-z0-9_][A-Za-z0-9_./:-]{{5,119}}+(?![{LETTERS}…])")
-# A path, a dotted or snake-case name, one with a digit, or camelCase.
+# A path, a dotted or snake-case name, a name with a digit, or camelCase.
 _MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
 _NUMERIC = re.compile(r"[0-9._:/-]+")
-# Pairs of characters stand in for words in scripts without spaces.
+# In scripts without spaces, pairs of characters replace words.
 _WORD = re.compile(rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}")
 _SHORTEST = 6
 _LONGEST_PLAIN = 40
 _MOST_TOKENS = 1024
-# As `grep -n` writes it.
+# The output of `grep -n`.
 _LINE_NUMBER = re.compile(r"^[0-9]+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
 _MAX_QUERY_CHARS = 16_000
@@ -31,25 +35,32 @@ _MAX_TERMS = 48
 _NAME_WEIGHT = 1.0
 _WORD_WEIGHT = 0.5
 
+# The spellings of common tools.
+TROUBLE = (
+    *("Error:", "ERROR", "error:", "error[", "--- FAIL", "FAILED", "FAIL\t", " failed", "failure", "Failure"),
+    *("Exception", "Traceback", "FATAL", "fatal", "panic:", "denied", "not found", "✗", "✖", "错误", "失败"),
+    *("exit code", "exit status", "exited with", "Exit code", "Warning:", "WARN ", "WARNING ", "warning:"),
+)
+
 
 def names_of(text: str) -> list[list[str]]:
-    """Return the names in each line of `text`, each once: paths, dotted names, identifiers of several parts.
+    """Return the distinct names in each line of `text`: paths, dotted names, identifiers of several parts.
 
-    One pass; each distinct token is judged once, up to a number of them.
+    Makes one pass and judges each distinct token once, up to a limit.
     """
     tokens = _TOKEN_OR_END.findall(_unescaped(text))
     known = {token: _as_name(token) for token in islice(dict.fromkeys(tokens), _MOST_TOKENS)}
     lines: list[dict[str, None]] = [{}]
-    for found in tokens:
-        if found == "\n":
+    for each in tokens:
+        if each == "\n":
             lines.append({})
-        elif (name := known.get(found)) is not None:
+        elif (name := known.get(each)) is not None:
             lines[-1][name] = None
     return [list(line) for line in lines]
 
 
 def is_numeric(name: str) -> bool:
-    """Tell whether `name` is a number, a date, a time."""
+    """Return whether `name` is a number, a date or a time."""
     return _NUMERIC.fullmatch(name) is not None
 
 
@@ -63,7 +74,7 @@ def terms_of(query: str) -> dict[str, float]:
 
 
 def _unescaped(text: str) -> str:
-    """Return `text` without the escapes of JSON: the `n` of one is no part of the name behind it."""
+    """Return `text` without JSON escapes, so that the `n` of one does not join the name after it."""
     return _ESCAPE.sub(" ", text) if "\\" in text else text
 
 
@@ -73,3 +84,19 @@ def _as_name(token: str) -> str | None:
         return None
     is_data = len(name) > _LONGEST_PLAIN and name.isalnum()
     return None if is_data else name
+
+
+def error_words(text: str) -> list[str]:
+    """Return the words of `TROUBLE` in `text`, from one pass over it."""
+    return [TROUBLE[i] for i in sorted(_searcher().Match(encode_text(text)) or ())]
+
+
+@cache
+def _searcher() -> Any:
+    import re2  # noqa: PLC0415 # 10 ms that only a preview pays
+
+    words = re2.Set.SearchSet()
+    for word in TROUBLE:
+        words.Add(re2.escape(word))
+    words.Compile()
+    return words

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.preview import head_tail, preview_of
-from offload.preview._trouble import TROUBLE, error_words
+from offload.preview._names import TROUBLE, error_words
 
 many = settings(max_examples=400, deadline=None)
 

@@ -1,4 +1,4 @@
-"""What a preview looks at: a bounded part of a text, as lines with the numbers by which they are read."""
+"""The sample of a text that a preview chooses from: bounded, as lines with numbers or offsets."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import NamedTuple
 
 from offload.locks import cached
 
-# Nothing is looked at that lies further than this from both ends.
+# The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
-# Of a text up to this size every line is looked at; of a larger one its two ends and samples between.
+# A text up to this size is sampled whole; a larger one at its two ends and at places between.
 _WHOLE_CHARS = 24 * 1024
 _WHOLE_LINES = 1024
 _HEAD_CHARS = 8 * 1024
 _TAIL_CHARS = 4 * 1024
 _SAMPLES = 4
 _SAMPLE_CHARS = 3 * 512
-# Each of them ends earlier where its lines are shorter than this.
+# A part with lines shorter than this on average ends earlier.
 _LINE_CHARS = 16
 _HITS_PER_WORD = 3
-# A part begins and ends on a border of lines if there is one as near as this.
+# A part begins and ends on a line border if one is this near.
 _REACH = 400
 
-# A longer line is shown in pieces, each cut at a space if there is one near.
+# A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
 _CUT_BACK = 40
 _CUT_AFTER = (" ", ",", ";", "。", "\N{FULLWIDTH COMMA}")
-# The items of a JSON are kept whole where they are short.
+# Short JSON items are kept whole.
 _BETWEEN_ITEMS = ("}, {", "},{")
 _ITEM_BACK = 120
 _MAX_CLUSTER = 8
 _INDENT_STEP = 4
 _MAX_INDENT = 3
 _UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
-# What belongs to the character before it: marks of the scripts that have them, signs that choose its form,
-# joiners, the second halves of surrogate pairs. Python's own table differs from version to version.
+# Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
+# Python's own table differs between versions.
 _CONTINUING = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u06d6-\u06dc\u06df-\u06e4\u06e7-\u06e8\u06ea-\u06ed\u0730-\u074a\u0897-\u089f\u08ca-\u08ff\u093c\u094d\u09bc\u09cd"
@@ -46,7 +46,7 @@ _CONTINUING = re.compile(
     "\ufe00-\ufe0f\ufe20-\ufe2f\U0001f3fb-\U0001f3ff\udc00-\udfff]"
 )
 
-# A number that a tool wrote before a line, as `cat -n` does.
+# A line number printed by a tool, such as `cat -n`.
 _GUTTER = re.compile(r" {0,9}([0-9]{1,9})(?:→|\t|: |:(?=\S)|\| ?)")
 _GUTTER_SAMPLE = 24
 _GUTTER_SHARE = 0.7
@@ -56,13 +56,13 @@ class Line(NamedTuple):
     """A line that may be shown, or a piece of a long one.
 
     Attributes:
-        label: its number, from 1; `@` and an offset in characters where it has none, or it is not known.
-        start: where it begins in what the view was made of.
-        end: where it ends there.
-        text: what is shown of it.
+        label: its number, from 1, or `@` and its character offset if it has no number or an unknown one.
+        start: its beginning in the sampled text.
+        end: its end there.
+        text: its text in a preview.
         is_opening: whether it begins a paragraph: the first line, or one after an empty line.
         is_continued: whether it is a piece of a line that begins before it.
-        cost: characters that it takes to show it.
+        cost: the characters it takes in a preview.
     """
 
     label: str
@@ -75,18 +75,18 @@ class Line(NamedTuple):
 
 
 class SampledText:
-    """The part of a text that is looked at.
+    """The sampled part of a text.
 
     Args:
         text: the whole text, or its two ends of `END_CHARS` each.
-        wanted: words of which the first and the last in all of `text` are looked at.
-        left_out: how many characters stand between the two ends.
+        wanted: words whose first and last occurrences in `text` are sampled.
+        left_out: characters between the two ends.
 
     Attributes:
         lines: the lines that are not empty, in order.
         unbroken: how many of them, from the first, follow one another in the text.
-        shift: what is to be added to a line's number for the number that the text gives it itself, 0 where
-            it numbers no lines. Those numbers are not part of the lines.
+        shift: the number printed in the text minus the line number, 0 if the text prints none. The printed
+            numbers are not part of the lines.
     """
 
     def __init__(self, text: str, wanted: Sequence[str] = (), left_out: int = 0) -> None:
@@ -98,16 +98,16 @@ class SampledText:
         self.unbroken = sum(1 for line in self.lines if line.start < parts[0].end)
 
     def places(self, word: str, at_most: int) -> list[int]:
-        """Return the indices of the lines with `word` in them, none if there are more than `at_most`."""
-        found: list[int] = []
-        # Most words stand nowhere, and a search from behind tells that soonest.
+        """Return the indices of the lines with `word`, none if there are more than `at_most`."""
+        places: list[int] = []
+        # Most words are absent, and a search from the end finds that out fastest.
         at = -1 if self.joined.rfind(word) < 0 else self.joined.find(word)
         while at >= 0:
-            found.append(bisect_right(self._starts, at) - 1)
-            if len(found) > at_most:
+            places.append(bisect_right(self._starts, at) - 1)
+            if len(places) > at_most:
                 return []
-            at = self.joined.find(word, self._starts[found[-1] + 1])
-        return found
+            at = self.joined.find(word, self._starts[places[-1] + 1])
+        return places
 
     @cached
     def joined(self) -> str:
@@ -132,9 +132,9 @@ class _Raw(NamedTuple):
 
 
 def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
-    """Return what to look at, in order and apart, with the number of the first line where it is known.
+    """Return the parts to sample, in order and without overlap, each with the number of its first line.
 
-    Nothing is known of the numbers behind `joint`, where the first end of a longer text meets the last.
+    Numbers are unknown after `joint`, where the first end of a longer text meets the last.
     """
     if len(text) <= _WHOLE_CHARS and text.count("\n") < _WHOLE_LINES:
         return [_Part(0, len(text), 1)]
@@ -162,14 +162,14 @@ def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _first_lines(text: str, start: int, chars: int) -> int:
-    """Return where so many characters from `start` on end, or the lines that have their place."""
+    """Return the end of `chars` characters from `start`, or of the short lines that replace them."""
     most = chars // _LINE_CHARS
     lines = text[start : start + chars].split("\n", most)
     return start + chars - (len(lines[most]) if len(lines) > most else 0)
 
 
 def _last_lines(text: str, chars: int) -> int:
-    """Return where the last so many characters begin, or the lines that have their place."""
+    """Return the beginning of the last `chars` characters, or of the short lines that replace them."""
     most = chars // _LINE_CHARS
     lines = text[len(text) - chars :].rsplit("\n", most)
     return len(text) - chars + (len(lines[0]) + 1 if len(lines) > most else 0)
@@ -184,9 +184,9 @@ def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
 
 
 def _hits(text: str, words: Sequence[str], head: int, tail: int) -> Iterator[int]:
-    """Yield where the words stand first behind the head, and last before the tail."""
+    """Yield the first places of the words after the head, and the last before the tail."""
     low = max(head, len(text) - END_CHARS)
-    # Most words stand nowhere, and a search from behind tells that soonest.
+    # Most words are absent, and a search from the end finds that out fastest.
     for word in (w for w in words if text.rfind(w, head) >= 0):
         first, last = head - 1, tail
         for _ in range(_HITS_PER_WORD):
@@ -210,7 +210,7 @@ def _split(text: str, part: _Part) -> Iterator[_Raw]:
 
 
 def _own_numbers(raw: Sequence[_Raw]) -> int | None:
-    """Return how far the numbers that a tool wrote before the lines lie from ours, None if there are none."""
+    """Return the shift of the numbers that a tool printed before the lines, None if it printed none."""
     sample = [line for line in raw[:_GUTTER_SAMPLE] if line.number is not None]
     found = ((_GUTTER.match(line.text), line.number) for line in sample)
     shifts = [int(match[1]) - number for match, number in found if match and number]
@@ -257,7 +257,7 @@ def _shown(
     is_continued: bool = False,
 ) -> Line:
     start, end = span
-    # No version of Python takes for printable what is cut out here.
+    # No version of Python calls any of these characters printable.
     if not content.isprintable():
         content = _UNSEEN.sub("", content)
     shown = f"{_mark(text, start)}{content.rstrip()}{_mark(text, end)[::-1]}"
@@ -265,7 +265,7 @@ def _shown(
 
 
 def _mark(text: str, at: int) -> str:
-    """Return the mark of a cut: it stands close to a word that is cut itself, apart from a whole one."""
+    """Return the mark of a cut, with a space if the word next to it is whole."""
     if at == 0 or text[at - 1] == "\n" or text[at : at + 1] in ("", "\n"):
         return ""
     return "… " if text[at - 1].isspace() else "…"
@@ -283,7 +283,7 @@ def _piece_end(text: str, begin: int, end: int) -> int:
 
 
 def _cluster_start(text: str, at: int) -> int:
-    """Return where the character that `text[at]` is a part of begins, as far as that is cheap to see."""
+    """Return the beginning of the character that contains `text[at]`, within a few code points."""
     for place in range(at, at - _MAX_CLUSTER, -1):
         if not _continues(text[place]) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
             return place
@@ -291,5 +291,5 @@ def _cluster_start(text: str, at: int) -> int:
 
 
 def _continues(char: str) -> bool:
-    """Tell whether `char` belongs to the one before it: an accent, a variation, the rest of a pair."""
+    """Return whether `char` continues the one before it: an accent, a variation, half of a pair."""
     return _CONTINUING.match(char) is not None

@@ -1,0 +1,127 @@
+"""Previews of a text: its beginning and end, or the lines and names that a model needs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from offload.preview._choose import Chosen, choose
+from offload.preview._json import json_shape
+from offload.preview._kinds import Kind, kind_of
+from offload.preview._names import error_words, terms_of
+from offload.preview._sample import END_CHARS, SampledText
+
+_HEAD_SHARE = 0.6
+# A cut moves to a line border within this share of the budget.
+_SLACK = 0.4
+# With less room, single lines without their context say nothing.
+_LEAST_CHARS = 200
+_MAX_WANTED = 12
+
+
+class Preview(NamedTuple):
+    """An excerpt of a text.
+
+    Attributes:
+        text: the excerpt.
+        head_chars: how many characters of the beginning it shows without a gap: the offset to continue at.
+    """
+
+    text: str
+    head_chars: int
+
+
+def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0) -> Preview:
+    """Return the parts of `text` that a model needs, in at most `max_chars` characters.
+
+    It shows the first and the last lines; lines that carry the structure of their kind of content
+    (definitions, headings, files of a diff, errors), match the query, or hold many names that no other line
+    holds; and the names of all hidden lines that fit. Each line follows its number, from 1, or `@` and its
+    offset in characters, as `context_read` takes them.
+
+    Pure and deterministic. Work is bounded: only samples of the two ends of a long text are examined.
+
+    Args:
+        text: the text; for one too long to hold, its two ends, each of `END_CHARS`.
+        max_chars: the most characters of the excerpt.
+        query: the text that lines are ranked against: the tool-call arguments, the last messages.
+        left_out: characters between the two ends.
+    """
+    if len(text) <= max_chars or max_chars < _LEAST_CHARS:
+        return head_tail(text, max_chars, left_out=left_out)
+    if len(text) > 2 * END_CHARS:
+        left_out += len(text) - 2 * END_CHARS
+        text = text[:END_CHARS] + text[-END_CHARS:]
+    terms = terms_of(query)
+    sample = SampledText(text, (*error_words(text), *list(terms)[:_MAX_WANTED]), left_out)
+    kind = kind_of(sample.lines)
+    intro = _intro(kind, sample, json_shape(text, max_chars // 4) if kind.name == "JSON" else "")
+    chosen = choose(sample, kind, terms, max_chars - len(intro) - len(_names_line([""])))
+    lines = [f"{sample.lines[i].label} {sample.lines[i].text}" for i in chosen.lines]
+    shown = "\n".join([intro, *lines, *[_names_line(chosen.names)] * bool(chosen.names)])
+    if not lines:
+        return head_tail(text, max_chars, left_out=left_out)
+    return Preview(shown, _head_chars(sample, chosen))
+
+
+def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
+    """Return the beginning and the end of `text` in at most `max_chars` characters.
+
+    Cuts fall on line borders if one is near, and the gap gives its size. The end gets a share because it has
+    exit codes, errors and totals. Work is bounded by `max_chars`.
+
+    Args:
+        text: the text; for one too long to hold, its two ends, each of `max_chars` or more.
+        max_chars: the most characters of the excerpt.
+        left_out: characters between the two ends.
+    """
+    if len(text) <= max_chars:
+        return Preview(text, len(text))
+    chars = len(text) + left_out
+    room = max_chars - len(_gap(chars))
+    if room <= 0:
+        return Preview("", 0)
+    head = _cut_head(text, int(room * _HEAD_SHARE))
+    tail = _cut_tail(text, room - len(head))
+    return Preview(head + _gap(chars - len(head) - len(tail)) + tail, len(head))
+
+
+def _intro(kind: Kind, sample: SampledText, shape: str) -> str:
+    numbers = "Line or @character numbers" if _has_offsets(sample) else "Line numbers"
+    direction = "higher" if sample.shift > 0 else "lower"
+    own = f"; numbers printed in the text are {abs(sample.shift)} {direction}" if sample.shift else ""
+    return f"[Preview: {kind.name}{shape and ' '}{shape}. {numbers} at left{own}]"
+
+
+def _has_offsets(sample: SampledText) -> bool:
+    return any(line.label.startswith("@") for line in sample.lines)
+
+
+def _names_line(names: list[str]) -> str:
+    return f"[Names not shown: {', '.join(names)}]"
+
+
+def _head_chars(sample: SampledText, chosen: Chosen) -> int:
+    """Return how many characters of the beginning are shown without a gap."""
+    end = 0
+    for i, line in enumerate(chosen.lines[: sample.unbroken]):
+        if i != line:
+            break
+        end = sample.lines[i].end
+    return end
+
+
+def _gap(chars: int) -> str:
+    return f"\n[… {chars} characters left out …]\n"
+
+
+def _cut_head(text: str, room: int) -> str:
+    border = text.rfind("\n", int(room * (1 - _SLACK)), room)
+    return text[: room if border < 0 else border]
+
+
+def _cut_tail(text: str, room: int) -> str:
+    if room <= 0:
+        return ""
+    start = len(text) - room
+    border = text.find("\n", start - 1, start + int(room * _SLACK))
+    return text[start if border < 0 else border + 1 :]

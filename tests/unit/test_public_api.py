@@ -6,7 +6,9 @@ import ast
 import inspect
 import pickle
 import re
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,3 +105,71 @@ def test_options_have_the_names_and_defaults_of_the_constructor():
         name: field.default for name, field in Options.__dataclass_fields__.items()
     } | resolved == accepted
     assert OptionArguments.__annotations__.keys() == accepted.keys()
+
+
+# Names that stay importable, with arguments that they accept.
+STABLE = {
+    "offload:Offloader": (
+        "store session policy storage_options placeholder codec token_counter summarizer redact "
+        "should_offload on_error"
+    ),
+    "offload:Offloader.from_config": "folder file store",
+    "offload:Offloader.offload": "messages pinned",
+    "offload:Offloader.aoffload": "messages pinned",
+    "offload:Offloader.offload_text": "text tool_name tool_use_id",
+    "offload:Offloader.open_sink": "tool_name",
+    "offload:Offloader.restore": "messages on_missing",
+    "offload:Offloader.arestore": "messages on_missing",
+    "offload:Offloader.content": "ref",
+    "offload:Offloader.fork": "name",
+    "offload:Offloader.gc": "dry_run",
+    "offload:Offloader.prompt": "",
+    "offload:Offloader.records": "",
+    "offload:Offloader.stats": "",
+    "offload:Offloader.verify": "",
+    "offload:OffloadPolicy": "types tools exclude_tools media min_saving max_view_tokens sweep",
+    "offload:OffloadPolicy.preset": "name",
+    "offload:RecordInfo": "ref key item_type tool_name tool_use_id chars lines tokens bytes created_at",
+    "offload:OffloadResult": "messages records tokens_before tokens_after chars_freed errors",
+    "offload:Rule": "enabled min_tokens min_chars min_bytes after_turns keep_recent preview_chars ttl",
+    "offload:Sweep": "trigger_tokens keep_recent clear_at_least",
+    "offload:open_store": "storage_options",
+    "offload.agent:AgentConfig": "rules trigger_ratio target_ratio",
+    "offload.agent:ContextManager": "offloader config summarizer",
+    "offload.agent:ContextManager.restore": "",
+    "offload.compaction:RoundCompactor": "offloader summarizer config events",
+    "offload.compaction:RoundCompactor.compact": "",
+    "offload.compaction:RoundConfig": "",
+    "offload.compaction:SelectiveCompaction": "offloader summarizer threshold_tokens",
+    "offload.compaction:SelectiveCompaction.compact": "",
+    "offload.compaction:SelectiveCompaction.restore": "",
+    "offload.config:load_config": "",
+    "offload.context:ContextIR": "",
+    "offload.context:EventBus": "",
+    "offload.placeholder:DefaultRenderer.render": "facts",
+    "offload.presets.context_fs:ContextFileSystem": "session offload_token_threshold",
+    "offload.presets.context_fs:ContextFileSystem.offload": "messages",
+    "offload.presets.context_refs:ContextRefs": "root",
+    "offload.presets.context_refs:ContextRefs.call": "name arguments",
+    "offload.presets.context_refs:ContextRefs.clean_up": "",
+    "offload.presets.context_refs:ContextRefs.offload_history": "messages",
+    "offload.presets.context_refs:ContextRefs.restore": "messages",
+    "offload.presets.context_refs:ContextRefs.tool_output": "",
+    "offload.preview:preview_of": "",
+    "offload.retention:collect": "",
+    "offload.retention:delete": "",
+    "offload:Retention": "session_records live_for grace",
+    "offload.tools:Tools.call": "name arguments",
+    "offload.tools:Tools.definitions": "format",
+    "offload.tools:Tools.read": "id offset limit",
+}
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_a_stable_name_can_be_imported_and_accepts_its_arguments(name):
+    module, path = name.split(":")
+    stable: Any = import_module(module)
+    for part in path.split("."):
+        stable = getattr(stable, part)
+
+    assert set(STABLE[name].split()) <= set(inspect.signature(stable).parameters)

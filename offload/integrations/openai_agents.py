@@ -81,9 +81,6 @@ class OffloadRuns:
 class RunConversation:
     """One conversation: the model input of its runs, and the items in the SDK's session.
 
-    Args:
-        offloader: the `Offloader` of its session.
-
     Attributes:
         offloader: the `Offloader` of its session; `offloader.restore(items)` restores the originals.
         prompt: instructions that its agents get.

@@ -63,12 +63,8 @@ class OffloadCapability(AbstractCapability[Any]):
     def restore(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         """Return the messages of a conversation with every placeholder replaced by its content.
 
-        A result that was not a text is restored from its JSON: a pydantic model as a dict.
-
-        Raises:
-            ExpiredError: a record was deleted.
-            CorruptError: a record is damaged.
-            StoreError: the store could not be read.
+        A result that was not a text is restored from its JSON: a pydantic model as a dict. Errors are those
+        of `Offloader.restore`.
         """
         ids = (message.conversation_id for message in reversed(messages))
         offloader = self.offloader(next(filter(None, ids), None))

@@ -49,16 +49,8 @@ def write_until_current(
     """Store what `render` makes of a fresh listing, until a listing after the write gives the same.
 
     The last of several concurrent writers has therefore seen the listing as it was after its own write, so
-    no writer's entry is missing from the stored object.
-
-    Args:
-        store: the store of the object.
-        key: its key.
-        render: lists and returns the object's content.
-        empty: the content of an object that need not be stored.
-
-    Raises:
-        StoreError: the store failed; the next call catches up.
+    no writer's entry is missing. Content equal to `empty` is not stored first. Raises `StoreError`; the next
+    call catches up.
     """
     try:
         stored = store.get(key)

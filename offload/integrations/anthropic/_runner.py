@@ -39,14 +39,8 @@ def offloaded(
     """Iterate over `runner`, and offload its messages before each request.
 
     Use this instead of iterating over the runner. Placeholders replace items in the runner's own history. A
-    tool runs once, after the loop body for the message with its call.
-
-    Args:
-        runner: a tool runner, possibly a streaming one.
-        offloader: the `Offloader` of the session.
-
-    Raises:
-        OffloadError: with `on_error="raise"`, the error of the store.
+    tool runs once, after the loop body for the message with its call. Errors are those of
+    `Offloader.offload`.
     """
     first = offloader.offload(_history(runner))
     runner.set_messages_params(partial(_sent, messages=first.messages))

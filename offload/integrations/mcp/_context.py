@@ -35,21 +35,15 @@ _ONE_ITEM_TOOLS = ("context_read", "context_tail")
 class ContextAnswers:
     """Protocol results for one session. Ids are checked here for every caller (rules R6 and R7).
 
-    Args:
-        offloader: the `Offloader` of the session.
+    Attributes:
+        instructions: instructions on placeholders for the model.
+        tools: the retrieval tools in the format of `tools/list`.
     """
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
-
-    @property
-    def instructions(self) -> str:
-        """Instructions on placeholders for the model."""
-        return self._offloader.prompt()
-
-    def tools(self) -> list[Json]:
-        """Return the retrieval tools in the format of `tools/list`."""
-        return self._offloader.tools.definitions("mcp")
+        self.instructions = offloader.prompt()
+        self.tools: list[Json] = offloader.tools.definitions("mcp")
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
         """Return the result of `tools/call`.

@@ -199,7 +199,7 @@ class Proxy:
                     return self._results.offload(result, self._call(request))
                 case "tools/list":
                     tools = [self._results.note(tool_for_client(tool)) for tool in result["tools"]]
-                    return extended({**result, "tools": tools}, {"tools": self._answers.tools()})
+                    return extended({**result, "tools": tools}, {"tools": self._answers.tools})
                 case "resources/list":
                     return result if result.get("nextCursor") else extended(result, self._own_page(None))
                 case "resources/templates/list":

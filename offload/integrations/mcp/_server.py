@@ -38,7 +38,7 @@ def context_server(offloader: Offloader) -> Any:
     answers = ContextAnswers(offloader)
 
     async def list_tools(_context: Any, _params: Any) -> Any:
-        return types.ListToolsResult.model_validate({"tools": answers.tools()})
+        return types.ListToolsResult.model_validate({"tools": answers.tools})
 
     async def call_tool(context: Any, params: Any) -> Any:
         has_links = context.protocol_version >= FIRST_WITH_LINKS
@@ -109,16 +109,8 @@ def http_app(offloader: Offloader, host: str, port: int, token: str | None = Non
     """Return the ASGI app that `serve_http` runs.
 
     A request must name this server in `Host`, and in `Origin` if it has one. This blocks web pages that
-    resolve their own name to this address.
-
-    Args:
-        offloader: the `Offloader` of the session.
-        host: the address of the server; a loopback address allows all three loopback names.
-        port: the port of the server.
-        token: clients must send it as `Authorization: Bearer TOKEN`; None disables the check.
-
-    Raises:
-        ConfigError: a non-local address has no token.
+    resolve their own name to this address. A loopback `host` allows all three loopback names. Arguments and
+    errors are those of `serve_http`.
     """
     _check_exposure(host, token)
     names = [f"{_name(h)}:{port}" for h in (_LOOPBACK if host in _LOOPBACK else (host,))]

@@ -143,13 +143,8 @@ class ContextFileSystem:
     def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Replace items by placeholders; call it with the whole conversation before each request.
 
-        Args:
-            messages: the conversation, in any format of `Offloader.offload`. Never changed.
-            pinned: ids of tool calls whose results are kept.
-
-        Raises:
-            MessageError: `messages` is not a list.
-            OffloadError: with `on_error="raise"`, the failure; otherwise it is in the result's errors.
+        Arguments and errors are those of `Offloader.offload`. A failed update of the index is an error too:
+        it is raised with `on_error="raise"`, otherwise it is in the result.
         """
         result = self.offloader.offload(messages, pinned=pinned)
         self._last = result

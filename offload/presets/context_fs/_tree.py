@@ -42,9 +42,6 @@ class TreeStore(WrapperStore):
     Args:
         inner: the local store at `<root>/.offload`.
         root: absolute path of the tree, on a file system with hard links.
-
-    Attributes:
-        root: absolute path of the tree.
     """
 
     def __init__(self, inner: OffloadStore, root: Path) -> None:

@@ -11,6 +11,7 @@ from offload.compaction import CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context._tokens import are_equal
 from offload.errors import ContextFullError, MessageError, OffloadError
+from offload.events import failure
 from offload.locks import Lock
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
@@ -144,14 +145,16 @@ class AgentMessages:
             strategy: decides which messages, and what replaces them.
             tokens: the tokens of the request, as its provider would count them.
         """
-        items = self._context.conversation.items
-        result = self._context.auto_compact(strategy, current_total_tokens=tokens)
-        if result.is_compacted:
+        items = list(self._context.conversation.items)
+        try:
+            error = self._context.auto_compact(strategy, current_total_tokens=tokens).error
+        except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
+            error = failure("the compaction strategy raised", raised)
+        if not are_equal(items, self._context.conversation.items):
             originals = zip(self._places, self._originals, strict=True)
             self._register_all({items[place].id: original for place, original in originals})
         # A context that cannot be made small enough is reported with the request, if it matters.
-        is_failure = result.error is not None and not isinstance(result.error, ContextFullError)
-        return [result.error] if result.error is not None and is_failure else []
+        return [] if error is None or isinstance(error, ContextFullError) else [error]
 
     def _register_all(self, originals: Mapping[str, Any]) -> None:
         self._places, self._originals, self._current = [], [], []

@@ -43,6 +43,17 @@ def edited(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
     return like(thing, values)
 
 
+def fields_of(thing: Any, without: str) -> dict[str, Any]:
+    """Return the fields of a mapping or an SDK object, except one, for JSON."""
+    fields = thing if isinstance(thing, dict) else thing.model_dump(exclude_unset=True, warnings=False)
+    return {name: value for name, value in fields.items() if name != without}
+
+
+def built_like(thing: Any, fields: dict[str, Any]) -> Any:
+    """Return `fields` as the same kind of mapping or SDK object as `thing`."""
+    return type(thing).model_validate(fields) if hasattr(thing, "model_validate") else fields
+
+
 def like(content: Any, blocks: list[Any]) -> Any:
     """Return `blocks` as the same kind of sequence as `content`."""
     return tuple(blocks) if isinstance(content, tuple) else blocks

@@ -283,7 +283,7 @@ class MessageAdapter(ABC):
 
 
 def as_data(value: Any) -> Any:
-    """Return a value with the SDK objects in it as data."""
+    """Return `value` with each SDK object in it as data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", exclude_unset=True, warnings=False)
     if isinstance(value, Mapping):

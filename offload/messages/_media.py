@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
-from offload.messages._access import Path, changed, edited, get
+from offload.messages._access import Path, built_like, changed, edited, fields_of, get
 from offload.messages._pixels import pixels_of
 from offload.messages._shapes import ItemText
 
@@ -130,7 +130,7 @@ class Media:
         if isinstance(get(block, "text"), str):
             return changed(block, "text", text)
         fields = {**self._text_block, "text": text}
-        return _made(fields | _marks(block), block)
+        return built_like(block, fields | _marks(block))
 
     def restore(self, block: Any, text: str, form: str | None) -> Any:
         """Return the block before `replace`."""
@@ -138,11 +138,11 @@ class Media:
             return changed(block, "text", text)
         kept = json.loads(form)
         fields = edited(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
-        return _made(fields | _marks(block), block)
+        return built_like(block, fields | _marks(block))
 
     def _proven(self, block: Any, place: Place, url: str) -> tuple[str, str] | None:
         try:
-            rest = edited(_fields(block), place.data, _kind_of)
+            rest = edited(fields_of(block, without=_MARK), place.data, _kind_of)
             form = json.dumps({"at": place.data, "block": rest}, sort_keys=True, separators=(",", ":"))
             is_proven = self.restore(self.replace(block, ""), url, form) == block
         except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
@@ -168,18 +168,9 @@ def _at(block: Any, path: Path) -> Any:
     return block
 
 
-def _fields(block: Any) -> dict[str, Any]:
-    fields = block if isinstance(block, dict) else block.model_dump(exclude_unset=True, warnings=False)
-    return {name: value for name, value in fields.items() if name != _MARK}
-
-
 def _marks(block: Any) -> dict[str, Any]:
     """Return the fields that a caller added to a block: its replacement keeps them."""
     return {_MARK: block[_MARK]} if isinstance(block, dict) and _MARK in block else {}
-
-
-def _made(fields: dict[str, Any], like: Any) -> Any:
-    return type(like).model_validate(fields) if hasattr(like, "model_dump") else fields
 
 
 def _kind_of(value: Any) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from offload.messages._access import blocks_of, changed, like, text_of, type_of
+from offload.messages._access import blocks_of, built_like, changed, fields_of, like, text_of, type_of
 from offload.messages._media import stand_in_ref
 from offload.messages._shapes import ItemText
 
@@ -74,8 +74,7 @@ class ResultBlocks:
 
     def rest(self, block: Any) -> Any:
         """Return the other fields of a text block, for JSON."""
-        fields = block if isinstance(block, dict) else block.model_dump(exclude_unset=True, warnings=False)
-        return {name: value for name, value in fields.items() if name != "text"}
+        return fields_of(block, without="text")
 
     def with_text(self, block: Any, text: str) -> Any:
         """Return a block with `text` in place of its own."""
@@ -83,9 +82,7 @@ class ResultBlocks:
 
     def made(self, rest: Any, text: str, like_block: Any) -> Any:
         """Return a block of `text` and the fields `rest`, of the same kind as `like_block`."""
-        fields = {**rest, "text": text}
-        kind = type(like_block)
-        return kind.model_validate(fields) if hasattr(kind, "model_validate") else fields
+        return built_like(like_block, {**rest, "text": text})
 
     def put_back(self, placed: Any, _rest: Any, text: str) -> Any:
         """Return the first text block, which was kept: the caller may have added fields to it since."""

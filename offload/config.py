@@ -64,19 +64,7 @@ def _check_store(value: object) -> object:
 
 
 class Settings(SettingsModel):
-    """The arguments of `Offloader` that a file or the environment can set, and those of an agent.
-
-    Attributes:
-        store: path or URL of the store, or an open store; None is a folder in the user's data directory.
-        session: name of the session; None makes a new one.
-        storage_options: passed to the backend: credentials, endpoint, durability.
-        policy: which items are offloaded.
-        codec: the format of records.
-        tools: names of the tools that the model gets.
-        max_answer_chars: maximum characters of a tool's answer.
-        on_error: the reaction to an item that cannot be stored.
-        agent: fields of `offload.agent.AgentConfig`.
-    """
+    """Arguments of `Offloader` that files and the environment can set; `agent` is for `AgentConfig`."""
 
     store: Annotated[str | os.PathLike[str] | OffloadStore | None, PlainValidator(_check_store)] = None
     session: str | None = None

@@ -12,6 +12,8 @@ import msgspec
 
 SCHEMA_VERSION = 1
 REF_LETTERS = 10
+# An id of the usual length, to measure a placeholder before its record has one.
+SAMPLE_REF = "x" * REF_LETTERS
 
 OffloadableType = Literal[
     "tool_result",

@@ -84,8 +84,7 @@ class LoadableSettings(SettingsModel):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load a TOML, YAML or JSON file.
 
-        The fields are at the top level of the file, or in the table that this class has in a file for
-        several programs: `tool.offload.policy` and `tool.offload.agent` in a pyproject.toml.
+        The fields are at its top level, or in the table `tool.offload.policy` or `tool.offload.agent`.
 
         Raises:
             ConfigError: the file cannot be read or has an invalid value; `PolicyError` for one of a policy.
@@ -97,10 +96,8 @@ class LoadableSettings(SettingsModel):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Load environment variables.
 
-        `OFFLOAD_POLICY` and `OFFLOAD_AGENT` name a file, or a preset of policies. A name such as
-        `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000` sets one field: double underscores separate
-        the parts of its path, and the value is JSON or a text. Without variables all fields have their
-        defaults.
+        `OFFLOAD_POLICY` and `OFFLOAD_AGENT` name a file, or a policy by its preset. A longer name such as
+        `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000` sets one field; its value is JSON or a text.
 
         Args:
             environ: the variables; the default is the process environment.

@@ -30,6 +30,7 @@ from offload.cli.terminal import (
 from offload.controls import escape_controls
 from offload.layout import is_link
 from offload.store import OffloadStore
+from offload.tools import MAX_ANSWER_CHARS
 
 
 def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
@@ -49,7 +50,9 @@ def show(
     ref: IdArgument,
     *,
     offset: Annotated[int, typer.Option(min=0, metavar="N", help="Start at this character, from 0.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Show at most N characters.")] = 8192,
+    limit: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Show at most N characters.")
+    ] = MAX_ANSWER_CHARS,
     store: StoreOption = None,
     session: SessionOption = None,
     as_json: JsonOption = False,

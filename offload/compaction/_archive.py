@@ -19,12 +19,11 @@ from offload.messages import adapter_for, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, escape_placeholders
 from offload.policy import OffloadPolicy, Rule
-from offload.record import REF_LETTERS
+from offload.record import SAMPLE_REF
 
 # Matches the notices of every release.
 _FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
 _CONTENT_LABEL = "conversation"
-_SOME_REF = "x" * REF_LETTERS
 _ALL = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
 
 
@@ -42,7 +41,7 @@ class Notice:
     messages: int = 0
     summary: str = ""
 
-    def text(self, ref: str = _SOME_REF) -> str:
+    def text(self, ref: str = SAMPLE_REF) -> str:
         """Return the notice for the record `ref`; any other ref has about the same number of tokens."""
         noun = "message" if self.messages == 1 else "messages"
         lines = [f"[Compacted {self.number}: {self.messages} earlier {noun} moved to storage, id {ref}]"]

@@ -23,13 +23,12 @@ from offload.options import Options
 from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
 from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
-from offload.record import REF_LETTERS, ItemIdentity, decode_text
+from offload.record import SAMPLE_REF, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
 _BATCH_ITEMS = 256
-_SOME_REF = "x" * REF_LETTERS
 _NO_PREVIEW = Preview("", 0)
 
 
@@ -225,8 +224,8 @@ class ItemWriter:
     def _why_not(self, request: WriteRequest, draft: Draft) -> Skipped | OffloadError | None:
         """Return why the placeholder of a draft does not pay or cannot be made; None if it is fine."""
         try:
-            placeholder = draft.render(_SOME_REF)
-            self._check_ref(request, placeholder, _SOME_REF)
+            placeholder = draft.render(SAMPLE_REF)
+            self._check_ref(request, placeholder, SAMPLE_REF)
             saving = request.decision.item.tokens - self._count_tokens(placeholder)
         except OffloadError as error:
             return error

@@ -45,14 +45,14 @@ from offload.record import OffloadableType, RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
-from offload.tools import Tools
+from offload.tools import MAX_ANSWER_CHARS, Tools
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 
 BASH_BYTES = 5 * 1024
 TOOL_BYTES = 1024
 # A page of 8,192 characters with its header and footer.
-_ANSWER_CHARS = 8192 + 320
+_ANSWER_CHARS = MAX_ANSWER_CHARS + 320
 _HISTORY_PREVIEW_CHARS = 200
 _HISTORY_TYPES: tuple[OffloadableType, ...] = (
     "tool_result",

@@ -76,7 +76,7 @@ def as_dicts(output):
 @pytest.mark.parametrize(
     ("run", "is_async"), [(run, False), (arun, False), (stream_run, False), (arun, True)]
 )
-def test_a_model_searches_and_reads_back_what_left(store, run, is_async):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run, is_async):
     script = scenario.whole_run()
 
     output = run(agent(script, OffloadTools(store), tool(is_async=is_async)))
@@ -121,7 +121,7 @@ def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
         assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
 
 
-def test_a_session_cannot_read_what_another_stored(store):
+def test_a_session_cannot_read_items_of_another(store):
     offloading = OffloadTools(store)
     run(agent(scenario.whole_run(), offloading))
     [record] = offloading.offloader("alice").records()
@@ -162,7 +162,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert output.content == ANSWER
 
 
-def test_the_caller_may_have_a_failure_told_in_the_place_of_the_result(store):
+def test_a_failure_can_replace_the_result_on_request(store):
     """agno makes a hook's error the tool result: the run continues, and the model sees the error."""
     faulty = FaultyStore(store, verb="put", is_lasting=True)
     script = Script([scenario.ask(), scenario.end])
@@ -173,7 +173,7 @@ def test_the_caller_may_have_a_failure_told_in_the_place_of_the_result(store):
     assert needle("alice") not in script.shown(2)
 
 
-def test_a_new_process_goes_on_from_the_database_and_the_store(s3_bucket, tmp_path):
+def test_a_new_process_continues_from_the_database_and_the_store(s3_bucket, tmp_path):
     offloading = OffloadTools(s3_bucket.url, storage_options=s3_bucket.storage_options)
     made = agent(Script([scenario.ask(), scenario.end]), offloading, db=JsonDb(str(tmp_path)))
     output = run(made)
@@ -187,7 +187,7 @@ def test_a_new_process_goes_on_from_the_database_and_the_store(s3_bucket, tmp_pa
     assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
 
 
-def test_what_a_policy_wants_seen_first_stays(store):
+def test_an_item_that_a_policy_shows_first_is_kept(store):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
 
     run(agent(script, OffloadTools(store), tool(READER)))
@@ -196,7 +196,7 @@ def test_what_a_policy_wants_seen_first_stays(store):
 
 
 @RUNS
-def test_results_of_calls_made_at_once_all_leave(store, run):
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     calls = [Call(QUERY, {"n": n}, f"call_{n}") for n in range(8)]
 
     def numbered(n):
@@ -232,7 +232,7 @@ def _named(function):
     return function
 
 
-def test_the_text_beside_media_leaves_alone(store):
+def test_only_the_text_next_to_media_is_offloaded(store):
     given = ToolResult(content=report(), metadata={"k": "v"})
     script = Script([scenario.ask(), scenario.end])
 
@@ -243,7 +243,7 @@ def test_the_text_beside_media_leaves_alone(store):
 
 
 @pytest.mark.parametrize("value", [7, ["a", "b"], {"k": "v" * 20_000}, None])
-def test_what_is_no_text_stays_as_the_tool_returned_it(store, value):
+def test_a_value_that_is_not_a_text_is_kept(store, value):
     offloading = OffloadTools(store)
     seen = []
 
@@ -282,7 +282,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, a
     assert output.content == ANSWER
 
 
-def test_the_model_is_offered_the_tools_and_told_of_them_beside_the_callers_own_instructions(store):
+def test_the_model_gets_the_tools_and_instructions_next_to_the_callers_own(store):
     offloading = OffloadTools(store)
     made = agent(Script([scenario.end]), offloading, instructions="Be brief.")
 
@@ -314,7 +314,7 @@ def test_runs_of_one_agent_without_a_session_do_not_share_one(store, run, sessio
     assert len(offloading.offloader(first.run_id).records()) == 1
 
 
-def test_an_agent_that_shows_its_history_reads_in_the_next_run_what_left_in_the_last(store):
+def test_an_agent_with_history_reads_items_of_the_last_run_in_the_next(store):
     offloading = OffloadTools(store)
     script = Script([scenario.ask(), scenario.end, scenario.search, scenario.end])
     made = agent(script, offloading, add_history_to_context=True)
@@ -328,7 +328,7 @@ def test_an_agent_that_shows_its_history_reads_in_the_next_run_what_left_in_the_
 @pytest.mark.parametrize("flag", ["stop_after_tool_call", "show_result"])
 @pytest.mark.parametrize("is_in_a_kit", [True, False])
 @pytest.mark.parametrize("run", [run, arun, stream_run])
-def test_a_result_that_is_shown_to_the_user_stays_in_full(store, run, flag, is_in_a_kit):
+def test_a_result_for_the_user_is_kept_in_full(store, run, flag, is_in_a_kit):
     def show_report() -> str:
         """Sales."""
         return report()
@@ -358,7 +358,7 @@ def test_a_session_that_is_named_is_that_of_every_run(store):
     assert offloading.offloader("alice").session == "team"
 
 
-def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
+def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
     with pytest.raises(ConfigError, match="on_error"):
         OffloadTools(store, on_error="shrug")  # type: ignore[arg-type]
 

@@ -108,7 +108,7 @@ RUNS = pytest.mark.parametrize("run", [run, stream_run, arun, astream_run])
 
 
 @RUNS
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
 
     _, last = run(script, Offloader(store, session="alice"))
@@ -149,7 +149,7 @@ def test_two_sessions_with_one_call_id_read_their_own(store):
         assert needle(other) not in scripts[owner].shown(4)
 
 
-def test_what_was_sent_is_restored_from_the_store(store):
+def test_sent_messages_are_restored_from_the_store(store):
     requests, _ = run(Script([scenario.ask(), scenario.end]), Offloader(store, session="alice"))
 
     sent = requests[-1]["messages"]
@@ -180,7 +180,7 @@ def test_the_caller_may_have_a_failure_end_the_run(store, run):
         run(scenario.whole_run(), Offloader(faulty, on_error="raise"))
 
 
-def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+def test_a_new_process_continues_from_the_store_alone(s3_bucket):
     off = Offloader(s3_bucket.url, session="alice", storage_options=s3_bucket.storage_options)
     requests, _ = run(Script([scenario.ask(), scenario.end]), off)
     messages = [*requests[-1]["messages"], {"role": "assistant", "content": ANSWER}]
@@ -195,7 +195,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
 
 
 @RUNS
-def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_then_offloaded(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
 
@@ -207,7 +207,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, run)
     assert script.seen[2][-1] == report("bob")
 
 
-def test_a_long_text_of_the_user_leaves_before_the_first_request(store):
+def test_a_long_user_message_is_offloaded_before_the_first_request(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
 
@@ -217,7 +217,7 @@ def test_a_long_text_of_the_user_leaves_before_the_first_request(store):
 
 
 @RUNS
-def test_a_result_that_tells_of_a_failure_stays(store, run):
+def test_an_error_result_is_kept(store, run):
     def fail():
         raise ToolError(report())
 
@@ -229,7 +229,7 @@ def test_a_result_that_tells_of_a_failure_stays(store, run):
 
 
 @RUNS
-def test_results_of_calls_made_at_once_all_leave(store, run):
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     script = Script([lambda _: calls, scenario.end])
 
@@ -324,7 +324,7 @@ def noted(texts):
     return row.split('context_read(id="')[1].rstrip('")')
 
 
-def test_a_model_reads_back_what_the_server_cleared(store):
+def test_a_model_reads_results_that_the_server_cleared(store):
     off = Offloader(store, session="alice")
     script = Script(
         [
@@ -392,7 +392,7 @@ def test_inputs_are_stored_where_they_are_cleared_too(store, clears, types):
     assert {record.item_type for record in off.records()} == types
 
 
-def test_what_the_messages_hold_is_sent_as_it_is_until_something_was_cleared(store):
+def test_messages_are_sent_unchanged_until_the_api_cleared_something(store):
     messages = conversation(report(), report())
 
     sent = requested(ClearedResults(Offloader(store), {"edits": [EDIT]}), messages)
@@ -400,7 +400,7 @@ def test_what_the_messages_hold_is_sent_as_it_is_until_something_was_cleared(sto
     assert sent == {"messages": messages, "context_management": {"edits": [EDIT]}}
 
 
-def test_the_note_stands_at_the_end_and_changes_nothing_before_it(store):
+def test_the_note_is_at_the_end_and_changes_nothing_before_it(store):
     messages = conversation(report("a"), report("b"), report("c"))
     before = json.dumps(messages)
 
@@ -413,7 +413,7 @@ def test_the_note_stands_at_the_end_and_changes_nothing_before_it(store):
     assert json.dumps(messages) == before
 
 
-def test_a_result_that_is_shorter_than_a_placeholder_stands_in_the_note(store):
+def test_a_result_shorter_than_a_placeholder_is_quoted_in_the_note(store):
     off = Offloader(store)
 
     sent = requested(ClearedResults(off, {"edits": [EDIT]}), conversation("42 rows", report()), 1)
@@ -541,7 +541,7 @@ def test_a_folder_is_shown_two_levels_deep(store):
     assert shown(memory(store, "new")).splitlines()[1:] == ["0\t/memories"]
 
 
-def test_a_text_is_replaced_where_it_stands_once(store):
+def test_a_text_that_occurs_once_is_replaced(store):
     files = memory(store)
     wrote(files, "/memories/a")
 
@@ -605,7 +605,7 @@ def test_a_file_and_a_folder_are_renamed_and_deleted(store):
         ("rename", {"old_path": "/memories/none", "new_path": "/memories/x"}),
     ],
 )
-def test_a_command_that_cannot_be_done_is_told_and_changes_nothing(store, command, arguments):
+def test_an_impossible_command_is_reported_and_changes_nothing(store, command, arguments):
     files = memory(store)
     wrote(files, "/memories/a")
     wrote(files, "/memories/f/b")
@@ -667,7 +667,7 @@ def test_one_does_not_see_anothers_memory(store):
         ("keys", shown),
     ],
 )
-def test_a_store_that_fails_is_told_to_the_model(store, verb, use):
+def test_a_failing_store_is_reported_to_the_model(store, verb, use):
     files = memory(FaultyStore(store, verb=verb, is_lasting=True))
 
     with pytest.raises(ToolError, match="could not be used"):

@@ -100,7 +100,7 @@ def both(store):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_what_the_framework_evicts_lies_in_the_bucket_and_is_read_back(s3_bucket, run):
+def test_results_evicted_by_the_framework_are_in_the_bucket_and_can_be_read(s3_bucket, run):
     s3_bucket.empty()
     files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
     script = Script([scenario.ask(), grep, read_file, scenario.end])
@@ -118,7 +118,7 @@ def test_what_the_framework_evicts_lies_in_the_bucket_and_is_read_back(s3_bucket
     assert stored.endswith(report().encode())
 
 
-def test_a_new_process_reads_what_was_evicted(s3_bucket):
+def test_a_new_process_reads_evicted_results(s3_bucket):
     files = OffloadBackend(s3_bucket.url, storage_options=s3_bucket.storage_options)
     run(agent_on(files, Script([scenario.ask(), scenario.end])), thread())
     given = {"url": s3_bucket.url, "options": s3_bucket.storage_options}
@@ -174,7 +174,7 @@ def test_the_middleware_offloads_in_a_deep_agent_before_the_framework_evicts(sto
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_what_leaves_late_takes_its_place_in_the_state_of_a_deep_agent(store, run):
+def test_a_late_placeholder_replaces_the_result_in_the_state_of_a_deep_agent(store, run):
     script = Script([scenario.ask(scenario.READER), scenario.ask("lookup", "call_1"), scenario.end])
     small = "\n".join(report().splitlines()[:800])
     made = create_deep_agent(
@@ -271,7 +271,7 @@ def test_a_range_of_lines_reads_as_the_framework_has_it(both, path, offset, limi
         ("", "x", False),
     ],
 )
-def test_an_edit_does_what_it_does_in_the_framework_s_own(both, old, new, replace_all):
+def test_an_edit_works_as_in_the_frameworks_own_backend(both, old, new, replace_all):
     told, after = [], []
     for files in both:
         done = files.edit("/src/main.py", old, new, replace_all)
@@ -283,7 +283,7 @@ def test_an_edit_does_what_it_does_in_the_framework_s_own(both, old, new, replac
     assert files.edit("/nothing", "a", "b").error
 
 
-def test_deleting_a_folder_deletes_what_is_in_it_and_nothing_beside_it(files):
+def test_deleting_a_folder_deletes_its_files_and_nothing_else(files):
     for path, text in FILES.items():
         files.write(path, text)
 
@@ -298,7 +298,7 @@ def test_deleting_a_folder_deletes_what_is_in_it_and_nothing_beside_it(files):
     assert "not found" in files.delete("/src").error
 
 
-def test_files_of_any_content_come_back_as_they_were(files):
+def test_files_of_any_content_are_read_unchanged(files):
     contents = {"/a.png": bytes(range(256)), "/b.txt": "naïve\r\n".encode(), "/c": b""}
 
     told = files.upload_files(list(contents.items()))
@@ -343,7 +343,7 @@ def test_sessions_see_nothing_of_each_other(store):
 
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {"thread_id": ""}}])
-def test_a_run_without_a_thread_leaves_no_files_to_another_and_loses_no_result(store, config):
+def test_a_run_without_a_thread_shares_no_files_and_loses_no_result(store, config):
     backend = CompositeBackend(default=StateBackend(), routes={"/large_tool_results/": OffloadBackend(store)})
 
     def write(_):
@@ -396,7 +396,7 @@ def test_a_search_that_could_not_read_a_file_is_no_search_without_matches(store)
 
 
 @pytest.mark.parametrize("faulty", [FaultyStore, FaultyBulkStore])
-def test_every_verb_tells_of_a_store_that_fails(store, faulty):
+def test_every_verb_reports_a_failing_store(store, faulty):
     OffloadBackend(store, session="s").write("/x", "1")
     files = OffloadBackend(faulty(store, is_lasting=True), session="s")
 

@@ -101,7 +101,7 @@ def results(contents):
 
 
 @RUNS
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
 
     events = run(Running(script, AdkOffloadPlugin(store)))
@@ -155,7 +155,7 @@ def test_names_that_would_join_to_one_text_are_two_sessions(store):
     assert len({plugin.offloader(app.session()).session for app in apps}) == 3
 
 
-def test_a_session_cannot_read_what_another_stored(store):
+def test_a_session_cannot_read_items_of_another(store):
     plugin = AdkOffloadPlugin(store)
     first = Running(scenario.whole_run(), plugin)
     first.run()
@@ -186,7 +186,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert events[-1].content.parts[0].text == ANSWER
 
 
-def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.end])
     app = Running(script, AdkOffloadPlugin(faulty))
@@ -207,7 +207,7 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
     assert isinstance(raised.value.__cause__, StoreUnavailableError)
 
 
-def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+def test_a_new_process_continues_from_the_store_alone(s3_bucket):
     plugin = AdkOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
     app = Running(Script([scenario.ask(), scenario.end]), plugin)
     app.run()
@@ -226,7 +226,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
 
 
 @RUNS
-def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_session(store, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_session(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
     app = Running(script, AdkOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
@@ -240,7 +240,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_session(st
     assert results(app.contents()) == [report("alice"), report("bob")]
 
 
-def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_session(store):
+def test_a_long_user_message_is_offloaded_and_kept_in_the_session(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
     app = Running(script, AdkOffloadPlugin(store, policy=policy))
@@ -251,7 +251,7 @@ def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_session
     assert app.contents()[0].parts[0].text == report()
 
 
-def test_a_result_of_many_fields_leaves_as_its_json_and_comes_back_equal(store):
+def test_a_result_of_many_fields_is_offloaded_as_json_and_restored_equal(store):
     given = {"status": "ok", "rows": [{"n": n, "name": f"row {n}"} for n in range(5000)]}
     plugin = AdkOffloadPlugin(store)
     script = Script([scenario.ask(), scenario.end])
@@ -265,7 +265,7 @@ def test_a_result_of_many_fields_leaves_as_its_json_and_comes_back_equal(store):
 
 
 @RUNS
-def test_a_result_that_ends_the_turn_stays_in_full(store, run):
+def test_a_result_that_ends_the_turn_is_kept_in_full(store, run):
     def show_report(tool_context: ToolContext) -> str:
         """Sales."""
         tool_context.actions.skip_summarization = True
@@ -296,7 +296,7 @@ def test_a_structured_answer_comes_to_the_user_in_full(store):
     assert json.loads(events[-1].content.parts[0].text) == {"text": report()}
 
 
-def test_an_answer_that_could_not_be_read_back_is_told_as_an_error(store):
+def test_a_failed_retrieval_is_reported_as_an_error(store):
     script = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
     app = Running(script, AdkOffloadPlugin(store))
 
@@ -318,7 +318,7 @@ def test_sessions_that_are_given_no_id_do_not_share_one(store, name):
     assert plugin.offloader(first).session != plugin.offloader(second).session
 
 
-def test_a_result_that_tells_of_a_failure_stays(store):
+def test_an_error_result_is_kept(store):
     script = Script([scenario.ask(), scenario.end])
 
     Running(script, AdkOffloadPlugin(store), tool(returns=lambda: {"error": report()})).run()
@@ -327,7 +327,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
 
 
 @RUNS
-def test_results_of_calls_made_at_once_all_leave(store, run):
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     plugin = AdkOffloadPlugin(store)
     app = Running(Script([lambda _: calls, scenario.end]), plugin)
@@ -351,7 +351,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, argume
     assert events[-1].content.parts[0].text == ANSWER
 
 
-def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_instruction(store):
+def test_the_model_gets_the_tools_and_instructions_after_the_agents_own(store):
     app = Running(Script([scenario.end]), plugin := AdkOffloadPlugin(store), instruction="Be brief.")
 
     app.run()
@@ -368,7 +368,7 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_agents_own_in
     assert system.endswith("\n\n" + plugin.offloader(app.session()).prompt())
 
 
-def test_an_argument_that_cannot_work_is_told_before_an_app_is_made(store):
+def test_an_invalid_argument_is_reported_before_an_app_is_created(store):
     with pytest.raises(ConfigError, match="on_error"):
         AdkOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
@@ -480,7 +480,7 @@ NAMES = [
 ]
 
 
-def test_any_text_is_a_name_of_its_own_and_stays_inside(store):
+def test_every_text_is_a_separate_name_inside_the_space(store):
     service = OffloadArtifactService(store)
 
     for name in NAMES:
@@ -531,7 +531,7 @@ def test_a_file_without_a_session_is_refused(store):
         saved(OffloadArtifactService(store), "f", blob(b"x"), session_id=None)
 
 
-def test_what_is_no_artifact_is_refused(store):
+def test_a_part_that_is_not_an_artifact_is_refused(store):
     with pytest.raises(InputValidationError):
         saved(OffloadArtifactService(store), "f", types.Part())
 
@@ -548,7 +548,7 @@ def test_a_deleted_file_is_gone_with_all_versions_and_no_other_file(store):
     assert loaded(service, "f") is None
 
 
-def test_what_is_known_of_a_version_is_told(store):
+def test_a_version_has_a_description(store):
     service = OffloadArtifactService(store)
     metadata = {"source": "upload"}
     called(service.save_artifact(**ALICE, filename="f", artifact=blob(b"x"), custom_metadata=metadata))
@@ -568,7 +568,7 @@ def reference(uri):
     return types.Part(file_data=types.FileData(file_uri=uri, mime_type="x/y"))
 
 
-def test_a_reference_loads_what_it_names(store):
+def test_a_reference_loads_its_target(store):
     service = OffloadArtifactService(store)
     saved(service, "f", blob(b"x"))
     saved(service, "link", reference(told(service, "f").canonical_uri))
@@ -601,7 +601,7 @@ def test_a_file_that_a_rewind_took_away_loads_as_absent(store):
     assert loaded(service, "f", version=0).inline_data.data == b"x"
 
 
-def test_a_store_that_fails_is_told_and_never_taken_for_an_absent_file(store):
+def test_a_failing_store_is_reported_and_never_treated_as_a_missing_file(store):
     saved(OffloadArtifactService(store), "f", blob(b"x"))
     service = OffloadArtifactService(FaultyStore(store, verb="get", is_lasting=True))
 

@@ -79,7 +79,7 @@ def arun(agent, config):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
 
     state = run(agent(script, OffloadMiddleware(store)), thread())
@@ -89,7 +89,7 @@ def test_a_model_searches_and_reads_back_what_left(store, run):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_every_checkpoint_holds_the_placeholder_and_never_the_original(store, run):
+def test_every_checkpoint_contains_the_placeholder_and_never_the_original(store, run):
     middleware = OffloadMiddleware(store)
     made = agent(Script([scenario.ask(), scenario.end]), middleware)
 
@@ -126,7 +126,7 @@ def test_two_threads_with_one_call_id_read_their_own(store):
         assert scenario.calls_of(middleware.offloader(owner)) == ["call_0"]
 
 
-def test_a_thread_cannot_read_what_another_stored(store):
+def test_a_thread_cannot_read_items_of_another(store):
     middleware = OffloadMiddleware(store)
     run(agent(scenario.whole_run(), middleware), thread("alice"))
     [record] = middleware.offloader("alice").records()
@@ -157,7 +157,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert state["messages"][-1].text == ANSWER
 
 
-def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.end])
 
@@ -176,7 +176,7 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
         run(agent(scenario.whole_run(), middleware), thread())
 
 
-def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
+def test_a_new_process_continues_from_the_store_alone(s3_bucket):
     middleware = OffloadMiddleware(s3_bucket.url, storage_options=s3_bucket.storage_options)
     state = run(agent(Script([scenario.ask(), scenario.end]), middleware), thread())
     given = {
@@ -195,7 +195,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves_the_state_too(store, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_then_replaced_in_the_state_too(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     middleware = OffloadMiddleware(store)
     owners = iter(["alice", "bob"])
@@ -213,7 +213,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves_the_state_t
     assert [m.content for m in results({"messages": originals})] == [report("alice"), report("bob")]
 
 
-def test_a_long_text_of_the_user_leaves_the_model_s_view_and_stays_in_the_state(store):
+def test_a_long_user_message_is_offloaded_and_kept_in_the_state(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.ask(returns := "lookup"), scenario.end])
     made = agent(script, OffloadMiddleware(store, policy=policy), tool(returns, returns=lambda: "42"))
@@ -234,7 +234,7 @@ class Shortening(AgentMiddleware):
         return handler(request.override(messages=cut))
 
 
-def test_what_another_middleware_made_for_one_call_never_gets_into_the_state(store):
+def test_a_message_of_another_middleware_for_one_call_is_never_added_to_the_state(store):
     script = Script([scenario.ask(READER), scenario.ask("lookup", "call_1"), scenario.end])
     made = create_agent(
         scripted(script),
@@ -301,7 +301,7 @@ def shown_to_the_user(returns=report):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_a_result_that_goes_to_the_user_stays_in_full_then_and_later(store, run):
+def test_a_result_for_the_user_is_always_kept_in_full(store, run):
     middleware = OffloadMiddleware(store)
     script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
     made = agent(script, middleware, shown_to_the_user(), tool())
@@ -330,7 +330,7 @@ class Odd:
         raise TypeError("cannot be copied")
 
 
-def test_an_artifact_that_can_be_neither_copied_nor_compared_stays_with_its_result(store):
+def test_an_artifact_that_cannot_be_copied_or_compared_is_kept_with_its_result(store):
     odd = {"frame": Odd(), "rows": [Odd()]}
     large = tool(returns=lambda: ToolMessage(report(), tool_call_id="call_0", name=QUERY, artifact=odd))
     middleware = OffloadMiddleware(store)
@@ -344,7 +344,7 @@ def test_an_artifact_that_can_be_neither_copied_nor_compared_stays_with_its_resu
     assert middleware.offloader("alice").restore(results(state))[0].artifact["frame"] is odd["frame"]
 
 
-def test_a_result_that_tells_of_a_failure_stays(store):
+def test_an_error_result_is_kept(store):
     failed = ToolMessage(report(), tool_call_id="call_0", name=QUERY, status="error")
     script = Script([scenario.ask(), scenario.end])
 
@@ -353,7 +353,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
     assert script.seen[1][-1] == report()
 
 
-def test_what_a_command_adds_beside_its_result_stays_as_it_is(store):
+def test_other_updates_of_a_command_are_unchanged(store):
     aside = HumanMessage("As you asked.", id="aside")
     answer = ToolMessage(report(), tool_call_id="call_0", name=QUERY)
     command = Command(update={"messages": [answer, aside], "structured_response": "kept"})
@@ -383,7 +383,7 @@ def test_a_tool_that_returns_several_commands_has_each_result_offloaded(store):
 
 
 @pytest.mark.parametrize("run", [run, arun])
-def test_results_of_calls_made_at_once_all_leave(store, run):
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     middleware = OffloadMiddleware(store)
     script = Script([lambda _: calls, scenario.end])
@@ -422,7 +422,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, a
         (SystemMessage([{"type": "text", "text": "Be brief.", "cache_control": {}}]), ""),
     ],
 )
-def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_prompt(store, given, between):
+def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, given, between):
     model = scripted(Script([scenario.end]))
     middleware = OffloadMiddleware(store)
 
@@ -474,7 +474,7 @@ def test_who_calls_an_agent_cannot_name_the_session_that_it_reads(store):
     assert state["offload_session"] != "alice"
 
 
-def test_a_run_without_a_thread_goes_on_under_the_name_in_its_state(store):
+def test_a_run_without_a_thread_continues_under_the_name_in_its_state(store):
     made = create_agent(
         scripted(Script([scenario.ask(), scenario.end])), [tool()], middleware=[OffloadMiddleware(store)]
     )

@@ -77,7 +77,7 @@ def test_any_text_is_a_key_and_no_two_share_a_value(byte_store):
     assert list(byte_store.yield_keys()) == []
 
 
-def test_a_value_is_replaced_and_of_two_in_one_call_the_later_one_stays(byte_store):
+def test_a_value_is_replaced_and_of_two_in_one_call_the_later_one_wins(byte_store):
     byte_store.mset([("a", b"1"), ("b", b"2")])
     byte_store.mset([("a", b"3"), ("c", b"4"), ("a", b"5")])
 

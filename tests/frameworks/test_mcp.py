@@ -105,9 +105,7 @@ def test_a_record_is_listed_read_searched_and_given_whole(mode: str) -> None:
         ("context_wipe", {}, "use context_list"),
     ],
 )
-def test_a_wrong_call_is_an_error_of_the_tool_that_says_what_is_right(
-    name: str, arguments: dict[str, Any], said: str
-) -> None:
+def test_a_wrong_call_is_a_tool_error_with_the_fix(name: str, arguments: dict[str, Any], said: str) -> None:
     result = asked(
         Offloader(MemoryStore(), session="s"), lambda client: client.session.call_tool(name, arguments)
     )
@@ -170,7 +168,7 @@ def test_a_resource_that_is_too_large_says_how_to_read_it() -> None:
     assert f'context_read(id="{ref}", offset=0)' in asked(Offloader(store, session="s"), talk)
 
 
-def test_text_that_only_begins_as_a_data_url_comes_back_as_text() -> None:
+def test_text_that_only_starts_like_a_data_url_is_returned_as_text() -> None:
     store = MemoryStore()
     text = "data:image/png;base64,!!! " + BIG
     ref = stored(store, text=text)
@@ -198,7 +196,7 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_call() -> None:
 # As a program
 
 
-def test_over_stdio_a_new_process_serves_what_another_one_stored(tmp_path: Path) -> None:
+def test_over_stdio_a_new_process_serves_items_of_another(tmp_path: Path) -> None:
     ref = stored(str(tmp_path))
     command = ["-m", "offload", "mcp", str(tmp_path), "--session", "s"]
 

@@ -110,7 +110,7 @@ def ref_in(text: str) -> str:
 
 
 @MODES
-def test_a_large_result_leaves_and_is_read_back_by_range_pattern_and_whole(mode: str) -> None:
+def test_a_large_result_is_offloaded_and_read_by_range_pattern_and_in_full(mode: str) -> None:
     store = MemoryStore()
 
     async def talk(client: Client) -> None:
@@ -134,7 +134,7 @@ def test_small_results_pass_as_they_came() -> None:
     assert records_of(store) == {}
 
 
-def test_an_error_of_a_tool_stays_in_view_whatever_its_size() -> None:
+def test_a_tool_error_of_any_size_is_kept_in_view() -> None:
     result = called("failing", opened())
     assert result.is_error
     assert text_of(result) == big_text()
@@ -156,7 +156,7 @@ def test_a_placeholder_has_a_link_for_the_user_where_the_client_knows_links() ->
     assert link.annotations.audience == ["user"]
 
 
-def test_many_texts_that_are_large_together_leave_as_one() -> None:
+def test_many_texts_that_are_large_together_are_offloaded_as_one() -> None:
     store = MemoryStore()
     result = called("many", opened(store))
     assert [block.type for block in result.content] == ["text", "resource_link"]
@@ -164,7 +164,7 @@ def test_many_texts_that_are_large_together_leave_as_one() -> None:
     assert stored.split("\n") == [f"part {n} " + "a b c " * 40 for n in range(100)]
 
 
-def test_an_embedded_text_leaves_for_a_link_that_keeps_its_address() -> None:
+def test_a_link_with_its_address_replaces_an_embedded_text() -> None:
     store = MemoryStore()
     result = called("embedded", opened(store))
     first, placeholder, link = result.content
@@ -174,7 +174,7 @@ def test_an_embedded_text_leaves_for_a_link_that_keeps_its_address() -> None:
 
 
 @pytest.mark.parametrize(("tool", "has_images"), [("binary", False), ("image", True)])
-def test_binary_content_leaves_and_comes_back_as_a_blob(tool: str, has_images: bool) -> None:
+def test_binary_content_is_offloaded_and_returned_as_a_blob(tool: str, has_images: bool) -> None:
     async def talk(client: Client) -> None:
         result = await client.call_tool(tool)
         assert len(text_of(result)) < 300
@@ -185,7 +185,7 @@ def test_binary_content_leaves_and_comes_back_as_a_blob(tool: str, has_images: b
     through_proxy(talk, opened(has_images=has_images))
 
 
-def test_an_image_stays_where_a_model_can_see_it() -> None:
+def test_an_image_is_kept_for_the_model() -> None:
     [block] = called("image", opened()).content
     assert block.data == picture()
 
@@ -205,7 +205,7 @@ def test_the_models_id_of_the_call_is_kept_for_restore() -> None:
 # Structured content
 
 
-def test_large_strings_leave_structured_content_that_still_conforms() -> None:
+def test_large_strings_are_offloaded_from_structured_content_that_still_conforms() -> None:
     store = MemoryStore()
     result = called("report", opened(store))
     assert result.structured_content == {"result": text_of(result)}
@@ -219,7 +219,7 @@ def stand_in_of(result: Any) -> str:
     return str(placeholder)
 
 
-def test_structured_content_that_its_schema_does_not_let_shrink_leaves_for_a_stand_in() -> None:
+def test_a_stand_in_replaces_structured_content_with_a_strict_schema() -> None:
     store = MemoryStore()
     result = called("picky", opened(store))
     assert result.content[0].text == "see code"
@@ -228,7 +228,7 @@ def test_structured_content_that_its_schema_does_not_let_shrink_leaves_for_a_sta
     assert [block.uri for block in result.content[1:]] == [f"ctx://{ref}" for ref in stored]
 
 
-def test_a_long_list_of_objects_leaves_texts_and_all() -> None:
+def test_a_long_list_of_objects_is_offloaded_with_its_texts() -> None:
     store = MemoryStore()
     result = called("table", opened(store))
     assert len(result.model_dump_json()) < 6000
@@ -237,7 +237,9 @@ def test_a_long_list_of_objects_leaves_texts_and_all() -> None:
     assert [json.loads(line) for line in stored[ref_in(text_of(result))].split("\n")] == ROWS
 
 
-def test_what_a_text_says_as_well_is_stored_once_also_for_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_structured_content_equal_to_a_text_is_stored_once_also_for_a_stand_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(SCHEMAS, "rows", {**ROWS_SCHEMA, "required": ["rows"]})
     store = MemoryStore()
     result = called("rows", opened(store))
@@ -252,7 +254,7 @@ def test_small_structured_content_passes_and_is_valid_by_the_schema_that_is_show
     assert called("table", opened()).structured_content == {"result": [{"name": "a row"}]}
 
 
-def test_schemas_that_are_shown_allow_the_stand_in_or_what_they_did_and_nothing_else() -> None:
+def test_shown_schemas_allow_the_stand_in_or_their_own_values_and_nothing_else() -> None:
     shown = through_proxy(listed)["table"].output_schema
     assert shown["properties"]["result"] == ROWS_SCHEMA["properties"]["result"]
     assert shown["x-wraps"] is True
@@ -295,7 +297,7 @@ def test_a_schema_to_which_the_stand_in_cannot_be_added_is_not_shown(schema: Any
         ({}, "a b " * 4000),
     ],
 )
-def test_a_string_of_which_a_schema_says_more_leaves_with_the_whole(schema: Any, value: Any) -> None:
+def test_a_string_with_a_stricter_schema_is_offloaded_with_the_whole(schema: Any, value: Any) -> None:
     results = opened()
     results.note({"name": "odd", "outputSchema": {"type": "object", "properties": {"value": schema}}})
     result = {"content": [], "structuredContent": {"value": value}}
@@ -316,7 +318,7 @@ def test_a_schema_with_hostile_patterns_is_neither_run_nor_shown() -> None:
     assert json.loads(records_of(store)[ref_in(result.content[1].text)])["code"] == "a" * 9000 + "!"
 
 
-def test_blocks_of_any_kind_that_are_large_together_leave_and_pictures_stay() -> None:
+def test_blocks_of_any_kind_that_are_large_together_are_offloaded_and_images_kept() -> None:
     store = MemoryStore()
     result = called("links", opened(store))
     assert [block.type for block in result.content] == ["image", "text", "resource_link"]
@@ -325,14 +327,14 @@ def test_blocks_of_any_kind_that_are_large_together_leave_and_pictures_stay() ->
     assert lines[-1]["text"] == "that is all"
 
 
-def test_without_a_schema_structured_content_leaves_whole() -> None:
+def test_without_a_schema_structured_content_is_offloaded_as_a_whole() -> None:
     store = MemoryStore()
     result = called("quiet", opened(store))
     assert result.structured_content is None
     assert json.loads(records_of(store)[ref_in(text_of(result))]) == {"rows": ROWS}
 
 
-def test_what_a_text_says_as_well_is_stored_once() -> None:
+def test_structured_content_equal_to_a_text_is_stored_once() -> None:
     store = MemoryStore()
     result = called("rows", opened(store))
     assert result.structured_content is None
@@ -349,7 +351,7 @@ def test_what_a_text_says_as_well_is_stored_once() -> None:
         ("report", {"result": big_text()}),
     ],
 )
-def test_structured_content_of_a_tool_that_was_not_listed_leaves_for_what_any_shown_schema_allows(
+def test_structured_content_of_an_unlisted_tool_is_replaced_as_any_shown_schema_allows(
     tool: str, value: Any
 ) -> None:
     """The client may have its schema from an earlier connection."""
@@ -510,7 +512,7 @@ def test_two_sessions_of_one_store_do_not_see_each_others_results() -> None:
 # What fails
 
 
-def test_a_store_that_fails_in_the_middle_leaves_results_whole_and_is_used_again(
+def test_a_store_that_fails_midway_keeps_results_in_full_and_is_used_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = FaultyStore(MemoryStore(), nth=3, verb="put", is_lasting=True)
@@ -628,7 +630,7 @@ def program(store: Path, session: str = "s", *more: str) -> StdioServerParameter
     return StdioServerParameters(command=sys.executable, args=command)
 
 
-def test_a_new_process_goes_on_with_the_session(tmp_path: Path) -> None:
+def test_a_new_process_continues_the_session(tmp_path: Path) -> None:
     async def first() -> str:
         async with Client(program(tmp_path / "store")) as client:
             return text_of(await client.call_tool("big"))
@@ -644,7 +646,7 @@ def test_a_new_process_goes_on_with_the_session(tmp_path: Path) -> None:
     assert records_of(str(tmp_path / "store")) == {ref_in(shown): big_text()}
 
 
-def test_when_the_wrapped_server_dies_calls_fail_with_what_to_do_and_stored_results_stay(
+def test_when_the_wrapped_server_dies_calls_fail_with_the_fix_and_stored_results_remain(
     tmp_path: Path,
 ) -> None:
     async def talk() -> None:
@@ -713,7 +715,7 @@ def test_the_server_of_a_session_ends_when_its_client_closes_stdin(tmp_path: Pat
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "offload"
 
 
-def test_a_store_that_cannot_be_written_to_leaves_results_whole(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_keeps_results_in_full(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
     async def talk() -> str:

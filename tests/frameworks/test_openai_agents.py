@@ -23,7 +23,7 @@ from offload_backends.memory import MemoryStore
 
 
 @WAYS
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
     offloading = OffloadRuns(store)
 
@@ -93,7 +93,7 @@ def test_two_conversations_at_once_through_one_agent_read_their_own(store):
         scenario.check_whole_run(script, owner)
 
 
-def test_a_conversation_cannot_read_what_another_stored(store):
+def test_a_conversation_cannot_read_items_of_another(store):
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
     sync(agent(scenario.whole_run(), offloading), run_config=alice.run_config())
@@ -108,7 +108,7 @@ def test_a_conversation_cannot_read_what_another_stored(store):
     assert foreign.seen[1][-1].startswith("Error: ")
 
 
-def test_conversations_without_a_name_are_each_their_own_and_go_on_under_the_name_that_they_got(store):
+def test_unnamed_conversations_are_separate_and_continue_under_their_new_names(store):
     offloading = OffloadRuns(store)
 
     first, second = offloading.conversation(), offloading.conversation(None)
@@ -122,7 +122,7 @@ def test_conversations_without_a_name_are_each_their_own_and_go_on_under_the_nam
             offloading.conversation(wrong)
 
 
-def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.ask("lookup", "call_1"), scenario.end])
     offloading = OffloadRuns(faulty)
@@ -158,7 +158,7 @@ def test_a_caller_who_hands_on_the_items_of_a_result_has_the_same_placeholder_se
     assert second.seen[0] == [*first.seen[1], ANSWER, "And then?"]
 
 
-def test_a_conversation_knows_in_full_what_came_last(store):
+def test_a_conversation_has_the_latest_items_in_full(store):
     script = scenario.whole_run()
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
@@ -169,7 +169,7 @@ def test_a_conversation_knows_in_full_what_came_last(store):
     assert texts(alice.items)[3:] == script.seen[3][3:]
 
 
-def test_a_result_in_blocks_leaves_and_its_image_stays(store):
+def test_a_result_in_blocks_is_offloaded_and_its_image_kept(store):
     image = {"type": "input_image", "image_url": "https://example.com/chart.png"}
     blocks = [{"type": "text", "text": report()}, {"type": "image", "image_url": image["image_url"]}]
     script = Script([scenario.ask(), scenario.end])
@@ -184,7 +184,7 @@ def test_a_result_in_blocks_leaves_and_its_image_stays(store):
 
 
 @WAYS
-def test_where_openai_keeps_the_conversation_results_leave_and_answers_of_the_tools_stay(store, run):
+def test_if_openai_stores_the_conversation_results_are_offloaded_and_retrieval_answers_kept(store, run):
     whole = lambda sent: Call("context_read", {"id": scenario.refs(sent)[-1]}, "call_read")  # noqa: E731 # one turn
     script = Script([scenario.ask(), whole, scenario.end])
     offloading = OffloadRuns(store, policy=OffloadPolicy.preset("aggressive"))
@@ -222,7 +222,7 @@ def test_a_tool_of_a_run_without_a_conversation_answers_an_error_and_logs_the_fi
 
 
 @pytest.mark.parametrize("instructions", [None, "Be brief.", lambda _context, _agent: "Be brief."])
-def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_words(store, instructions):
+def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store, instructions):
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
     made = agent(Script([scenario.end]), offloading, instructions=instructions)
@@ -242,7 +242,7 @@ def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_w
     assert sent.system_instructions == (f"Be brief.\n\n{prompt}" if instructions else prompt)
 
 
-def test_the_callers_own_configuration_and_filter_stay_in_force(store):
+def test_the_callers_own_configuration_and_filter_still_apply(store):
     async def shorten(data):
         cut = [*data.model_data.input[:-1], {"role": "user", "content": "Shortened."}]
         return ModelInputData(cut, "Of the filter.")

@@ -45,7 +45,7 @@ def session():
 
 
 @WAYS
-def test_the_session_holds_the_placeholder_that_the_model_saw_and_never_the_original(store, session, run):
+def test_the_session_contains_the_placeholder_that_the_model_saw_and_never_the_original(store, session, run):
     script = scenario.whole_run()
     offloading = OffloadRuns(store)
     alice = offloading.conversation("alice")
@@ -81,7 +81,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert result.final_output == ANSWER
 
 
-def test_a_new_process_goes_on_from_the_store_and_the_session(s3_bucket, tmp_path):
+def test_a_new_process_continues_from_the_store_and_the_session(s3_bucket, tmp_path):
     script = Script([scenario.ask(), scenario.end])
     offloading = OffloadRuns(s3_bucket.url, storage_options=s3_bucket.storage_options)
     alice = offloading.conversation("alice")
@@ -102,7 +102,7 @@ def test_a_new_process_goes_on_from_the_store_and_the_session(s3_bucket, tmp_pat
 
 
 @WAYS
-def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, session, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_then_offloaded(store, session, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
     offloading = OffloadRuns(store)
@@ -120,7 +120,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves(store, sess
     assert outputs(kept(session)) == [report("alice"), report("bob")]
 
 
-def test_a_long_text_of_the_user_leaves_the_session_too(store, session):
+def test_a_long_user_message_is_replaced_in_the_session_too(store, session):
     script = Script([scenario.end])
     offloading = OffloadRuns(
         store, policy=OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
@@ -133,7 +133,7 @@ def test_a_long_text_of_the_user_leaves_the_session_too(store, session):
     assert texts(kept(session)) == [*script.seen[0], ANSWER]
 
 
-def test_results_of_calls_made_at_once_all_leave(store, session):
+def test_results_of_concurrent_calls_are_all_offloaded(store, session):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     script = Script([lambda _: calls, scenario.end])
     offloading = OffloadRuns(store)
@@ -147,7 +147,7 @@ def test_results_of_calls_made_at_once_all_leave(store, session):
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
-def test_a_reader_that_had_to_be_approved_is_seen_once_in_full_too(store, session, is_new_process):
+def test_an_approved_reader_result_is_shown_once_in_full_too(store, session, is_new_process):
     script = Script([scenario.ask(READER), scenario.ask("lookup", "call_1"), scenario.end])
     reader = replace(tool(READER), needs_approval=True)
     offloading = OffloadRuns(store)

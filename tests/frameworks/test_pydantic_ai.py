@@ -38,7 +38,7 @@ print(json.dumps(script.seen))
 
 
 @WAYS
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
 
     result = run(agent(script, OffloadCapability(store)))
@@ -48,7 +48,7 @@ def test_a_model_searches_and_reads_back_what_left(store, run):
 
 
 @WAYS
-def test_the_history_holds_the_placeholder_and_never_the_original(store, run):
+def test_the_history_contains_the_placeholder_and_never_the_original(store, run):
     script = scenario.whole_run()
     capability = OffloadCapability(store)
 
@@ -85,7 +85,7 @@ def test_two_conversations_with_one_call_id_read_their_own(store):
         assert scenario.calls_of(capability.offloader(owner)) == ["call_0"]
 
 
-def test_a_conversation_cannot_read_what_another_stored(store):
+def test_a_conversation_cannot_read_items_of_another(store):
     capability = OffloadCapability(store)
     sync(agent(scenario.whole_run(), capability), conversation_id="alice")
     [record] = capability.offloader("alice").records()
@@ -110,7 +110,7 @@ def test_runs_that_name_no_conversation_do_not_share_one(store):
         assert len(capability.offloader(conversation).records()) == 1
 
 
-def test_a_conversation_whose_id_is_empty_is_refused_and_never_shared(store):
+def test_a_conversation_with_an_empty_id_is_refused_and_never_shared(store):
     with pytest.raises(ConfigError, match="session name must be a str"):
         sync(agent(scenario.whole_run(), OffloadCapability(store)), conversation_id="")
 
@@ -144,7 +144,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert texts(messages)[-1] == ANSWER
 
 
-def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.ask("lookup", "call_1"), scenario.end])
     made = agent(script, OffloadCapability(faulty), tool(), tool("lookup", returns=lambda: "42"))
@@ -164,7 +164,7 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
         sync(agent(scenario.whole_run(), OffloadCapability(faulty, on_error="raise")))
 
 
-def test_a_new_process_goes_on_from_the_store_and_the_history(s3_bucket):
+def test_a_new_process_continues_from_the_store_and_the_history(s3_bucket):
     script = Script([scenario.ask(), scenario.end])
     capability = OffloadCapability(s3_bucket.url, storage_options=s3_bucket.storage_options)
     result = sync(agent(script, capability))
@@ -183,7 +183,7 @@ def test_a_new_process_goes_on_from_the_store_and_the_history(s3_bucket):
 
 
 @WAYS
-def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves_the_history_too(store, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_then_replaced_in_the_history_too(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
     capability = OffloadCapability(store)
@@ -197,7 +197,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_then_leaves_the_history
     assert results(capability.restore(messages)) == [report("alice"), report("bob")]
 
 
-def test_results_of_calls_made_at_once_all_leave(store):
+def test_results_of_concurrent_calls_are_all_offloaded(store):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     capability = OffloadCapability(store)
 
@@ -221,7 +221,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, a
     assert texts(messages)[-1] == ANSWER
 
 
-def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_words(store):
+def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store):
     capability = OffloadCapability(store)
     made = agent(Script([scenario.end]), capability, instructions="Be brief.")
 

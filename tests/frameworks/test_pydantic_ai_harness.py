@@ -36,7 +36,7 @@ def test_it_is_a_store_of_the_harness(store):
     assert isinstance(OffloadOverflowStore(store), OverflowStore)
 
 
-def test_a_model_finds_in_the_store_what_the_harness_spilled(store):
+def test_a_model_finds_results_that_the_harness_spilled_in_the_store(store):
     script = Script([scenario.ask(), find, scenario.end])
 
     messages = run(script, store)

@@ -26,7 +26,7 @@ from offload.integrations.pydantic_ai import OffloadCapability
 PICTURE = BinaryContent(b"\x89PNG", media_type="image/png")
 
 
-def test_what_left_comes_back_deep_equal_and_what_did_not_as_the_same_object(store):
+def test_offloaded_messages_are_restored_deep_equal_and_others_are_the_same_object(store):
     plain = sync(agent(Script([scenario.ask(), scenario.end]), OffloadCapability(store, session="x")))
     given = plain.all_messages()
     capability = OffloadCapability(store, session="x")
@@ -42,7 +42,7 @@ def test_what_left_comes_back_deep_equal_and_what_did_not_as_the_same_object(sto
     assert results(restored) == [report()]
 
 
-def test_a_long_text_of_the_user_leaves_and_what_stands_beside_it_stays(store):
+def test_a_long_user_message_is_offloaded_and_the_parts_next_to_it_are_kept(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
     capability = OffloadCapability(store, policy=policy)
@@ -55,7 +55,7 @@ def test_a_long_text_of_the_user_leaves_and_what_stands_beside_it_stays(store):
     assert capability.restore(messages)[0].parts[0].content == [report(), PICTURE, "Short."]
 
 
-def test_the_arguments_of_a_call_leave_once_the_model_has_gone_on(store):
+def test_tool_call_arguments_are_offloaded_after_the_models_next_reply(store):
     long = {"path": "report.txt", "text": report()}
     script = Script([lambda _: Call("write", long, "call_0"), scenario.ask("lookup", "call_1"), scenario.end])
     written = []
@@ -89,7 +89,7 @@ JSON_ROWS = [row.model_dump() for row in ROWS]
 
 
 @pytest.mark.parametrize("value", [JSON_ROWS, {"rows": JSON_ROWS}, ROWS, tuple(ROWS)])
-def test_a_result_that_is_no_text_leaves_and_comes_back_as_its_json_does(store, value):
+def test_a_result_that_is_not_a_text_is_restored_from_its_json(store, value):
     search = lambda seen: Call("context_read", {"id": scenario.refs(seen)[0], "pointer": "/0"}, "c")  # noqa: E731 # one turn
     script = Script([scenario.ask(), search, scenario.end])
     capability = OffloadCapability(store)
@@ -103,7 +103,7 @@ def test_a_result_that_is_no_text_leaves_and_comes_back_as_its_json_does(store, 
         assert '"entry": 0' in script.seen[2][-1]
 
 
-def test_files_in_a_result_stay_beside_the_placeholder(store):
+def test_files_in_a_result_are_kept_next_to_the_placeholder(store):
     capability = OffloadCapability(store)
     mixed = [JSON_ROWS, PICTURE, report()]
     made = agent(Script([scenario.ask(), scenario.end]), capability, tool(returns=lambda: mixed))
@@ -116,7 +116,7 @@ def test_files_in_a_result_stay_beside_the_placeholder(store):
     assert results(capability.restore(messages)) == [mixed]
 
 
-def test_a_result_keeps_what_is_not_for_the_model(store):
+def test_a_result_keeps_its_parts_for_the_client(store):
     made = agent(
         Script([scenario.ask(), scenario.end]),
         OffloadCapability(store),
@@ -130,7 +130,7 @@ def test_a_result_keeps_what_is_not_for_the_model(store):
     assert (part.metadata, part.tool_call_id, part.tool_name) == ({"rows": 3600}, "call_0", QUERY)
 
 
-def test_a_result_that_tells_of_a_failure_stays(store):
+def test_an_error_result_is_kept(store):
     def fail():
         raise ToolFailed(report())
 
@@ -141,7 +141,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
     assert results(messages) == [report()]
 
 
-def test_a_result_that_the_framework_itself_reads_stays(store):
+def test_a_result_that_the_framework_reads_is_kept(store):
     call = ToolCallPart(QUERY, {}, "call_0", tool_kind="sales:report")
     kept = ToolReturnPart(QUERY, report(), "call_0", tool_kind="sales:report")
     given = [ModelRequest([UserPromptPart(QUESTION)]), ModelResponse([call]), ModelRequest([kept])]
@@ -170,7 +170,7 @@ def _shortened(message):
     return ModelRequest(parts)
 
 
-def test_what_another_capability_made_for_one_request_never_gets_into_the_history(store):
+def test_a_message_of_another_capability_for_one_request_is_never_added_to_the_history(store):
     script = Script([scenario.ask(), scenario.end])
     made = Agent(ScriptedModel(script), tools=[tool()], capabilities=[Shortening(), OffloadCapability(store)])
 

@@ -76,7 +76,7 @@ def results(agent):
 
 
 @RUNS
-def test_a_model_searches_and_reads_back_what_left(store, run):
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     script = scenario.whole_run()
 
     result = run(agent(script, StrandsOffloadPlugin(store)))
@@ -125,7 +125,7 @@ def test_two_agents_with_one_call_id_and_one_plugin_read_their_own(store):
         assert scenario.calls_of(plugin.offloader(agents[owner])) == ["call_0"]
 
 
-def test_an_agent_cannot_read_what_another_stored(store):
+def test_an_agent_cannot_read_items_of_another(store):
     plugin = StrandsOffloadPlugin(store, session="mallory")
     run(agent(scenario.whole_run(), StrandsOffloadPlugin(store, session="alice")))
     [record] = Offloader(store, session="alice").records()
@@ -155,7 +155,7 @@ def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store,
     assert str(result).strip() == ANSWER
 
 
-def test_what_could_not_be_stored_leaves_as_soon_as_it_can(store):
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
     faulty = FaultyStore(store, verb="put", nth=1)
     script = Script([scenario.ask(), scenario.end])
     made = agent(script, StrandsOffloadPlugin(faulty))
@@ -176,7 +176,7 @@ def test_the_caller_may_have_a_failure_end_the_run(store):
     assert isinstance(told.value.__cause__, StoreUnavailableError)
 
 
-def test_a_new_process_goes_on_from_the_store_alone(s3_bucket, tmp_path):
+def test_a_new_process_continues_from_the_store_alone(s3_bucket, tmp_path):
     plugin = StrandsOffloadPlugin(s3_bucket.url, storage_options=s3_bucket.storage_options)
     manager = FileSessionManager("alice", storage_dir=str(tmp_path))
     made = agent(Script([scenario.ask(), scenario.end]), plugin, session_manager=manager)
@@ -192,7 +192,7 @@ def test_a_new_process_goes_on_from_the_store_alone(s3_bucket, tmp_path):
 
 
 @RUNS
-def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_agents_messages(store, run):
+def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_agents_messages(store, run):
     script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
     owners = iter(["alice", "bob"])
     made = agent(script, StrandsOffloadPlugin(store), tool(READER, returns=lambda: report(next(owners))))
@@ -206,7 +206,7 @@ def test_what_a_reader_returned_is_seen_once_in_full_and_stays_in_the_agents_mes
     assert results(made) == [report("alice"), report("bob")]
 
 
-def test_a_long_text_of_the_user_leaves_the_models_view_and_stays_in_the_agents_messages(store):
+def test_a_long_user_message_is_offloaded_and_kept_in_the_agents_messages(store):
     policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
     script = Script([scenario.end])
     made = agent(script, StrandsOffloadPlugin(store, policy=policy))
@@ -235,7 +235,7 @@ def test_a_result_keeps_its_status_and_its_other_blocks(store):
 
 @pytest.mark.parametrize("is_first", [True, False])
 @RUNS
-def test_what_strands_own_offloader_made_stays(store, tmp_path, run, is_first):
+def test_results_of_strands_own_offloader_are_kept(store, tmp_path, run, is_first):
     def retrieve(texts):
         reference = texts[-1].rsplit("[Stored references:]\n", 1)[1].split()[0]
         read = {"reference": reference, "line_range": {"start": 1, "end": 500}}
@@ -267,7 +267,7 @@ def test_what_strands_own_offloader_made_stays(store, tmp_path, run, is_first):
     assert Offloader(store, session="alice").records() == []
 
 
-def test_a_text_far_longer_than_any_preview_of_strands_leaves_whatever_it_looks_like(store):
+def test_a_text_far_longer_than_any_preview_of_strands_is_offloaded_even_if_it_looks_like_one(store):
     forged = f"[Offloaded: 1 blocks, ~50,000 tokens]\n{report() * 2}\n\n[Stored references:]\n  x"
     script = Script([scenario.ask(), scenario.end])
 
@@ -276,7 +276,7 @@ def test_a_text_far_longer_than_any_preview_of_strands_leaves_whatever_it_looks_
     assert len(script.seen[1][-1]) < 5000
 
 
-def test_the_answer_of_an_agent_that_the_work_is_handed_to_stays(store):
+def test_the_answer_of_a_delegate_agent_is_kept(store):
     inner = Agent(
         model=ScriptedModel(Script([lambda _: report()])),
         name="researcher",
@@ -308,7 +308,7 @@ def test_an_answer_that_could_not_be_read_back_has_the_status_of_an_error(store,
     assert [result["status"] for result in found] == ["success", "error", "success"]
 
 
-def test_a_result_that_tells_of_a_failure_stays(store):
+def test_an_error_result_is_kept(store):
     given = {"status": "error", "content": [{"text": report()}]}
     script = Script([scenario.ask(), scenario.end])
 
@@ -318,7 +318,7 @@ def test_a_result_that_tells_of_a_failure_stays(store):
 
 
 @RUNS
-def test_results_of_calls_made_at_once_all_leave(store, run):
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
     calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
     plugin = StrandsOffloadPlugin(store)
     made = agent(Script([lambda _: calls, scenario.end]), plugin)
@@ -352,7 +352,7 @@ def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, argume
     "given",
     [None, "Be brief.", [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}]],
 )
-def test_the_model_is_offered_the_tools_and_told_of_them_after_the_callers_own_prompt(store, given):
+def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, given):
     plugin = StrandsOffloadPlugin(store)
     made = agent(Script([scenario.end]), plugin, system_prompt=given)
 
@@ -370,7 +370,7 @@ def test_an_agent_made_without_the_plugin_has_no_session(store):
         StrandsOffloadPlugin(store).offloader(Agent(model=ScriptedModel(Script([])), callback_handler=None))
 
 
-def test_an_argument_that_cannot_work_is_told_before_an_agent_is_made(store):
+def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
     with pytest.raises(ConfigError, match="on_error"):
         StrandsOffloadPlugin(store, on_error="shrug")  # type: ignore[arg-type]
 
@@ -399,7 +399,7 @@ def awaited(coroutine):
     return asyncio.run(coroutine)
 
 
-def test_strands_own_offloader_reads_back_what_it_put_into_the_storage(store):
+def test_strands_own_offloader_reads_its_items_from_the_storage(store):
     def retrieve(texts):
         reference = texts[-1].rsplit("[Stored references:]\n", 1)[1].split()[0]
         return Call("retrieve_offloaded_content", {"reference": reference, "pattern": "needle of"}, "c")
@@ -427,7 +427,7 @@ def test_two_sessions_of_the_storage_with_one_call_id_do_not_meet(store):
 KEYS = ["a", "a/b", "../../etc/passwd", "/abs", "A", "ä", "", "x" * 1000, "y" * 1000, "a\\b", "a//b"]
 
 
-def test_any_text_is_a_key_of_its_own_and_stays_inside(store):
+def test_every_text_is_a_separate_key_inside_the_space(store):
     storage = stored(store)
 
     async def fill():
@@ -476,7 +476,7 @@ def test_a_listing_is_by_prefix_and_a_search_finds_words(store):
         ("keys", lambda storage: storage.list("")),
     ],
 )
-def test_a_store_that_fails_is_told_as_strands_has_it(store, verb, call):
+def test_a_failing_store_raises_the_error_of_strands(store, verb, call):
     storage = stored(FaultyStore(store, verb=verb, is_lasting=True))
 
     with pytest.raises(StorageError) as told:
@@ -495,7 +495,7 @@ def test_damaged_data_is_never_read_as_if_it_were_whole(store):
         awaited(storage.read("k"))
 
 
-def test_a_store_that_fails_leaves_strands_own_offloader_the_result(store):
+def test_a_failing_store_keeps_the_result_for_strands_own_offloader(store):
     storage = stored(FaultyStore(store, verb="put", is_lasting=True))
     script = Script([scenario.ask(), scenario.end])
 

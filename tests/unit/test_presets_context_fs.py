@@ -43,7 +43,7 @@ def facts(**given: object) -> PlaceholderFacts:
     return PlaceholderFacts(**{**fields, "preview": preview_of("text", 10), **given})  # type: ignore[arg-type] # one dict of all kinds
 
 
-def test_the_items_of_a_result_are_told_also_where_an_image_moved_up(tmp_path):
+def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
     data = base64.b64encode(b"GIF89a" + bytes(600)).decode()
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": data}}
     texts = [{"type": "text", "text": f"{word} " * 3000} for word in ("alpha", "beta")]
@@ -65,7 +65,7 @@ def test_the_items_of_a_result_are_told_also_where_an_image_moved_up(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".json", ".link")])
-def test_what_is_no_record_has_no_document(tmp_path, key):
+def test_other_objects_have_no_document(tmp_path, key):
     open_tree(tmp_path).put(key, b"12345")
 
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
@@ -103,7 +103,7 @@ def test_an_emptied_record_loses_its_document_but_not_that_of_its_next_generatio
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_what_is_emptied_or_has_no_document_is_not_told(tmp_path, is_marked):
+def test_an_emptied_record_or_one_without_a_document_is_not_listed(tmp_path, is_marked):
     tree, other = open_tree(tmp_path), KEY.replace("abcdefghij", "zzzzzzzzzz")
     for key in (KEY, other):
         tree.put(key, b"12345")
@@ -124,7 +124,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
         open_tree(tmp_path).put(KEY, b"12345")
 
 
-def test_a_record_whose_document_cannot_be_made_is_not_stored_for_its_caller(tmp_path):
+def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_path):
     (tmp_path / SHOWN).mkdir(parents=True, mode=0o700)
     tmp_path.chmod(0o700)
 
@@ -132,7 +132,7 @@ def test_a_record_whose_document_cannot_be_made_is_not_stored_for_its_caller(tmp
         open_tree(tmp_path).put(KEY, b"12345")
 
 
-def test_a_reindex_beside_a_writer_leaves_what_is_stored_again(tmp_path, monkeypatch):
+def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
     tree, writer, later = open_tree(tmp_path), open_tree(tmp_path), KEY.replace("~", ".2~", 1)
     tree.put(KEY, b"12345")
     tree.put(f"{KEY}.expired", b"")
@@ -243,7 +243,7 @@ def test_a_redacted_placeholder_of_release_0_1_is_restored(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("change", ["{} ", " {}", "{}\n", "{0}{0}", "[Content offloaded]\n{}"])
-def test_a_text_that_only_holds_a_placeholder_is_none(change: str) -> None:
+def test_a_text_that_only_contains_a_placeholder_is_not_one(change: str) -> None:
     renderer = PathRenderer(Path("/root"))
 
     assert renderer.find_ref(change.format(renderer.render(facts()))) is None

@@ -9,6 +9,7 @@ from offload.placeholder._default import (
     DefaultRenderer,
     MediaAwareRenderer,
     escape_placeholders,
+    safe_for_model,
     tool_label,
 )
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
@@ -22,5 +23,6 @@ __all__ = [
     "PlaceholderRenderer",
     "TemplateRenderer",
     "escape_placeholders",
+    "safe_for_model",
     "tool_label",
 ]

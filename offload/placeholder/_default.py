@@ -33,6 +33,11 @@ def escape_placeholders(text: str) -> str:
     return _LOOK_ALIKE.sub(r"\\[", text)
 
 
+def safe_for_model(text: str) -> str:
+    """Return `text` for a model: it cannot pass for a placeholder, and every encoder accepts it."""
+    return escape_placeholders(escape_surrogates(text))
+
+
 def tool_label(name: str) -> str:
     """Return a tool's name for a line of a placeholder: short, and without brackets or newlines."""
     label = name if _PLAIN_NAME.fullmatch(name) else ascii(name).replace("[", "(").replace("]", ")")
@@ -48,8 +53,8 @@ class DefaultRenderer:
         redacted = ", redacted" if facts.is_redacted else ""
         first = f"[Offloaded: {_name(facts)}, {size}{redacted}, id {facts.ref}]\n"
         if facts.summary is not None:
-            first += f"[Summary: {escape_placeholders(escape_surrogates(facts.summary))}]\n"
-        excerpt = escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")
+            first += f"[Summary: {safe_for_model(facts.summary)}]\n"
+        excerpt = safe_for_model(facts.preview.text).rstrip("\n")
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not excerpt:
             return f"{first}[Read it: {call}]"
@@ -62,7 +67,7 @@ class DefaultRenderer:
 
 
 class MediaAwareRenderer:
-    """A renderer with placeholders of images and documents beside those of another renderer.
+    """A renderer that adds placeholders of images and documents to those of another renderer.
 
     The line for an image or a document has one form, since the message formats must recognize it: it is one
     of the texts of a result, and these texts are an item of their own.

@@ -11,7 +11,7 @@ from offload.preview import Preview
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderFacts:
-    """An item, as far as its placeholder may show it.
+    """The facts of an item that its placeholder may show.
 
     Attributes:
         ref: the id that reads the item.

@@ -1,9 +1,8 @@
-"""Placeholders from a text with fields, checked when it is given.
+"""Placeholders from a text with fields, which is checked when the renderer is made.
 
-How the ref is found again: every field but the excerpt and the summary is one word, without blanks, quotes
-or brackets, and the ref stands between two characters that no word holds. So in what a template renders
-there are always as many such characters before the ref, or behind it, whatever the facts are: it stands in
-one place only.
+Every field but the preview and the summary is one word, without spaces, quotes or brackets, and the ref lies
+between two characters that no word holds. So the number of such characters before the ref, or after it, is
+the same in every text that a template renders, and the ref has one place.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
-from offload.placeholder._default import escape_placeholders
+from offload.placeholder._default import safe_for_model
 from offload.placeholder._facts import PlaceholderFacts
 from offload.record import escape_surrogates
 
@@ -26,14 +25,14 @@ _NUMBER = r"\d{1,20}"
 
 
 class _Field(NamedTuple):
-    """How a field is shown, and what that looks like; None where it may be any text."""
+    """The text of a field, and its pattern; the pattern is None if the text may be any."""
 
     show: Callable[[PlaceholderFacts], str]
     pattern: str | None = None
 
 
 class _Part(NamedTuple):
-    """A literal text and the field behind it, None at the end."""
+    """A literal text and the field after it, None at the end."""
 
     literal: str
     name: str | None
@@ -54,36 +53,36 @@ _FIELDS: dict[str, _Field] = {
     "chars": _Field(lambda facts: str(facts.chars), _NUMBER),
     "lines": _Field(lambda facts: str(facts.lines), _NUMBER),
     "call": _Field(_call, rf'context_read\(id="{REF_PATTERN}", offset={_NUMBER}\)'),
-    "preview": _Field(lambda facts: escape_placeholders(escape_surrogates(facts.preview.text)).rstrip("\n")),
-    "summary": _Field(lambda facts: escape_placeholders(escape_surrogates(facts.summary or ""))),
+    "preview": _Field(lambda facts: safe_for_model(facts.preview.text).rstrip("\n")),
+    "summary": _Field(lambda facts: safe_for_model(facts.summary or "")),
 }
 _NAMES = ", ".join(f"{{{name}}}" for name in _FIELDS)
-# No field that is not free is longer.
+# The most characters of a field with a pattern.
 _MOST_CHARS = 80
 _EXAMPLE = "[{tool} returned {chars} characters. {preview}\nPreview only; continue: {call} id {ref}]"
 
 
 class TemplateRenderer:
-    r"""Makes placeholders from a template, a text with fields in braces; a brace itself is written twice.
+    r"""Renders placeholders from a template, a text with fields in braces; double a brace to print it.
 
         TemplateRenderer("[{tool}, {chars} characters.\n{preview}\nPreview only; continue: {call} id {ref}]")
 
-    | field | what is shown |
+    | field | text |
     |---|---|
-    | `{ref}` | the id; a template has it once, apart from words beside it |
-    | `{tool}` | the tool's name, or the type of the item where no tool made it; as one word |
-    | `{chars}`, `{lines}` | how large the content is |
-    | `{preview}` | the excerpt; it is incomplete, and only the template can say so to the model |
-    | `{summary}` | what a summarizer said of the content, else nothing |
-    | `{call}` | the call that reads on, as `context_read(id="…", offset=…)` |
+    | `{ref}` | the id; once in a template, not next to a letter or digit |
+    | `{tool}` | the tool's name, or the item's type if no tool made it, as one word |
+    | `{chars}`, `{lines}` | the size of the content |
+    | `{preview}` | the excerpt; the template should warn that it is incomplete |
+    | `{summary}` | a summarizer's text, else nothing |
+    | `{call}` | the call that reads the rest, `context_read(id="…", offset=…)` |
 
-    A placeholder that is no shorter than what it would replace is not used, whatever the template.
+    A placeholder that is no shorter than its item is not used.
 
     Args:
-        template: the text. `{preview}` and `{summary}` stand on one side of `{ref}`, both of them.
+        template: the text. `{preview}` and `{summary}` must be on the same side of `{ref}`.
 
     Raises:
-        ConfigError: the template cannot work; says what is wrong with it and what would be right.
+        ConfigError: the template cannot work; the message names the fix.
     """
 
     def __init__(self, template: str) -> None:
@@ -99,7 +98,7 @@ class TemplateRenderer:
             self._pattern = re.compile(_pattern(before[-1:]) + rf"{_pattern(after)}\Z", re.ASCII)
             self._is_at_end = True
         else:
-            raise _wrong("{preview} and {summary} stand on one side of {ref}, both of them")
+            raise _wrong("{preview} and {summary} must be on the same side of {ref}")
         self._reach = sum(len(literal) + _MOST_CHARS for literal, _ in self._parts)
 
     def render(self, facts: PlaceholderFacts) -> str:
@@ -107,7 +106,7 @@ class TemplateRenderer:
         return "".join(literal + (_FIELDS[name].show(facts) if name else "") for literal, name in self._parts)
 
     def find_ref(self, text: str) -> str | None:
-        """Return the id in `text` if what stands around it is the template's; looks at that alone."""
+        """Return the id in `text` if the text around it matches the template."""
         if not text.startswith(self._parts[0].literal):
             return None
         find = self._pattern.search if self._is_at_end else self._pattern.match
@@ -116,27 +115,27 @@ class TemplateRenderer:
 
 
 def _parsed(template: str) -> list[_Part]:
-    """Return the parts of a template. Raises `ConfigError` if they are not what it may have."""
+    """Return the parts of a template. Raises `ConfigError` for an invalid one."""
     if not isinstance(template, str):
-        raise _wrong(f"it is a text, not {type(template).__name__}")
+        raise _wrong(f"it must be a string, got {type(template).__name__}")
     if escape_surrogates(template) != template:
-        raise _wrong(f"it has no UTF-8 form: {template!r:.60}")
+        raise _wrong(f"it must be valid Unicode, got {template!r:.60}")
     try:
-        found = list(string.Formatter().parse(template))
+        fields = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise _wrong(f"{error}; a brace that is no field's is written twice") from None
-    for _, name, spec, conversion in found:
+        raise _wrong(f"{error}; double a brace that is not part of a field") from None
+    for _, name, spec, conversion in fields:
         if name is not None:
             _check_field(name, spec or "", conversion)
-    if [name for _, name, _, _ in found].count("ref") != 1:
-        raise _wrong("it needs {ref} once, the id by which the item is found again")
-    return _merged(found)
+    if [name for _, name, _, _ in fields].count("ref") != 1:
+        raise _wrong("it must have {ref} once")
+    return _merged(fields)
 
 
-def _merged(found: Iterable[tuple[str, str | None, str | None, str | None]]) -> list[_Part]:
-    """Return each field with the whole literal before it: one with a doubled brace comes in several."""
+def _merged(fields: Iterable[tuple[str, str | None, str | None, str | None]]) -> list[_Part]:
+    """Return each field with the whole literal before it, which a doubled brace splits."""
     parts, literal = [], ""
-    for text, name, _, _ in found:
+    for text, name, _, _ in fields:
         literal += text
         if name is not None:
             parts.append(_Part(literal, name))
@@ -146,23 +145,23 @@ def _merged(found: Iterable[tuple[str, str | None, str | None, str | None]]) -> 
 
 def _check_field(name: str, spec: str, conversion: str | None) -> None:
     if conversion or spec:
-        raise _wrong(f"a field is a name in braces, without ! and :, as {{{name}}}")
+        raise _wrong(f"a field must be a name in braces without ! and :, such as {{{name}}}")
     if not name or name.isdigit():
-        raise _wrong(f"{{{name}}} has no name; the fields are {_NAMES}")
+        raise _wrong(f"{{{name}}} must have a name; use {_NAMES}")
     plain = re.split(r"[.\[]", name)[0]
     if plain != name:
-        raise _wrong(f"a field has no parts: {{{plain}}}, not {{{name}}}")
+        raise _wrong(f"a field has no attributes: use {{{plain}}}, got {{{name}}}")
     if name not in _FIELDS:
-        raise _wrong(f"there is no field {{{name}}}; the fields are {_NAMES}")
+        raise _wrong(f"unknown field {{{name}}}; use {_NAMES}")
 
 
 def _check_borders(before: Sequence[_Part], after: Sequence[_Part]) -> None:
-    """Check that a character that no word holds stands at either side of the ref."""
+    """Check that the ref lies between two characters that no word holds."""
     ref, behind = before[-1], after[0]
     is_joined = (behind.name and not behind.literal) or (len(before) > 1 and not ref.literal)
     touching = ref.literal[-1:] + behind.literal[:1]
     if is_joined or re.search(_WORD, touching, re.ASCII):
-        raise _wrong("{ref} stands apart, between blanks, quotes or brackets")
+        raise _wrong("{ref} must be between spaces, quotes or brackets")
 
 
 def _is_free(parts: Sequence[_Part]) -> bool:
@@ -173,5 +172,5 @@ def _pattern(parts: Sequence[_Part]) -> str:
     return "".join(re.escape(lit) + ((_FIELDS[name].pattern or "") if name else "") for lit, name in parts)
 
 
-def _wrong(what: str) -> ConfigError:
-    return ConfigError(f"placeholder template: {what}; for example {_EXAMPLE!r}")
+def _wrong(problem: str) -> ConfigError:
+    return ConfigError(f"placeholder template: {problem}; for example {_EXAMPLE!r}")

@@ -1,4 +1,4 @@
-"""What the model reads stored items back with: context_list, context_read, context_tail, context_grep."""
+"""The retrieval tools of a model: context_list, context_read, context_tail, context_grep."""
 
 from offload.policy import TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS

@@ -1,4 +1,4 @@
-"""The texts that show a range of content: what fits an answer, where it is, how to go on."""
+"""The answers that show content: a range or value, its position, and the next call."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import CorruptError, ExpiredError, NotFoundError
 from offload.messages import media_facts
-from offload.placeholder import escape_placeholders
-from offload.record import escape_surrogates
+from offload.placeholder import safe_for_model
 from offload.tools._pointer import JsonValue
 
 MAX_ANSWER_CHARS = 8192
 MIN_ANSWER_CHARS = 2000
-# Left for an answer's first and last line.
+# The room for the first and the last line of an answer.
 FRAME_CHARS = 320
 
 _REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
-# Everything that neither a text nor a terminal's colours are made of, and what a failed decoding leaves.
+# Characters of neither text nor terminal colours, and those that a failed decoding produces.
 _CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
 _BINARY_SHARE = 0.1
 _SHOWN_REF_CHARS = 40
@@ -38,14 +37,9 @@ _MAGIC = {
     "\x1f\udc8b": "gzip data",
 }
 _MAGIC_CHARS = 16
-# What is shown of an image or a document, whose content is its data URL.
+# A part of the data URL that is the content of an image or a document.
 _BASE64 = re.compile(r"(?:data:[\w/.+;=-]{1,200},)?[A-Za-z0-9+/]{64,}={0,2}", re.ASCII)
 _MEDIA_HEAD_CHARS = 64 * 1024
-
-
-def safe_for_model(text: str) -> str:
-    """Return content as an answer shows it: it passes for no placeholder, and any encoder takes it."""
-    return escape_placeholders(escape_surrogates(text))
 
 
 def with_notice(answer: str) -> str:
@@ -54,8 +48,8 @@ def with_notice(answer: str) -> str:
     return "\n".join([*lines, _REDACTED, last])
 
 
-def unreadable(error: CorruptError | NotFoundError, ref: str) -> str:
-    """Return in the model's words why the item of `ref` cannot be read."""
+def read_error(error: CorruptError | NotFoundError, ref: str) -> str:
+    """Return the error of an item that cannot be read, in the model's words."""
     item = f"item {ref[:_SHOWN_REF_CHARS]!r}"
     if isinstance(error, ExpiredError):
         when = datetime.fromtimestamp(error.at, UTC)
@@ -67,7 +61,7 @@ def unreadable(error: CorruptError | NotFoundError, ref: str) -> str:
 
 
 def is_binary(text: str) -> bool:
-    """Tell whether a text shows a reader nothing: it holds a NUL, or control characters above 10 %."""
+    """Return whether a text is unreadable: it has a NUL, or more than 10 % control characters."""
     return "\0" in text or len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)
 
 
@@ -80,41 +74,41 @@ def page(
     max_chars: int,
     is_tail: bool = False,
 ) -> str:
-    """Return the answer that shows the characters from `start` to `end`, or of a tail the last that fit."""
+    """Return the answer with the characters from `start` to `end`: the first that fit, or the last."""
     counts = record.counts
-    shown, start, stop = _fitting(content, start, end, max_chars - FRAME_CHARS, is_tail=is_tail)
-    note = _media_note(content, shown)
+    excerpt, start, stop = _fitting(content, start, end, max_chars - FRAME_CHARS, is_tail=is_tail)
+    note = _media_note(content, excerpt)
     lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
     first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
     is_more = stop < counts.chars and note is None
     last = f'[more: context_read(id="{record.ref}", offset={stop})]' if is_more else "[end of item]"
-    return f"{first}\n{note or shown}\n{last}"
+    return f"{first}\n{note or excerpt}\n{last}"
 
 
 def value_page(
     ref: str, content: StoredContent, value: JsonValue, offset: int, limit: int, *, max_chars: int
 ) -> str:
-    """Return the answer that shows a JSON value from its character `offset` on."""
+    """Return the answer with a JSON value from its character `offset`."""
     name = _quoted(value.pointer)
     room = max_chars - FRAME_CHARS - 2 * len(name)
     end = min(value.end, value.start + offset + limit)
-    shown, start, stop = _fitting(content, value.start + offset, end, room)
+    excerpt, start, stop = _fitting(content, value.start + offset, end, room)
     first = (
         f"[{ref} {name}: {value.kind}, characters {start - value.start}-{stop - value.start} of "
         f"{value.end - value.start}, which are {start}-{stop} of the item]"
     )
     more = f'[more: context_read(id="{ref}", pointer={name}, offset={stop - value.start})]'
-    return f"{first}\n{shown}\n{more if stop < value.end else '[end of value]'}"
+    return f"{first}\n{excerpt}\n{more if stop < value.end else '[end of value]'}"
 
 
 def outline_page(
     ref: str, value: JsonValue, members: Iterable[tuple[str, str]], count: int, *, max_chars: int
 ) -> str:
-    """Return the answer that names the members of a large JSON value, as many as fit."""
+    """Return the answer with the pointers of the members of a large JSON value, as many as fit."""
     name = _quoted(value.pointer)
     room = max_chars - FRAME_CHARS - 2 * len(name)
     first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
-    rows = fitting_rows((f"{_quoted(pointer)}: {what}" for pointer, what in members), room)
+    rows = fitting_rows((f"{_quoted(pointer)}: {facts}" for pointer, facts in members), room)
     rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
     whole = f'context_read(id="{ref}", pointer={name}, offset=0)'
     last = f"[Read a member by its pointer, or the full text: {whole}]"
@@ -122,7 +116,7 @@ def outline_page(
 
 
 def fitting_rows(rows: Iterable[str], room: int) -> list[str]:
-    """Return the first of `rows` that have room in so many characters."""
+    """Return the first of `rows` that fit in `room` characters."""
     fitting = []
     for row in rows:
         room -= len(row) + 1
@@ -135,27 +129,27 @@ def fitting_rows(rows: Iterable[str], room: int) -> list[str]:
 def _fitting(
     content: StoredContent, start: int, end: int, room: int, *, is_tail: bool = False
 ) -> tuple[str, int, int]:
-    """Return what is shown of a range, and the range of characters that this is."""
+    """Return the text of a range that fits in `room`, and the range of its characters."""
     start, end = (max(start, end - room), end) if is_tail else (start, min(end, start + room))
     raw = content.text(start, end)
-    shown = _shown(raw, start)
-    while len(shown) > room:
-        fits = len(raw) * room // len(shown) - 1
+    excerpt = _readable(raw, start)
+    while len(excerpt) > room:
+        fits = len(raw) * room // len(excerpt) - 1
         raw = raw[-fits:] if is_tail else raw[:fits]
-        shown = safe_for_model(raw)
-    return (shown, end - len(raw), end) if is_tail else (shown, start, start + len(raw))
+        excerpt = safe_for_model(raw)
+    return (excerpt, end - len(raw), end) if is_tail else (excerpt, start, start + len(raw))
 
 
-def _media_note(content: StoredContent, shown: str) -> str | None:
-    """Return what is said instead of base64 of an image or a document, None for any other content."""
-    facts = media_facts(content.text(0, _MEDIA_HEAD_CHARS)) if _BASE64.fullmatch(shown) else None
+def _media_note(content: StoredContent, excerpt: str) -> str | None:
+    """Return the replacement of a media item's base64, None for other content."""
+    facts = media_facts(content.text(0, _MEDIA_HEAD_CHARS)) if _BASE64.fullmatch(excerpt) else None
     if facts is None:
         return None
     size = f", {facts.pixels[0]}x{facts.pixels[1]} pixels" if facts.pixels else ""
     return f"({facts.media_type}{size}, base64: not shown)"
 
 
-def _shown(text: str, start: int) -> str:
+def _readable(text: str, start: int) -> str:
     if not is_binary(text):
         return safe_for_model(text)
     begin = text[:_MAGIC_CHARS] if start == 0 else ""

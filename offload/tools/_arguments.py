@@ -22,31 +22,31 @@ _SHOWN_CHARS = 60
 def check_arguments(
     name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = TOOL_NAMES
 ) -> dict[str, Any]:
-    """Return the arguments of a call of the tool `name`; nulls count as not given.
+    """Check tool-call arguments and return them; nulls count as omitted.
 
     Args:
         name: the tool's name.
-        arguments: a mapping, or the JSON text of one, as OpenAI hands it over.
-        offered: the tools that there are.
+        arguments: a mapping, or its JSON text, as OpenAI sends it.
+        offered: the offered tools.
 
     Raises:
-        ConfigError: an unknown tool, or arguments that its schema does not allow; says which are right.
+        ConfigError: an unknown tool, or arguments that its schema does not allow; names the allowed ones.
     """
     if name not in offered:
         raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")
-    given = _parse(arguments)
-    wanted = schema(name)
-    unknown = sorted(given.keys() - wanted["properties"].keys())
+    fields = _parse(arguments)
+    expected = schema(name)
+    unknown = sorted(fields.keys() - expected["properties"].keys())
     if unknown:
         names = ", ".join(_shown(key) for key in unknown[:5])
-        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(wanted['properties'])}")
-    given = {k: _plain(v, wanted["properties"][k]["type"]) for k, v in given.items() if v is not None}
-    missing = [k for k in wanted["required"] if k not in given]
+        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(expected['properties'])}")
+    fields = {k: _plain(v, expected["properties"][k]["type"]) for k, v in fields.items() if v is not None}
+    missing = [k for k in expected["required"] if k not in fields]
     if missing:
         raise ConfigError(f"{name}: missing argument {', '.join(missing)}")
-    for key, value in given.items():
-        _check(key, value, wanted["properties"][key])
-    return given
+    for key, value in fields.items():
+        _check(key, value, expected["properties"][key])
+    return fields
 
 
 def _parse(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _parse(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
 
 def _plain(value: Any, kind: str) -> Any:
-    """Return an integer for 5.0, which is one to JSON, and for "5", which some models write."""
+    """Return an integer for 5.0, which is one in JSON, and for "5", which some models send."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     is_number = kind == "integer" and isinstance(value, str) and _DIGITS.fullmatch(value)
@@ -83,7 +83,7 @@ def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as an error shows it; what is deep or has thousands of digits cannot be printed."""
+    """Return a value for an error; deep values and huge integers cannot be printed."""
     if isinstance(value, str):
         return repr(value[:_SHOWN_CHARS])
     if isinstance(value, bool | float):

@@ -1,4 +1,4 @@
-"""What one call may cost: so much content looked at, so much time."""
+"""The budget of one call: bytes of content and time."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ MAX_BYTES = 1024 * 1024 * 1024
 BUDGET = "1 GiB or 10 seconds"
 
 
-class BudgetExceeded(Exception):  # noqa: N818 # not an error: a call goes no further
-    """The budget of a call is spent."""
+class BudgetExceeded(Exception):  # noqa: N818 # not an error: the call ends early
+    """A call has used up its budget."""
 
 
 class Budget:
-    """The budget of one call, which begins now."""
+    """The budget of one call, which starts now."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + MAX_SECONDS
         self._bytes = MAX_BYTES
 
     def check(self) -> None:
-        """Raise `BudgetExceeded` if the time is over."""
+        """Raise `BudgetExceeded` after the deadline."""
         if time.monotonic() > self._deadline:
             raise BudgetExceeded
 
     def metered(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield `chunks` until the budget is spent; then raise `BudgetExceeded`."""
+        """Yield `chunks`; raise `BudgetExceeded` once they exceed the budget."""
         for chunk in chunks:
             self._bytes -= len(chunk)
             if self._bytes < 0:

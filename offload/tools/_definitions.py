@@ -31,7 +31,7 @@ def _argument(kind: str, description: str) -> dict[str, Any]:
 _ID = _argument("string", "The item's id, e.g. kqzmwpxhva.")
 _CURSOR = _argument("string", "Copy it from the last line of the previous answer.")
 
-# {max_chars} stands for the most characters of an answer.
+# {max_chars} is the most characters of an answer.
 _TOOLS = {
     "context_list": _Tool(
         "List the stored items of this conversation, newest first.",

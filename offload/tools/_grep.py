@@ -9,12 +9,13 @@ from typing import NamedTuple
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
+from offload.placeholder import safe_for_model
 from offload.record import RecordInfo
-from offload.tools._answers import is_binary, safe_for_model, unreadable
+from offload.tools._answers import is_binary, read_error
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools.search import Mode, Search, Span, compile_pattern
 
-# A longer line is shown as a window around the match.
+# A longer line is cut to a window around the match.
 _LINE_CHARS = 400
 _WINDOW_CHARS = 160
 # Lines before and after a match take at most this much each.
@@ -24,14 +25,14 @@ _CURSOR = re.compile(rf"{REF_PATTERN}:\d{{1,15}}", re.ASCII)
 
 
 class Cursor(NamedTuple):
-    """Where a search goes on: a record and the byte offset in it; an empty ref is the beginning."""
+    """The place to resume a search: a record and a byte offset in it; an empty ref is the beginning."""
 
     ref: str
     byte: int
 
 
-class _Stopped(Exception):  # noqa: N818 # not an error: the budget of one call is spent
-    """Ends a search; says why and at which byte of the record the next one goes on."""
+class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit
+    """The end of a search: its reason, and the byte of the record to resume at."""
 
     def __init__(self, reason: str, byte: int) -> None:
         super().__init__(reason)
@@ -39,7 +40,7 @@ class _Stopped(Exception):  # noqa: N818 # not an error: the budget of one call 
 
 
 def parse_cursor(cursor: str | None) -> Cursor:
-    """Return the place that `cursor` names. Raises `ConfigError` if it is not of an answer's form."""
+    """Return the place of a cursor. Raises `ConfigError` for one that no answer has."""
     if cursor is None:
         return Cursor("", 0)
     ref, _, byte = cursor.partition(":")
@@ -52,16 +53,16 @@ class Grep:
     """One search.
 
     Args:
-        pattern: what to find.
+        pattern: the text or regular expression.
         mode: "literal" or "regex".
-        ignore_case: whether case makes no difference.
-        context_lines: lines to show before and after each match.
-        max_matches: matches to show.
-        room: characters that the matches may take in the answer.
+        ignore_case: whether to ignore case.
+        context_lines: lines before and after each match.
+        max_matches: the most matches of the answer.
+        room: the most characters of the matches.
 
     Attributes:
-        shown: what is shown of each record, by ref.
-        is_redacted: whether something was cut out of a record that was searched.
+        excerpts: the excerpt of each record, by ref.
+        is_redacted: whether a searched record is redacted.
     """
 
     def __init__(
@@ -79,19 +80,19 @@ class Grep:
         self._left = max_matches
         self._room = room
         self._budget = Budget()
-        self._found: list[str] = []
-        self.shown: dict[str, str] = {}
+        self._rows: list[str] = []
+        self.excerpts: dict[str, str] = {}
         self.is_redacted = False
         self._matches = 0
 
     def run(
         self, infos: Sequence[RecordInfo], open_record: Callable[[RecordInfo], StoredRecord], cursor: Cursor
     ) -> str:
-        """Return the answer for a search through the records `infos`, from `cursor` on.
+        """Return the answer to a search of the records `infos` from `cursor`.
 
         Raises:
-            ConfigError: the cursor is of none of the records.
-            CorruptError, NotFoundError: the one record that is searched cannot be read.
+            ConfigError: the cursor is not of one of the records.
+            CorruptError, NotFoundError: the only record cannot be read.
         """
         refs = [info.ref for info in infos]
         if cursor.ref and cursor.ref not in refs:
@@ -105,10 +106,10 @@ class Grep:
         except _Stopped as stopped:
             last = f'[{stopped}: repeat with cursor="{info.ref}:{stopped.byte}"]'
         else:
-            if not self._found:
+            if not self._rows:
                 return f"[No {'more ' * bool(cursor.ref)}matches in {_items(len(infos))}]"
         head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(len(infos))}]"
-        return "\n".join([head, *self._found, last])
+        return "\n".join([head, *self._rows, last])
 
     def _search_one(
         self,
@@ -118,29 +119,29 @@ class Grep:
         *,
         is_alone: bool,
     ) -> None:
-        """Add what is found in one record; of several, one that cannot be read is named."""
+        """Add the matches of one record, or a note if it is one of several and cannot be read."""
         place = start
         try:
             record = open_record(info)
             self.is_redacted |= record.is_redacted
-            for shown, end in self._search(info.ref, record.content, start):
-                self._found.append(shown)
-                self.shown[info.ref] = self.shown.get(info.ref, "") + shown
+            for row, end in self._search(info.ref, record.content, start):
+                self._rows.append(row)
+                self.excerpts[info.ref] = self.excerpts.get(info.ref, "") + row
                 self._matches += 1
                 place = end
         except (CorruptError, NotFoundError) as error:
             if is_alone:
                 raise
-            note = f"{info.ref} could not be searched: {unreadable(error, info.ref)}"
+            note = f"{info.ref} could not be searched: {read_error(error, info.ref)}"
             if len(note) + 1 > self._room:
                 raise _Stopped("answer full", place) from None
-            self._found.append(note)
+            self._rows.append(note)
             self._room -= len(note) + 1
 
     def _search(self, ref: str, content: StoredContent, start: int) -> Iterator[tuple[str, int]]:
-        """Yield each match as it is shown, and the byte offset of its end.
+        """Yield the row of each match and the byte offset of its end.
 
-        Raises `_Stopped` where the answer is full or the budget of the call spent.
+        Raises `_Stopped` if the answer is full or the call exceeds its budget.
         """
         shown_to = -1
         offset, chunks = content.chunks_from(start)
@@ -149,12 +150,12 @@ class Grep:
             for span in search.find(self._budget.metered(chunks), offset=offset):
                 place = content.char_at(span.start)
                 if place < shown_to:
-                    continue  # It stands in the lines that the match before it showed.
+                    continue  # The row before shows this match.
                 if self._left == 0:
                     raise _Stopped("more matches", span.start)
                 text, shown_to = self._show(ref, content, span, place)
-                if len(text) + 1 > self._room and not self._found:
-                    # One match is shown whatever it takes, or no answer would ever get past it.
+                if len(text) + 1 > self._room and not self._rows:
+                    # Show the first match in any case, or no answer would ever get past it.
                     text, shown_to = text[: self._room - 1], place + 1
                 if len(text) + 1 > self._room:
                     raise _Stopped("answer full", span.start)
@@ -165,7 +166,7 @@ class Grep:
             raise _Stopped(f"stopped at {BUDGET}", search.searched_to) from None
 
     def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
-        """Return a match as it is shown, and up to which character it shows the content."""
+        """Return the row of a match, and the offset of the first character after its excerpt."""
         line = content.line_at(place)
         start, end = content.line_start(line), content.line_start(line + 1)
         if end - start > _LINE_CHARS:

@@ -1,7 +1,6 @@
-"""A scanner that finds its way through JSON of any size, chunk by chunk, and keeps nothing of it.
+"""A scanner that steps through JSON of any size, chunk by chunk, in constant memory.
 
-It finds where values begin and end and what the members of a container are called. It does not validate:
-what it steps over may be malformed, and is shown as it stands.
+It finds the borders of values and the names of members. It does not validate the values that it skips.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# Strings and containers without containers in them are stepped over in one go. Every repeat is possessive,
-# so whatever the content is, each byte is looked at a constant number of times.
+# Strings, and containers without nested containers, are skipped by one match. All repeats are possessive, so
+# each byte is examined a constant number of times.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT = rb'[{\[](?:[^"{}\[\]]++|' + _STRING + rb")*+[}\]]"
 _SCALAR = rb'[^\s",:{}\[\]]++'
@@ -20,22 +19,22 @@ _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING_PART = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SCALAR_PART = re.compile(rb'[^\s",:{}\[\]]*+')
 _KEY = re.compile(rb"[ \t\r\n]*+(" + _STRING + rb")[ \t\r\n]*+:", re.DOTALL)
-# A whole member and the comma behind it; a value that is no string, flat container or scalar does not match.
+# A whole member and its comma, if the value is a string, a flat container or a scalar.
 _VALUE = rb"[ \t\r\n]*+(?P<value>" + _STRING + b"|" + _FLAT + b"|" + _SCALAR + rb")[ \t\r\n]*+,"
 _ELEMENT = re.compile(_VALUE, re.DOTALL)
 _MEMBER = re.compile(rb"[ \t\r\n]*+(?P<key>" + _STRING + rb")[ \t\r\n]*+:" + _VALUE, re.DOTALL)
 
-# So much is at hand where a member begins, so that a small one is seen as a whole.
+# Bytes buffered at the start of a member, so that one match takes a small one.
 _AT_HAND_BYTES = 4096
 _MAX_KEY_BYTES = 1024 * 1024
 
 _KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "boolean", b"f": "boolean", b"n": "null"}
-# NaN and Infinity are what Python and others write for them.
+# Python and others write NaN and Infinity.
 _KINDS |= {bytes([first]): "number" for first in b"-0123456789NI"}
 
 
 class BrokenJsonError(Exception):
-    """What stands at a place is not what JSON has there. Attribute `place` is its byte offset."""
+    """Malformed JSON. Attribute `place` is its byte offset."""
 
     def __init__(self, reason: str, place: int) -> None:
         super().__init__(reason)
@@ -43,7 +42,7 @@ class BrokenJsonError(Exception):
 
 
 class JsonScanner:
-    """Stands at a place in JSON and moves forward.
+    """A place in JSON, which moves forward.
 
     Args:
         chunks: the content, in order.
@@ -59,11 +58,11 @@ class JsonScanner:
 
     @property
     def place(self) -> int:
-        """The byte offset that the scanner stands at."""
+        """The byte offset of the scanner."""
         return self._offset + self._at
 
     def peek(self) -> bytes:
-        """Step over white space and return the byte that follows; none at the end."""
+        """Skip white space and return the next byte; empty at the end."""
         while True:
             match = _SPACE.match(self._buffer, self._at)
             self._at = match.end() if match else self._at
@@ -73,7 +72,7 @@ class JsonScanner:
                 return b""
 
     def kind(self) -> str:
-        """Return what kind of value begins here: "object", "array", "string", "number", "boolean" or "null".
+        """Return the kind of value here: "object", "array", "string", "number", "boolean" or "null".
 
         Raises:
             BrokenJsonError: no value begins here.
@@ -84,7 +83,7 @@ class JsonScanner:
         return _KINDS[first]
 
     def skip(self) -> int:
-        """Step over the value that begins here and return the byte offset of its end.
+        """Skip the value here and return the byte offset of its end.
 
         Raises:
             BrokenJsonError: no value begins here, or it does not end.
@@ -99,13 +98,13 @@ class JsonScanner:
         return self.place
 
     def members(self) -> Iterator[bytes | int]:
-        """Step through the container that begins here; yield the name of each member at its value.
+        """Step through the container here; yield the name of each member, at its value.
 
-        Names are the keys of an object as they are written, with their quotes, and the indices of an array.
-        The value may be stepped over or into; one that was not is stepped over when the next is asked for.
+        Names are the keys of an object as written, with quotes, or the indices of an array. The caller may
+        skip the value or step into it; otherwise it is skipped.
 
         Raises:
-            BrokenJsonError: what stands here is no container, or is malformed.
+            BrokenJsonError: no container begins here, or it is malformed.
         """
         is_object = self._take(b"{[") == b"{"
         closing = b"}" if is_object else b"]"
@@ -136,18 +135,18 @@ class JsonScanner:
 
     def _key(self) -> bytes:
         while (match := _KEY.match(self._buffer, self._at)) is None:
-            held = len(self._buffer) - self._at
-            if self.peek() not in (b'"', b"") or held > _MAX_KEY_BYTES or not self._have(held + 1):
+            size = len(self._buffer) - self._at
+            if self.peek() not in (b'"', b"") or size > _MAX_KEY_BYTES or not self._have(size + 1):
                 raise self._broken("a key and a colon", self.peek())
         self._at = match.end()
         return match[1]
 
     def _take(self, allowed: bytes) -> bytes:
-        found = self.peek()
-        if not found or found not in allowed:
-            raise self._broken(" or ".join(map(chr, allowed)), found)
+        byte = self.peek()
+        if not byte or byte not in allowed:
+            raise self._broken(" or ".join(map(chr, allowed)), byte)
         self._at += 1
-        return found
+        return byte
 
     def _skip_container(self) -> None:
         depth = 0
@@ -173,13 +172,13 @@ class JsonScanner:
             if self._byte() == b'"':
                 self._at += 1
                 return
-            # A backslash that ends a chunk, or what it escapes at the begin of the next.
+            # A backslash at the end of a chunk, and the character it escapes in the next.
             self._at += 1
             self._byte()
             self._at += 1
 
     def _byte(self) -> bytes:
-        """Return the byte that stands here, be it white space."""
+        """Return the byte here, which may be white space."""
         if self._at >= len(self._buffer):
             self._fill_or_break("a quote that closes")
         return self._buffer[self._at : self._at + 1]
@@ -192,18 +191,18 @@ class JsonScanner:
                 return
 
     def _fill(self) -> bool:
-        """Go on to the next chunk; tell whether there is one."""
+        """Move to the next chunk; return whether there is one."""
         self._offset += len(self._buffer)
         self._at -= len(self._buffer)
         self._buffer = next(self._chunks, b"")
         return self._buffer != b""
 
-    def _fill_or_break(self, wanted: str) -> None:
+    def _fill_or_break(self, expected: str) -> None:
         if not self._fill():
-            raise self._broken(wanted, b"")
+            raise self._broken(expected, b"")
 
     def _have(self, size: int) -> bool:
-        """Have `size` bytes from here on at hand; tell whether there are so many."""
+        """Buffer `size` bytes from here; return whether there are so many."""
         while len(self._buffer) - self._at < size:
             chunk = next(self._chunks, b"")
             if not chunk:
@@ -213,6 +212,6 @@ class JsonScanner:
             self._at = 0
         return True
 
-    def _broken(self, wanted: str, found: bytes) -> BrokenJsonError:
-        there = ascii(found.decode("latin-1")) if found else "the end"
-        return BrokenJsonError(f"expected {wanted}, found {there}", self.place)
+    def _broken(self, expected: str, actual: bytes) -> BrokenJsonError:
+        there = ascii(actual.decode("latin-1")) if actual else "the end"
+        return BrokenJsonError(f"expected {expected}, found {there}", self.place)

@@ -1,6 +1,6 @@
-"""JSON pointers (RFC 6901) into stored content: the place of a value, and an outline of a large one.
+"""JSON pointers (RFC 6901) into stored content: the place of a value, and the members of a large one.
 
-The content is scanned from its begin to the value, in constant memory; of JSON lines only the line is.
+The content is scanned from its beginning, or from the line in JSON lines, to the value, in constant memory.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
-from offload.placeholder import escape_placeholders
-from offload.record import encode_text, escape_surrogates
+from offload.placeholder import safe_for_model
+from offload.record import encode_text
 from offload.tools._json import BrokenJsonError, JsonScanner
 
 MAX_POINTER_CHARS = 500
 _INDEX = re.compile(r"0|[1-9]\d{0,14}", re.ASCII)
 _TILDE = re.compile(r"~(?![01])")
-# A key in an outline, or in an error that names what there is.
+# The most characters of a key in an outline or an error.
 _NAME_CHARS = 100
 _NAMES = 20
 _OPENING = (b"{", b"[")
-# What has members.
+# The kinds of values that have members.
 CONTAINERS = ("object", "array", "JSON lines")
 
 Metered = Callable[[Iterator[bytes]], Iterator[bytes]]
@@ -33,9 +33,9 @@ class JsonValue(NamedTuple):
     """A value in content.
 
     Attributes:
-        pointer: what it was found by.
-        kind: "object", "array", "string", "number", "boolean", "null", or "JSON lines" for the whole of them.
-        start: character offset of its begin.
+        pointer: its JSON pointer.
+        kind: "object", "array", "string", "number", "boolean", "null", or "JSON lines".
+        start: character offset of its beginning.
         end: character offset of its end.
     """
 
@@ -50,7 +50,7 @@ class PointerReader:
 
     Args:
         content: the content of the record.
-        metered: passes chunks on as long as the budget of a call lasts.
+        metered: passes chunks on within the budget of a call.
     """
 
     def __init__(self, content: StoredContent, metered: Metered) -> None:
@@ -58,11 +58,10 @@ class PointerReader:
         self._metered = metered
 
     def find(self, pointer: str) -> JsonValue:
-        """Return the place of the value that `pointer` names; of keys that stand twice the first counts.
+        """Return the value at `pointer`; the first of duplicate keys counts.
 
         Raises:
-            ConfigError: the pointer is none, or names nothing, and what there is instead; or the content is
-                no JSON.
+            ConfigError: an invalid pointer; a pointer to nothing, with the existing members; invalid JSON.
         """
         steps = parse_pointer(pointer)
         try:
@@ -115,7 +114,7 @@ class PointerReader:
         return JsonValue(pointer, kind, start, self._content.char_at(scanner.skip()))
 
     def _scan(self, start: int, end: int | None = None) -> JsonScanner:
-        """Return a scanner that stands at the character offset `start` and sees no further than `end`."""
+        """Return a scanner at the character offset `start`, which stops at `end`."""
         byte = self._content.byte_at(start)
         offset, chunks = self._content.chunks_from(byte + 1)
         chunks = self._metered(chunks)
@@ -124,7 +123,7 @@ class PointerReader:
         return JsonScanner(chunks, offset, byte)
 
     def _is_lines(self) -> bool:
-        """Tell whether the first line is one JSON value and another one begins on the next."""
+        """Return whether the first line is one JSON value and the second begins another."""
         if self._lines() == 1 or self._scan(0).peek() not in _OPENING:
             return False
         second = self._content.line_start(2)
@@ -139,11 +138,11 @@ class PointerReader:
         return content.newlines + (content.line_start(content.newlines + 1) < content.chars)
 
     def _scan_line(self, step: str) -> JsonScanner:
-        """Return a scanner of the line that `step`, counted from 0, names."""
+        """Return a scanner of the line with the index `step`."""
         if not _INDEX.fullmatch(step) or int(step) >= self._lines():
             raise ConfigError(
                 f"this item is {self._lines()} JSON lines: "
-                f"start the pointer with /0 to /{self._lines() - 1}, got {_shown(step)}"
+                f"start the pointer with /0 to /{self._lines() - 1}, got {_quoted(step)}"
             )
         line = int(step) + 1
         return self._scan(self._content.line_start(line), self._content.line_start(line + 1))
@@ -154,11 +153,11 @@ class PointerReader:
 
 
 def parse_pointer(pointer: str) -> list[str]:
-    """Return the steps of a pointer, unescaped. Raises `ConfigError` if it is none."""
+    """Return the steps of a pointer, unescaped. Raises `ConfigError` for an invalid one."""
     if len(pointer) > MAX_POINTER_CHARS:
         raise ConfigError(f"pointer must have at most {MAX_POINTER_CHARS} characters, got {len(pointer)}")
     if pointer and not pointer.startswith("/"):
-        raise ConfigError(f"pointer must be empty or start with /, e.g. /rows/17, got {_shown(pointer)}")
+        raise ConfigError(f"pointer must be empty or start with /, e.g. /rows/17, got {_quoted(pointer)}")
     if _TILDE.search(pointer):
         raise ConfigError("in pointer keys write ~ as ~0 and / as ~1")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
@@ -172,7 +171,7 @@ def _first(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
 
 
 def _enter(scanner: JsonScanner, step: str, path: str) -> None:
-    """Go to the member `step` of the container that the scanner stands at, whose pointer is `path`."""
+    """Move the scanner to the member `step` of the container here, whose pointer is `path`."""
     kind = scanner.kind()
     if kind not in ("object", "array"):
         raise ConfigError(f"{_place(path)} is a {kind} and has no members")
@@ -184,24 +183,24 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
             return
         count += 1
         if len(names) < _NAMES and isinstance(name, bytes):
-            names.append(_shown(_key(name)))
+            names.append(_quoted(_key(name)))
     if kind == "array":
         there = f"an array of {count} (0-{count - 1})" if count else "an empty array"
-        raise ConfigError(f"no index {_shown(step)}: {_place(path)} is {there}")
+        raise ConfigError(f"no index {_quoted(step)}: {_place(path)} is {there}")
     keys = f"keys: {', '.join(names)}{', …' * (count > len(names))}" if count else "it is empty"
-    raise ConfigError(f"no key {_shown(step)} in {_place(path)}; {keys}")
+    raise ConfigError(f"no key {_quoted(step)} in {_place(path)}; {keys}")
 
 
 def _index_test(step: str) -> Callable[[object], bool]:
-    wanted = int(step) if _INDEX.fullmatch(step) else -1
-    return lambda name: name == wanted
+    index = int(step) if _INDEX.fullmatch(step) else -1
+    return lambda name: name == index
 
 
 def _key_test(step: str) -> Callable[[object], bool]:
     plain = b'"' + encode_text(step) + b'"'
 
     def is_member(name: object) -> bool:
-        # A backslash begins an escape, which means another character than it is written with.
+        # A key with an escape must be decoded first.
         return _key(name) == step if isinstance(name, bytes) and b"\\" in name else name == plain
 
     return is_member
@@ -223,10 +222,10 @@ def _escaped(step: str) -> str:
 
 
 def _place(path: str) -> str:
-    return _shown(path) if path else "the document"
+    return _quoted(path) if path else "the document"
 
 
-def _shown(text: str) -> str:
-    """Return a text of others in quotes, on one line and not too long."""
+def _quoted(text: str) -> str:
+    """Return a text in quotes, on one line, cut to 100 characters."""
     cut = text if len(text) <= _NAME_CHARS else text[:_NAME_CHARS] + "…"
-    return escape_placeholders(escape_surrogates(json.dumps(cut, ensure_ascii=False)))
+    return safe_for_model(json.dumps(cut, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""The answers of the four tools. Each is a text of bounded size that says where it is and how to go on."""
+"""The four retrieval tools. Each answer is bounded, and gives its position and the next call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from offload.tools._answers import (
     fitting_rows,
     outline_page,
     page,
-    unreadable,
+    read_error,
     value_page,
     with_notice,
 )
@@ -32,7 +32,7 @@ from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import Mode
 
 _LIST_LIMIT = 50
-# No answer has room for more: a row names at least a ref, a type and two counts.
+# An answer has no room for more: a row has at least a ref, a type and two counts.
 _MAX_ROWS = 200
 _ERROR_CHARS = 1000
 _HELD_VALUES = 16
@@ -41,18 +41,18 @@ _HELD_VALUES = 16
 class Tools:
     """Reads the records of one session for its model.
 
-    Every method returns the text of an answer of bounded size. A ref of another session, one that was
-    guessed and one that never was get the same `NotFoundError`.
+    Every method returns the text of an answer of bounded size. Refs of other sessions and unknown refs raise
+    the same `NotFoundError`.
 
     Args:
-        session: whose records are read.
-        names: the tools that the model is offered; the others are neither named nor answered. context_read
-            is always among them, since every placeholder names it.
+        session: the session to read.
+        names: the offered tools; others are neither named nor answered. They must include context_read, which
+            every placeholder names.
         max_answer_chars: the most characters of an answer, at least 2,000.
-        observer: told what is read back; without one, nobody is.
+        observer: is notified of reads.
 
     Raises:
-        ConfigError: names that are no tools, or answers that are too small.
+        ConfigError: unknown names, or too small a `max_answer_chars`.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class Tools:
         return definitions(format, self._names, max_answer_chars=self._max_chars)
 
     def prompt(self) -> str:
-        """Return up to 15 lines for the system prompt that name the offered tools and say what they do."""
+        """Return up to 15 lines for the system prompt that explain the offered tools."""
         return system_prompt(self._names)
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
-        """Answer a model's call. Never raises for what a model can get wrong: the answer says what is right.
+        """Answer a model's call. An error of the model is answered with its fix; nothing is raised for it.
 
         Args:
             name: the tool's name.
@@ -98,18 +98,16 @@ class Tools:
             checked = check_arguments(name, arguments, self._names)
             method = getattr(self, name.removeprefix("context_"))
             answer: str = method(**checked)
-        except (CorruptError, NotFoundError) as error:
-            return f"Error: {self._unreadable(error, checked.get('id'))}"
         except OffloadError as error:
-            return f"Error: {escape_surrogates(str(error))[:_ERROR_CHARS]}"
+            return f"Error: {self._error_text(error, checked.get('id'))}"
         return answer
 
-    def _unreadable(self, error: CorruptError | NotFoundError, ref: str | None) -> str:
-        if ref is None:
+    def _error_text(self, error: OffloadError, ref: str | None) -> str:
+        if ref is None or not isinstance(error, CorruptError | NotFoundError):
             return escape_surrogates(str(error))[:_ERROR_CHARS]
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
-        return unreadable(error, ref) + hint
+        return read_error(error, ref) + hint
 
     @observed("context_list")
     def list(
@@ -125,16 +123,16 @@ class Tools:
         Args:
             item_type: only records of this type.
             tool: only records of this tool.
-            limit: entries on the page.
-            cursor: the id after which the page starts.
+            limit: the most entries of the page.
+            cursor: the id before the first entry.
         """
         _check_count("limit", limit)
-        found = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
-        lines = fitting_rows(map(_row, found.infos), self._max_chars - FRAME_CHARS)
-        start, end = found.start, found.start + len(lines)
-        first = f"[{found.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
-        is_more = lines and end < found.total
-        last = f'[more: cursor="{found.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
+        listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
+        lines = fitting_rows(map(_row, listed.infos), self._max_chars - FRAME_CHARS)
+        start, end = listed.start, listed.start + len(lines)
+        first = f"[{listed.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
+        is_more = lines and end < listed.total
+        last = f'[more: cursor="{listed.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
 
     @observed("context_read")
@@ -148,22 +146,21 @@ class Tools:
         end_line: int | None = None,
         pointer: str | None = None,
     ) -> str:
-        """Return a range of a record: characters from `offset`, whole lines, or a value of its JSON.
+        """Return a part of a record: characters from `offset`, whole lines, or one JSON value.
 
         Args:
             id: the ref.
-            offset: first character, from 0, the default; with a `pointer`, of the value.
-            limit: characters to read; what does not fit the answer is left for the next call.
-            start_line: first line, from 1; not together with `offset`.
-            end_line: last line, included; without it as many as fit.
-            pointer: a JSON pointer; in JSON lines its first step is the line, from 0. Of keys that stand
-                twice in an object the first counts. An object or array that does not fit the answer is
-                shown as an outline, unless `offset` or `limit` is given.
+            offset: first character, from 0, the default; relative to the value if `pointer` is given.
+            limit: the most characters; the rest is for the next call.
+            start_line: first line, from 1; not with `offset`.
+            end_line: last line, inclusive; by default as many as fit.
+            pointer: a JSON pointer; in JSON lines its first step is the line, from 0. The first of duplicate
+                keys counts. A large object or array returns its members, unless `offset` or `limit` is given.
 
         Raises:
             NotFoundError: no such record in this session.
             CorruptError: the record is damaged.
-            ConfigError: a range that cannot be meant; a pointer that names nothing, and what there is.
+            ConfigError: an invalid range; a pointer to nothing, with the existing members.
         """
         _check_range(offset, limit, start_line, end_line, pointer)
         record = self._session.read(id)
@@ -184,7 +181,7 @@ class Tools:
         return self._read_back(record, page(record, content, start, end, max_chars=self._max_chars))
 
     def _read_back(self, record: StoredRecord, answer: str) -> str:
-        """Return an answer that shows a record, having told of it."""
+        """Return an answer with content of a record, after notifying the observer."""
         return self._observer.read_back(record.ref, with_notice(answer) if record.is_redacted else answer)
 
     def _read_value(
@@ -211,14 +208,14 @@ class Tools:
         return value_page(record.ref, content, value, offset or 0, size, max_chars=self._max_chars)
 
     def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> JsonValue:
-        """Find a value and remember the last few: a model reads page after page of what never changes."""
+        """Find a value; cache the last few, since a model reads page after page of one."""
         value = reader.find(pointer)
         self._values.put((ref, pointer), value)
         return value
 
     @observed("context_tail")
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
-        """Return the last `lines` lines of a record; of lines that are too long for an answer, their end.
+        """Return the last `lines` lines of a record, cut at the start if too long.
 
         Raises:
             NotFoundError: no such record in this session.
@@ -245,24 +242,24 @@ class Tools:
         max_matches: int = 20,
         cursor: str | None = None,
     ) -> str:
-        """Return the matches of a pattern in one record, or in all of the session, oldest first.
+        """Return the matches of a pattern in one record, or in all records, oldest first.
 
-        Each match shows its line, from 1, its character offset, from 0, and its line, or a window around
-        it where the line is long.
+        Each match has its line number, from 1, its character offset, from 0, and its line, or a window of a
+        long line.
 
         Args:
             pattern: a text, or an RE2 expression; matches do not cross lines.
             id: the ref; None searches every record.
             mode: "literal" or "regex".
-            ignore_case: whether case makes no difference.
-            context_lines: lines to show before and after each match, at most 20.
-            max_matches: matches to show, at most 100.
-            cursor: where to go on, from the answer before.
+            ignore_case: whether to ignore case.
+            context_lines: lines before and after each match, at most 20.
+            max_matches: the most matches, at most 100.
+            cursor: the cursor of the previous answer.
 
         Raises:
             NotFoundError: no such record in this session.
             CorruptError: a record is damaged.
-            ConfigError: a pattern that RE2 does not take, a cursor that is none, or counts too small.
+            ConfigError: a pattern that RE2 rejects, an invalid cursor, or too small a count.
         """
         _check_count("context_lines", context_lines, least=0)
         _check_count("max_matches", max_matches)
@@ -277,8 +274,8 @@ class Tools:
             room=self._max_chars - FRAME_CHARS,
         )
         answer = grep.run(infos, lambda info: self._session.read(info.ref), start)
-        for ref, shown in grep.shown.items():
-            self._observer.read_back(ref, shown)
+        for ref, excerpt in grep.excerpts.items():
+            self._observer.read_back(ref, excerpt)
         return with_notice(answer) if grep.is_redacted else answer
 
 

@@ -1,8 +1,8 @@
-"""Finding a pattern in content that comes chunk by chunk: bounded memory, linear time.
+"""Search for a pattern in content that arrives in chunks: bounded memory, linear time.
 
-Literals are found by `bytes.find`, regular expressions by RE2, which has no pattern that takes
-exponential time; its matches do not cross lines. The last bytes of each buffer are looked at again with the
-next one, so a match may lie across chunks as long as it is shorter than the overlap.
+Literals are found by `bytes.find`, regular expressions by RE2 in linear time; their matches do not cross
+lines. The last bytes of each buffer are searched again with the next one, so a match may cross chunks if it
+is shorter than this overlap.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Mode = Literal["literal", "regex"]
 
 _BUFFER_BYTES = 1024 * 1024
 _REGEX_OVERLAP = 64 * 1024
-# RE2's slowest way takes up to 4 ns for each byte and instruction of an expression, and is not interrupted:
-# expressions of over 250 instructions are given less at once, so that none takes more than a few seconds.
+# RE2 takes up to 4 ns per byte and instruction, without interruption. Expressions of over 250 instructions
+# get smaller buffers, so that no call into RE2 takes more than a few seconds.
 _BYTE_INSTRUCTIONS = 256 * 1024 * 1024
 _LEAST_BUFFER_BYTES = 64 * 1024
-# What `^` and `\b` need to see to the left of where a search goes on.
+# Bytes before the place to resume that `^` and `\b` need to see.
 _LOOKBEHIND = 4
 
-# A reason repeats the expression.
+# RE2 repeats the whole expression in its reason.
 _REASON_CHARS = 200
 # RE2's reason for refusing a construct, and how to write the pattern instead.
 _FIXES = {
@@ -63,12 +63,12 @@ class _FindIn(Protocol):
 
 
 class Pattern(NamedTuple):
-    """A pattern that is ready to search with.
+    """A compiled pattern.
 
     Attributes:
-        find_in: yields the matches in a buffer from an offset on.
-        overlap: how many bytes of a buffer are looked at again with the next.
-        buffer: how many new bytes are searched at once.
+        find_in: yields the matches in a buffer from an offset.
+        overlap: bytes of a buffer that are searched again with the next.
+        buffer: new bytes per search.
     """
 
     find_in: _FindIn
@@ -77,16 +77,16 @@ class Pattern(NamedTuple):
 
 
 def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
-    """Return `pattern` ready to search with.
+    """Compile `pattern`.
 
     Args:
         pattern: a text or an RE2 expression, of 1 to 1,000 characters.
         mode: "literal" or "regex".
-        ignore_case: whether case makes no difference.
+        ignore_case: whether to ignore case.
 
     Raises:
-        ConfigError: an expression that RE2 does not take, with its reason, or that matches the empty
-            text, or a pattern that is empty or too long.
+        ConfigError: an expression that RE2 rejects, with its reason and a fix; one that matches the empty
+            string; a pattern that is empty or too long.
     """
     if mode not in get_args(Mode):
         raise ConfigError(f"mode must be {' or '.join(get_args(Mode))}, got {mode!r:.40}")
@@ -101,16 +101,15 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
 
 
 class Search:
-    """One pass over content in search of a pattern.
+    """One search of content for a pattern.
 
     Args:
-        pattern: what to look for.
+        pattern: the pattern.
         start: byte offset in the content to search from.
-        check: called at every match, also at those of the empty text that are not yielded; may raise to
-            end the search.
+        check: called at every match, also at empty ones, which are not yielded; may raise to end the search.
 
     Attributes:
-        searched_to: byte offset from which a later search goes on without missing or repeating a match.
+        searched_to: byte offset to resume at without missing or repeating a match.
     """
 
     def __init__(self, pattern: Pattern, start: int = 0, check: Callable[[], None] = lambda: None) -> None:
@@ -122,12 +121,12 @@ class Search:
         """Yield the matches in order, not overlapping, none of them empty.
 
         Args:
-            chunks: the content, in order. If they raise, `searched_to` says how far the search came.
+            chunks: the content, in order. They may raise; `searched_to` is valid then.
             offset: byte offset of the first chunk in the content, at most where the search starts.
         """
         rest = b""
-        for held in _batches(chunks, self._pattern.buffer):
-            buffer = b"".join((rest, *held))
+        for batch in _batches(chunks, self._pattern.buffer):
+            buffer = b"".join((rest, *batch))
             yield from self._find_in(buffer, offset, len(buffer) - self._pattern.overlap)
             keep = max(0, self.searched_to - offset - _LOOKBEHIND)
             rest = buffer[keep:]
@@ -147,18 +146,18 @@ class Search:
 
 
 def _batches(chunks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yield the bytes of `chunks` in lists of `size` bytes, or as many as the chunk makes that fills one."""
-    held: list[bytes] = []
-    held_size = 0
+    """Yield the bytes of `chunks` in lists of at least `size` bytes."""
+    batch: list[bytes] = []
+    total = 0
     for chunk in chunks:
         for start in range(0, len(chunk), size):
-            held.append(chunk[start : start + size])
-            held_size += len(held[-1])
-            if held_size >= size:
-                yield held
-                held, held_size = [], 0
-    if held:
-        yield held
+            batch.append(chunk[start : start + size])
+            total += len(batch[-1])
+            if total >= size:
+                yield batch
+                batch, total = [], 0
+    if batch:
+        yield batch
 
 
 def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,6 @@ from offload import ConfigError, Decision, MessageError, Offloader, OffloadPolic
 from offload.cli.simulation import Bill, Prices, Simulation, simulate
 from offload.cli.terminal import (
     JsonOption,
-    StoreOption,
     err,
     one_line,
     out,
@@ -74,7 +73,10 @@ def savings(
             min=0, metavar="PRICE", help="Price of an uncached input token, in the same unit as --cached."
         ),
     ] = _DEFAULT_PRICES.uncached,
-    store: StoreOption = _PRIVATE_STORE,
+    store: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Store the records there [default: nowhere].", show_default=False),
+    ] = _PRIVATE_STORE,
     is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every item.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -148,7 +150,7 @@ def _fail_without(rows: Sequence[object], files: Sequence[Path]) -> None:
 
 
 def _show_savings(
-    files: list[Path], policy: OffloadPolicy, name: str, store: str | None, *, is_verbose: bool, as_json: bool
+    files: list[Path], policy: OffloadPolicy, name: str, store: str, *, is_verbose: bool, as_json: bool
 ) -> None:
     rows, skipped = _measure(files, partial(_save, policy=policy, store=store))
     kept = _kept_large([row.measure for row in rows])
@@ -165,7 +167,7 @@ def _show_savings(
     _fail_without(rows, files)
 
 
-def _save(transcript: Transcript, policy: OffloadPolicy, store: str | None) -> _Saving:
+def _save(transcript: Transcript, policy: OffloadPolicy, store: str) -> _Saving:
     result = Offloader(store, session=transcript.name, policy=policy).offload(transcript.messages)
     for error in result.errors:
         raise error

@@ -17,6 +17,7 @@ from offload.cli.terminal import (
     PROBLEMS,
     IdArgument,
     JsonOption,
+    OneSessionOption,
     SessionOption,
     StoreOption,
     count,
@@ -54,7 +55,7 @@ def show(
         int, typer.Option(min=1, metavar="N", help="Show at most N characters.")
     ] = MAX_ANSWER_CHARS,
     store: StoreOption = None,
-    session: SessionOption = None,
+    session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a part of a record as a model reads it."""
@@ -70,7 +71,7 @@ def tail(
         int, typer.Option("--lines", "-n", min=1, metavar="N", help="Show at most N lines.")
     ] = 20,
     store: StoreOption = None,
-    session: SessionOption = None,
+    session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show the last lines of a record as a model reads them."""
@@ -93,7 +94,7 @@ def grep(
         str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")
     ] = None,
     store: StoreOption = None,
-    session: SessionOption = None,
+    session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Search the records of a session as a model does."""
@@ -112,7 +113,7 @@ def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool
         out.print(escape_controls(answer), soft_wrap=True)
 
 
-def cat(ref: IdArgument, *, store: StoreOption = None, session: SessionOption = None) -> None:
+def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption = None) -> None:
     """Write a record's content to stdout, byte for byte when redirected.
 
     On a terminal, control characters are escaped.
@@ -155,7 +156,9 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
         raise typer.Exit(PROBLEMS)
 
 
-def stats(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+def stats(
+    *, store: StoreOption = None, session: OneSessionOption = None, as_json: JsonOption = False
+) -> None:
     """Count the records of a session by type and by tool."""
     with open_session(store, session) as off:
         counts = {"store": off.store.url, **to_builtins(off.stats())}

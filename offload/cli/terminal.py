@@ -33,7 +33,15 @@ PROBLEMS = 3
 _URL_HELP = "Store path or URL [default: from settings]."
 StoreOption = Annotated[str | None, typer.Option("--store", metavar="URL", help=_URL_HELP)]
 UrlArgument = Annotated[str | None, typer.Argument(metavar="URL", help=_URL_HELP, show_default=False)]
-SessionOption = Annotated[str | None, typer.Option("--session", metavar="NAME", help="Session name.")]
+SessionOption = Annotated[
+    str | None, typer.Option("--session", metavar="NAME", help="Session name [default: all sessions].")
+]
+OneSessionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--session", metavar="NAME", help="Session name [default: from settings, else the only one]."
+    ),
+]
 SessionName = Annotated[
     str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
 ]

@@ -30,7 +30,7 @@ from peers._environments import CANDIDATES, Candidate, make_environments, versio
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.policy import Preset
+from offload.policy import PolicyName
 
 _LEAST_CHARS, _RECALL_CHARS = 1_000, 5_000
 _QUICK_EVERY = 4
@@ -174,9 +174,9 @@ def _facts(recall: Any, wanted: set[str]) -> dict[Place, tuple[str, set[str]]]:
 
 def _ways(costs: Any, recall: Any, sessions: Iterable[tuple[str, Any]]) -> dict[str, Way]:
     ways = {"no offloading": Way(lambda _: costs.Plain(10**12, None), "")}
-    for preset in get_args(Preset):
-        policy = OffloadPolicy.preset(preset)
-        ways[f"offload, {preset}"] = Way(partial(costs.Library, policy=policy), "a preset")
+    for name in get_args(PolicyName):
+        policy = OffloadPolicy.preset(name)
+        ways[f"offload, {name}"] = Way(partial(costs.Library, policy=policy), "a preset")
     texts = {
         text
         for _, doc in sessions

@@ -7,7 +7,7 @@ Sources, from the lowest priority to the highest; a later one overrides an earli
    so they may set how items are offloaded, but not where data goes, whose it is or what is deleted;
 2. the user's file: `config.toml` in the user's configuration folder for `offload`;
 3. the environment: `OFFLOAD_STORE`, `OFFLOAD_CODEC` and so on. A double underscore enters a table:
-   `OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL`. `OFFLOAD_POLICY` may name a preset or a file;
+   `OFFLOAD_STORAGE_OPTIONS__ENDPOINT_URL`. `OFFLOAD_POLICY` may name a policy or a file;
 4. keyword arguments.
 
 A file that the host names, as an argument or in `OFFLOAD_CONFIG`, replaces 1 and 2 and may set everything.

@@ -96,7 +96,7 @@ class LoadableSettings(SettingsModel):
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Load environment variables.
 
-        `OFFLOAD_POLICY` and `OFFLOAD_AGENT` name a file, or a policy by its preset. A longer name such as
+        `OFFLOAD_POLICY` and `OFFLOAD_AGENT` name a file; the first also names a policy. A longer name such as
         `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000` sets one field; its value is JSON or a text.
 
         Args:
@@ -165,7 +165,7 @@ def read_environment(environ: Mapping[str, str], variable: str, table: Sequence[
 
     Args:
         environ: the variables.
-        variable: names a file or a preset; with two underscores, the prefix of variables for one field.
+        variable: names a file or a policy; with two underscores, the prefix of variables for one field.
         table: as in `read_file`.
     """
     source = environ.get(variable, "")

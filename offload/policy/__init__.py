@@ -9,8 +9,8 @@ case, since agents name the same tool `Read` or `read`.
 
 from offload.policy._facts import Decision, ItemFacts, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
+from offload.policy._named import DEFAULT_MIN_TOKENS, PolicyName
 from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, Readers
-from offload.policy._presets import DEFAULT_MIN_TOKENS, Preset
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES
 
@@ -21,7 +21,7 @@ __all__ = [
     "Decision",
     "ItemFacts",
     "OffloadPolicy",
-    "Preset",
+    "PolicyName",
     "Readers",
     "Retention",
     "Rule",

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import Action, Decision, ItemFacts
-from offload.policy._presets import MEDIA, NEVER, READERS, TYPES, Preset, preset_data
+from offload.policy._named import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES, is_reader
 from offload.record import OffloadableType
@@ -77,7 +77,7 @@ class OffloadPolicy(LoadableSettings):
             return data
         if "preset" in data:
             changes = {name: value for name, value in data.items() if name != "preset"}
-            data = preset_data(data["preset"], changes)
+            data = named_policy(data["preset"], changes)
         readers = None if "types" in data or "tools" in data else READERS
         media = NEVER if "types" in data else MEDIA
         types = data.get("types", {})
@@ -86,7 +86,7 @@ class OffloadPolicy(LoadableSettings):
         return {"readers": readers, "media": media, **data, "types": {**TYPES, **types}}
 
     @classmethod
-    def preset(cls, name: Preset) -> Self:
+    def preset(cls, name: PolicyName) -> Self:
         """Return a policy by name.
 
         Args:

@@ -1,4 +1,4 @@
-"""Policies from presets, files and variables; errors name the path of the value."""
+"""Policies from names, files and variables; errors name the path of the value."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from offload.policy._rules import Rule
 from offload.record import OffloadableType
 from offload.settings import merge
 
-Preset = Literal["balanced", "aggressive", "archive"]
+PolicyName = Literal["balanced", "aggressive", "archive"]
 
 # Threshold of tool results in the default policy.
 DEFAULT_MIN_TOKENS = 1500
@@ -33,8 +33,8 @@ READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
 
 _LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_chars": 400}
 _SEEN = {"after_turns": 1}
-# Plain data, so that a caller can change single fields of a preset.
-_PRESETS: dict[Preset, dict[str, Any]] = {
+# Plain data, so that a caller can change single fields of a named policy.
+_POLICIES: dict[PolicyName, dict[str, Any]] = {
     "balanced": {"media": MEDIA, "readers": READERS},
     "aggressive": {
         "media": MEDIA,
@@ -59,9 +59,9 @@ _PRESETS: dict[Preset, dict[str, Any]] = {
 }
 
 
-def preset_data(name: object, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a preset with `changes`. Raises `PolicyError` for an unknown name."""
-    for known, data in _PRESETS.items():
+def named_policy(name: object, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a named policy with `changes`. Raises `PolicyError` for an unknown name."""
+    for known, data in _POLICIES.items():
         if known == name:
             return merge(data, changes)
-    raise PolicyError(f"preset must be one of {', '.join(get_args(Preset))}, got {name!r:.60}")
+    raise PolicyError(f"preset must be one of {', '.join(get_args(PolicyName))}, got {name!r:.60}")

@@ -52,11 +52,11 @@ class S3Listing:
         last = after
         # A server that sorts by folders would also start after them.
         if not after or self._is_sorted:
-            for found in self._flat(prefix, after):
-                if "/" in found.key[inside:] and not self._is_sorted:
+            for entry in self._flat(prefix, after):
+                if "/" in entry.key[inside:] and not self._is_sorted:
                     break
-                yield found
-                last = found.key
+                yield entry
+                last = entry.key
             else:
                 return
         yield from self._walk(prefix, last)
@@ -80,11 +80,11 @@ class S3Listing:
         heapify(waiting)
         # Without its last character, to list the folder of that name too.
         start = name[:-1] and folder + name[:-1]
-        for listed, found in self._entries(prefix, after, start):
+        for listed, entry in self._entries(prefix, after, start):
             while waiting and waiting[0] < listed:
                 yield from self._walk(heappop(waiting), after)
-            if found:
-                yield found
+            if entry:
+                yield entry
             elif f"{listed}/" not in waiting:
                 heappush(waiting, f"{listed}/")
         while waiting:
@@ -96,7 +96,7 @@ class S3Listing:
             listed = (item["Prefix"].removeprefix(self._root) for item in page.get("CommonPrefixes", ()))
             folders = [inner for inner in listed if _may_hold_keys(inner) and may_hold(inner, prefix, after)]
             entries: list[tuple[str, StoredObject | None]] = [(inner[:-1], None) for inner in folders]
-            entries += [(found.key, found) for found in self._objects(page, prefix, after)]
+            entries += [(entry.key, entry) for entry in self._objects(page, prefix, after)]
             yield from sorted(entries, key=itemgetter(0))
 
     def _objects(self, page: dict[str, Any], prefix: str, after: str) -> Iterator[StoredObject]:

@@ -79,7 +79,7 @@ class Upload:
         self._key = key
         self._full_key = full_key
         self._size = size
-        self._sent = hashlib.sha256()
+        self._digest = hashlib.sha256()
 
     def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         """Upload `pieces` as the object.
@@ -104,20 +104,20 @@ class Upload:
     def _send(self, upload: str, pieces: Iterable[bytes]) -> list[dict[str, Any]]:
         """Send the parts, a few at a time, and return the list for the completion."""
         sending: deque[Future[dict[str, Any]]] = deque()
-        sent: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
         try:
             for number, part in enumerate(cut(pieces, self._size), 1):
-                self._sent.update(part)
+                self._digest.update(part)
                 sending.append(self._client.submit(self._send_part, upload, number, part, md5(part)))
                 # Wait before the next part is cut, to limit the parts in memory.
                 if len(sending) == _IN_FLIGHT:
-                    sent.append(sending.popleft().result())
+                    parts.append(sending.popleft().result())
             while sending:
-                sent.append(sending.popleft().result())
+                parts.append(sending.popleft().result())
         finally:
             for future in sending:
                 future.cancel()
-        return sent
+        return parts
 
     async def _begin(self) -> str:
         answer = await self._client.call("create_multipart_upload", self._key, Key=self._full_key)
@@ -178,7 +178,7 @@ class Upload:
             if answer.get("ContentRange", "").rpartition("/")[2] != str(self._size):
                 return False
             stored.update(answer["Body"])
-        return stored.digest() == self._sent.digest()
+        return stored.digest() == self._digest.digest()
 
     async def _abort(self, upload: str) -> None:
         with suppress(OffloadError, TimeoutError):

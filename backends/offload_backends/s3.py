@@ -27,10 +27,10 @@ from offload.errors import (
     result_or_error,
 )
 from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range
+from offload.store import Durability, StoredObject, check_range, sized
 from offload_backends._s3_conditions import Conditions
 from offload_backends._s3_listing import S3Listing
-from offload_backends._s3_multipart import MAX_SIZE, Upload, cut, md5
+from offload_backends._s3_multipart import MAX_SIZE, Upload, md5
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
@@ -120,7 +120,7 @@ class S3Store:
         if size > _ONE_PUT:
             self._upload(key, pieces, size)
         else:
-            self.put(key, b"".join(cut(pieces, size)))
+            self.put(key, b"".join(sized(pieces, size)))
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range in one request; see `OffloadStore.get`."""
@@ -131,7 +131,7 @@ class S3Store:
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield objects in key order, a request per 1,000; see `OffloadStore.keys`.
 
-        Some servers sort by folders: there a listing that crosses them takes a request for each too.
+        On servers that sort by folders, a listing that crosses folders also takes a request for each.
         """
         yield from S3Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
 

@@ -171,13 +171,13 @@ class StoreConformance:
         store.put("a", data, overwrite=True)
 
         assert self.raw_get(store, "a") == data
-        assert [found.size for found in store.keys()] == [len(data)]
+        assert [entry.size for entry in store.keys()] == [len(data)]
 
     def test_an_empty_object_holds_its_key(self, store: OffloadStore) -> None:
         store.put("a", b"")
 
         assert store.get("a") == b""
-        assert [(found.key, found.size) for found in store.keys()] == [("a", 0)]
+        assert [(entry.key, entry.size) for entry in store.keys()] == [("a", 0)]
         with pytest.raises(ExistsError):
             store.put("a", b"x")
 
@@ -270,10 +270,10 @@ class StoreConformance:
     def test_a_listing_has_key_size_and_time(self, store: OffloadStore) -> None:
         store.put("a/b", DIGITS)
 
-        (found,) = store.keys()
+        (entry,) = store.keys()
 
-        assert (found.key, found.size) == ("a/b", 10)
-        assert abs(found.modified - time.time()) < 24 * 3600
+        assert (entry.key, entry.size) == ("a/b", 10)
+        assert abs(entry.modified - time.time()) < 24 * 3600
 
     def test_keys_sort_by_code_point_of_the_whole_key(self, store: OffloadStore) -> None:
         for key in reversed(NEIGHBOURS):
@@ -309,7 +309,7 @@ class StoreConformance:
         store.put("a/c", b"x")
         assert keys_of(store) == ["a/b", "a/c"]
         store.put("a/c", b"xyz", overwrite=True)
-        assert [found.size for found in store.keys()] == [1, 3]
+        assert [entry.size for entry in store.keys()] == [1, 3]
         store.delete("a/b")
         assert keys_of(store) == ["a/c"]
 
@@ -328,8 +328,8 @@ class StoreConformance:
         first, second = store.keys(), store.keys()
 
         assert next(first).key == next(second).key == "a"
-        assert [found.key for found in itertools.islice(first, 1)] == ["b/c"]
-        assert [found.key for found in second] == ["b/c", "d"]
+        assert [entry.key for entry in itertools.islice(first, 1)] == ["b/c"]
+        assert [entry.key for entry in second] == ["b/c", "d"]
 
     def test_a_listing_stays_sorted_while_others_write(self, store: OffloadStore) -> None:
         finished = threading.Event()
@@ -449,7 +449,7 @@ class StoreConformance:
         put_stream(store, "a/b", ODD_PIECES[name], len(expected))
 
         assert self.raw_get(store, "a/b") == expected
-        assert [(found.key, found.size) for found in store.keys()] == [("a/b", len(expected))]
+        assert [(entry.key, entry.size) for entry in store.keys()] == [("a/b", len(expected))]
 
     def test_pieces_may_come_from_a_generator(self, store: OffloadStore) -> None:
         put_stream(store, "a", (PATTERN for _ in range(1000)), 1000 * len(PATTERN))
@@ -488,14 +488,14 @@ class StoreConformance:
         assert keys_of(store) == []
 
     @pytest.mark.parametrize("error", [BrokenError, FileExistsError, FileNotFoundError, PermissionError])
-    @pytest.mark.parametrize("given", [[], [b"01234"], [b"0123456789"], [LARGE, LARGE, LARGE]], ids=len)
+    @pytest.mark.parametrize("pieces", [[], [b"01234"], [b"0123456789"], [LARGE, LARGE, LARGE]], ids=len)
     def test_an_exception_of_the_pieces_is_raised_and_nothing_is_stored(
-        self, store: OffloadStore, given: list[bytes], error: type[Exception]
+        self, store: OffloadStore, pieces: list[bytes], error: type[Exception]
     ) -> None:
         raised = error("by the caller")
 
         with pytest.raises(error) as caught:
-            put_stream(store, "a/b", _raising_after(given, raised), len(b"".join(given)))
+            put_stream(store, "a/b", _raising_after(pieces, raised), len(b"".join(pieces)))
 
         assert caught.value is raised
         assert keys_of(store) == []
@@ -531,7 +531,7 @@ class StoreConformance:
 
 def keys_of(store: OffloadStore, prefix: str = "", *, after: str = "") -> list[str]:
     """Return the keys of a listing."""
-    return [found.key for found in store.keys(prefix, after=after)]
+    return [entry.key for entry in store.keys(prefix, after=after)]
 
 
 def put_all(store: OffloadStore, items: Iterable[tuple[str, bytes]]) -> None:

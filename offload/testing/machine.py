@@ -96,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(prefix=prefixes, after=places)
     def list_some(self, prefix: str, after: str) -> None:
         """A listing has the matching keys in order, with their sizes."""
-        listed = [(found.key, found.size) for found in self.store.keys(prefix, after=after)]
+        listed = [(entry.key, entry.size) for entry in self.store.keys(prefix, after=after)]
         assert listed == [
             (key, len(self.model[key]))
             for key in sorted(self.model)

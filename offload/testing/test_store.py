@@ -46,5 +46,5 @@ class TestStore(StoreConformance):
 
 
 def _empty(store: OffloadStore, prefix: str = "") -> None:
-    for found in list(store.keys(prefix)):
-        store.delete(found.key)
+    for entry in list(store.keys(prefix)):
+        store.delete(entry.key)

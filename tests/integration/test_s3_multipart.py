@@ -1,4 +1,4 @@
-"""Large objects: which requests they are, what a failure leaves, and how much memory they take."""
+"""Large objects: their requests, the state after a failure, and their memory."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_pieces_without_end_are_not_taken_to_the_end(store: S3Store, bucket: Buc
     assert_nothing_is_left(bucket)
 
 
-class Torn(Exception):  # noqa: N818  # it stands for any exception
+class Torn(Exception):  # noqa: N818  # represents any exception
     pass
 
 
@@ -337,7 +337,7 @@ def test_a_store_that_fails_for_good_is_left_soon_after_the_deadline(
 
     with pytest.raises(OffloadError, match="SlowDown"):
         store.put("k", DATA)
-    # A part that was given up may reach the server after it; it finds no upload then.
+    # A cancelled part may reach the server later; it finds no upload then.
     assert ABORT in steps(proxy)
     assert_nothing_is_left(bucket)
 

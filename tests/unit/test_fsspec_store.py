@@ -42,7 +42,7 @@ class Toy(MemoryFileSystem):  # type: ignore[misc]  # fsspec is untyped
 
 
 class Careless(Toy):
-    """Overwrites whatever it is told."""
+    """Overwrites in every mode."""
 
     protocol = "careless"
 

@@ -226,7 +226,7 @@ def give_to_another(path: Path) -> None:
 
 
 class Watched:
-    """An entry of a folder; tells when more than its name is asked for."""
+    """An entry of a folder; records every use except of its name."""
 
     looked_at: ClassVar[list[str]] = []
 
@@ -640,4 +640,4 @@ def test_no_handle_stays_open(tmp_path: Path) -> None:
     with pytest.raises(StorePermissionError):
         store.get("a/b/c")
 
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # the same
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # counted, not used

@@ -1,4 +1,4 @@
-"""What an offloader tells of itself: events, log lines, and counts of what was read back."""
+"""Reports of an offloader: events, log lines, and counts of reads."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of(heard: list[ContextEvent], event_type: EventType) -> list[dict[str, Any]]
     return [dict(event.data) for event in heard if event.event_type is event_type]
 
 
-# What is told
+# Events
 
 
 def test_a_single_text_that_stays_is_told_with_the_reason(caplog):
@@ -342,7 +342,7 @@ def test_the_log_tells_ids_and_sizes_at_debug_and_nothing_above(caplog: pytest.L
 
 
 class QuotingError(Exception):
-    """What a careless function raises: its message holds what it choked on."""
+    """An error of a careless hook, whose message quotes its input."""
 
 
 def quote(text: Any, *_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Many callers at once, threads and coroutines, and functions of the caller's own: nobody waits for ever."""
+"""Concurrent threads, coroutines and hooks: nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Meeting(MemoryStore):
 
 
 class Held(MemoryStore):
-    """A store whose puts wait until they may go on."""
+    """A store whose puts wait for permission."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -458,11 +458,11 @@ def test_what_a_hook_was_not_heard_on_does_not_leave_when_the_call_is_made_again
     assert shown(off.offload(result()).messages) == LOG
 
 
-# Errors of our own tree
+# Errors of the library
 
 
 class ForeignError(Exception):
-    """Of no tree of ours."""
+    """Not an OffloadError."""
 
 
 def _fails(*_: Any) -> Any:

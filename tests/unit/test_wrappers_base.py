@@ -1,4 +1,4 @@
-"""What every wrapper has in common, and the one that refuses changes."""
+"""Behaviour that all wrappers share, and the read-only wrapper."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_the_least_recently_used_makes_room(cached, inner, medium, tmp_path):
 
 
 def time_passes(tmp_path):
-    """Make every file of the folder older: the clock of a file system is too coarse to tell reads apart."""
+    """Make every file of the folder older, because the clock of a file system is too coarse to order reads."""
     for path in files(tmp_path):
         info = path.stat()
         os.utime(path, (info.st_atime - 10, info.st_mtime - 10))

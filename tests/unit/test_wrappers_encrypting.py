@@ -70,7 +70,7 @@ def test_an_object_is_what_the_format_says(store, medium, size):
     assert [found.size for found in store.keys()] == [size]
 
 
-# Sealed once, by the first version; never made anew.
+# Sealed once, by the first version; never regenerated.
 GOLDEN = bytes.fromhex(
     "3d03e3da129ccb78ad41d81778fbaaf63d141b29c0d0cfa94a7bcf97db"
     "4f465331473a55f52dbfb8997ec52cd53af57478ccc7d9e809c1332c9bf9bca004fa9b63f2cede87c8dd92f0"
@@ -328,7 +328,7 @@ def test_wrappers_load_no_cryptography_before_they_need_it():
 
 
 class Counting(MemoryStore):
-    """Tells what was fetched."""
+    """Records the fetched ranges."""
 
     def get(self, key, *, start=0, end=None):
         data = super().get(key, start=start, end=end)
@@ -416,7 +416,7 @@ def test_an_object_replaced_while_a_range_is_read_is_read_again_for_a_bounded_ti
     assert EncryptingStore(medium, KEY).get("a", start=5, end=9) == LARGE[5:9]
 
 
-# In bulk, and beside other parts
+# In bulk, and next to other parts
 
 
 def test_many_are_sealed_and_what_cannot_be_opened_is_told_in_its_place(medium):

@@ -116,8 +116,11 @@ class SupportsBulk(Protocol):
         """
         ...
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return each object's bytes, or the error that `get` would have raised, in the same order."""
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
+        """Return each object's bytes, or the error that `get` would have raised, in the same order.
+
+        A wrapper may fetch an object when the result is iterated.
+        """
         ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
@@ -168,7 +171,7 @@ def put_many(
 def get_many(store: OffloadStore, keys: Iterable[str]) -> Iterator[bytes | OffloadError]:
     """Yield each object or the error of its `get`, in order.
 
-    A store with bulk verbs fetches all of them at once, any other store each one when the caller needs it.
+    A store with bulk verbs fetches many at once, any other store each one when the caller needs it.
     """
     if isinstance(store, SupportsBulk):
         return iter(store.get_many(list(keys)))

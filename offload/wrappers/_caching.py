@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 
 from offload.errors import ConfigError, OffloadError
 from offload.layout import check_key
@@ -92,21 +92,18 @@ class CachingStore(WrapperStore):
         with self._changing([key for key, _ in items]):
             return put_many(self.inner, items, overwrite=overwrite)
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return many objects, fetching those that are not cached together."""
+    def get_many(self, keys: Sequence[str]) -> Iterator[bytes | OffloadError]:
+        """Yield many objects; those that are not cached are fetched together."""
         results: dict[str, bytes | OffloadError] = {}
         for key in keys:
             cached = self._cache.get(key)
             if cached is not None:
                 results[key] = cached
-        missing = [key for key in dict.fromkeys(keys) if key not in results]
-        with ExitStack() as stack:
-            fills = [stack.enter_context(self._cache.filling(key)) for key in missing]
-            for key, fill, fetched in zip(missing, fills, get_many(self.inner, missing), strict=True):
-                results[key] = fetched
-                if isinstance(fetched, bytes) and len(fetched) <= self._largest:
-                    fill(fetched)
-        return [results[key] for key in keys]
+        with closing(self._fetch([key for key in dict.fromkeys(keys) if key not in results])) as fetched:
+            for key in keys:
+                if key not in results:
+                    results[key] = next(fetched)
+                yield results[key]
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove many keys; see `SupportsBulk.delete_many`."""
@@ -118,6 +115,14 @@ class CachingStore(WrapperStore):
         """Create `key` in the wrapped store, past the cache; see `SupportsStreams.put_stream`."""
         with self._changing([check_key(key)]):
             put_stream(self.inner, key, pieces, size)
+
+    def _fetch(self, keys: Sequence[str]) -> Generator[bytes | OffloadError, None, None]:
+        with ExitStack() as stack:
+            fills = [stack.enter_context(self._cache.filling(key)) for key in keys]
+            for fill, data in zip(fills, get_many(self.inner, keys), strict=True):
+                if isinstance(data, bytes) and len(data) <= self._largest:
+                    fill(data)
+                yield data
 
     @contextmanager
     def _changing(self, keys: Sequence[str]) -> Iterator[None]:

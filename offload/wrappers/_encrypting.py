@@ -102,12 +102,12 @@ class EncryptingStore(WrapperStore):
         sealed = [(key, self._key.seal(key, data)) for key, data in items]
         return put_many(self.inner, sealed, overwrite=overwrite)
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         """Return many objects, opened; see `SupportsBulk.get_many`."""
-        return [
+        return (
             result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
             for key, stored in zip(keys, get_many(self.inner, keys), strict=True)
-        ]
+        )
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove many keys; see `SupportsBulk.delete_many`."""

@@ -27,9 +27,9 @@ class ReadOnlyStore(WrapperStore):
         """Return the error of `put` for each item."""
         return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         """Return many objects; see `SupportsBulk.get_many`."""
-        return list(get_many(self.inner, keys))
+        return get_many(self.inner, keys)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Raise the error of `delete` for the first key."""

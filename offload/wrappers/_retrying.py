@@ -8,8 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreUnavailableError
-from offload.store import OffloadStore, StoredObject, delete_many, get_many, put_many, put_stream
+from offload.errors import (
+    ConfigError,
+    ExistsError,
+    NotFoundError,
+    OffloadError,
+    StoreUnavailableError,
+    result_or_error,
+)
+from offload.store import (
+    OffloadStore,
+    StoredObject,
+    SupportsBulk,
+    delete_many,
+    get_many,
+    put_many,
+    put_stream,
+)
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import blocks_of
 
@@ -106,9 +121,11 @@ class RetryingStore(WrapperStore):
             results[n] = self._resolve(call, *items[n], results[n])
         return results
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         """Return many objects, with retries; see `SupportsBulk.get_many`."""
-        return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
+        if isinstance(self.inner, SupportsBulk):
+            return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
+        return (result_or_error(self.get, key) for key in keys)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Remove many keys, with retries; see `SupportsBulk.delete_many`."""

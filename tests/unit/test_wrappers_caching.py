@@ -112,12 +112,12 @@ def test_a_change_past_the_store_is_missed_while_the_object_is_kept(cached, inne
     medium.put("a", b"old")
     medium.put("b", b"old")
     store = cached(inner)
-    store.get_many(["a", "b"])
+    list(store.get_many(["a", "b"]))
 
     medium.put("a", b"new", overwrite=True)
     medium.delete("b")
 
-    assert store.get_many(["a", "b"]) == [b"old", b"old"]
+    assert list(store.get_many(["a", "b"])) == [b"old", b"old"]
     assert [found.key for found in store.keys()] == ["a"]
 
 
@@ -195,7 +195,7 @@ def test_the_least_recently_used_makes_room(cached, inner, medium, tmp_path):
 
 
 def time_passes(tmp_path):
-    """Make every file of the folder older, because the clock of a file system is too coarse to order reads."""
+    """Make every file of the folder older: the clock of a file system is too coarse to order reads."""
     for path in files(tmp_path):
         info = path.stat()
         os.utime(path, (info.st_atime - 10, info.st_mtime - 10))
@@ -242,13 +242,13 @@ def test_many_are_answered_in_order_and_only_the_missing_fetched(cached, inner, 
     store = cached(inner)
     store.get("b")
 
-    results = store.get_many(["c", "b", "none", "a", "../", "c"])
+    results = list(store.get_many(["c", "b", "none", "a", "../", "c"]))
 
     assert [r if isinstance(r, bytes) else r.kind for r in results] == [
         *(b"c", b"b", "not_found", b"a", "invalid_key", b"c")
     ]
     assert inner.operations == 5
-    assert store.get_many(["a", "b", "c"]) == [b"a", b"b", b"c"]
+    assert list(store.get_many(["a", "b", "c"])) == [b"a", b"b", b"c"]
     assert inner.operations == 5
 
 

@@ -427,7 +427,7 @@ def test_many_are_sealed_and_what_cannot_be_opened_is_told_in_its_place(medium):
     medium.delete("c")
     EncryptingStore(medium, OTHER_KEY).put("d", b"4", overwrite=True)
 
-    results = store.get_many(["a", "b", "c", "d", "a"])
+    results = list(store.get_many(["a", "b", "c", "d", "a"]))
 
     assert [r if isinstance(r, bytes) else type(r) for r in results] == [
         *(b"1", CorruptError, NotFoundError, ConfigError, b"1")

@@ -238,7 +238,7 @@ def test_many_that_never_answer_are_told_one_by_one_at_the_deadline(medium, retr
     inner = FaultyBulkStore(medium, nth=2, verb="get", is_lasting=True)
     medium.put("a", b"1")
 
-    results = retrying(inner).get_many(["a", "a", "none"])
+    results = list(retrying(inner).get_many(["a", "a", "none"]))
 
     assert [result if isinstance(result, bytes) else type(result) for result in results] == [
         b"1",

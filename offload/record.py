@@ -1,4 +1,4 @@
-"""What one offloaded item is: its header, its counts, and the short facts that a listing shows."""
+"""The header and counts of a record, its entry in a listing, and the ref of an item."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ RefStyle = Literal["letters", "short"]
 
 
 class RefForm(NamedTuple):
-    """How refs of one style look; the length of a ref tells its style.
+    """The form of refs of one style; the length of a ref determines its style.
 
     Attributes:
-        alphabet: the characters that a ref is drawn from. Lower case alone: refs that differ in case would be
-            one file on a disk that folds case, and a model copies these more surely.
-        shortest: characters of the first draw. Each draw after a collision takes one more.
-        longest: characters of the last such draw, and of all draws after it.
+        alphabet: the characters of a ref. Lower case only: some disks ignore case, and models copy it more
+            reliably.
+        shortest: characters of the first draw; each draw after a collision takes one more.
+        longest: characters of the last such draw, and of all later draws.
     """
 
     alphabet: str
@@ -48,7 +48,7 @@ REF_FORMS: dict[RefStyle, RefForm] = {
     "letters": RefForm(string.ascii_lowercase, REF_LETTERS, 20),
     "short": RefForm(string.digits + string.ascii_lowercase, 5, 6),
 }
-# How often a ref is drawn for one item before it is given up.
+# The most draws of a ref for one item.
 MAX_DRAWS = 20
 
 
@@ -58,8 +58,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         bytes: length of the stored content.
         chars: Unicode code points of its text.
-        lines: lines of its text; a last line without a newline counts.
-        tokens: tokens by the counter of the writer, an estimate by default.
+        lines: lines of its text, including a last line without a newline.
+        tokens: tokens by the writer's counter, an estimate by default.
         sha256: digest of the content bytes.
     """
 
@@ -74,7 +74,7 @@ class ItemIdentity(NamedTuple):
     """The fields that make two items one: they share one ref and one record.
 
     Attributes:
-        item_type: kind of part of a message.
+        item_type: the type of the item.
         tool_use_id: the provider's id of the tool call, or None.
         sha256: digest of the content.
         form: JSON that `restore` needs in addition to the text, or None.
@@ -87,24 +87,24 @@ class ItemIdentity(NamedTuple):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a record is, kept inside the record itself.
+    """The description of an item, kept inside its record.
 
     Attributes:
-        schema_version: version of this structure; fields are only ever added.
+        schema_version: version of this structure; later versions only add fields.
         ref: the id that the model sees, valid in `session`.
-        session: name of the session that the record belongs to.
-        item_type: what kind of part of a message was taken out.
-        tool_name: the tool that produced it, None where no tool did.
+        session: the name of its session.
+        item_type: the type of the item.
+        tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call.
-        created_at: when the record was made, in seconds since the epoch by the writer's clock.
-        media_type: type of the content; text is UTF-8, lone surrogates kept in their three-byte form.
-        sha256: digest of the content, also in the counts: it ties the two ends of a record together.
-        placeholder: the text that stands in the message instead of the item.
-        form: what `restore` needs to rebuild the item beside its text, as JSON; None for one string.
-        ttl: for how many seconds after it was stored the record is kept at least; None for good.
-        summary: what a summarizer said of the content.
-        redacted: whether something was cut out of the content before it was stored.
-        origin: the session that the ref was drawn in, where the record was copied from another one.
+        created_at: creation time in seconds since the epoch, by the writer's clock.
+        media_type: type of the content; text is UTF-8, with lone surrogates in three bytes.
+        sha256: digest of the content, also in the counts, which ties the two ends of a record together.
+        placeholder: the text that replaces the item in its message.
+        form: JSON that `restore` needs in addition to the text; None if the item is one string.
+        ttl: time to live in seconds; None means that the record does not expire.
+        summary: a summarizer's text.
+        redacted: whether parts of the content were removed before storage.
+        origin: the session in which the ref was drawn, if the record is a copy.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -129,11 +129,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form)
 
     def is_same_item(self, other: Header) -> bool:
-        """Return whether both headers describe one item with one content, whoever wrote them and when."""
+        """Return whether both headers describe the same item with the same content."""
         return self.session == other.session and self.identity == other.identity
 
     def is_drawn(self) -> bool:
-        """Tell whether the ref is one that the item draws; any other was put there by somebody."""
+        """Return whether the ref is a draw of the item; any other ref is forged."""
         origin = self.session if self.origin is None else self.origin
         return any(
             self.ref == draw_ref(origin, *self.identity, style=style, draw=draw)
@@ -144,12 +144,12 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a session's catalog. What only a read of the record would tell is None.
+    """An entry of a session's catalog. Facts that only a read of the record gives are None.
 
     Attributes:
         ref: the id that the model sees.
-        session: the session it is valid in.
-        item_type: what kind of part of a message it was.
+        session: the session in which it is valid.
+        item_type: the type of the item.
         tool_name: the tool that produced it; a name too long for a key ends in an ellipsis.
         tool_use_id: the provider's id of the tool call; None in a listing.
         chars: characters of the content.
@@ -157,8 +157,8 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         lines: its lines; None in a listing.
         bytes: its bytes; None in a listing.
         stored_bytes: size of the stored object.
-        created_at: when it was stored, in seconds since the epoch.
-        expires_at: from when on it may be collected; None if it has no time to live.
+        created_at: storage time in seconds since the epoch.
+        expires_at: expiry time in seconds since the epoch; None if it does not expire.
         key: the key of the stored object.
     """
 
@@ -178,12 +178,12 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_expired(self) -> bool:
-        """Whether the next collection may take it."""
+        """Whether the next gc may delete it."""
         return self.expires_at is not None and self.expires_at <= time.time()
 
 
 def encode_text(text: str) -> bytes:
-    """Return the content bytes of `text`: UTF-8, lone surrogates in their three-byte form."""
+    """Return the content bytes of `text`: UTF-8, with lone surrogates in three bytes."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -193,7 +193,7 @@ def decode_text(content: bytes | memoryview) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    """Return `text` with lone surrogates written out as escapes: headers, APIs and terminals take that."""
+    """Return `text` with lone surrogates as escapes, which headers, APIs and terminals accept."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -207,19 +207,19 @@ def draw_ref(
     style: RefStyle = "letters",
     draw: int = 0,
 ) -> str:
-    """Return the ref of an item: characters of the alphabet of `style`, drawn from a SHA-256 of what it is.
+    """Return the ref of an item, drawn from a SHA-256 of its identity.
 
-    The same item gives the same ref on every machine. A longer ref begins with the shorter one. The
-    `form` takes part so that one text that stood in messages in two shapes makes two records.
+    The same item gives the same ref on every machine. A longer ref begins with the shorter one. The `form` is
+    hashed too, so one text in two shapes makes two records.
 
     Args:
-        session: the session that the item is of.
-        item_type: what kind of part of a message it is.
+        session: the session of the item.
+        item_type: the type of the item.
         tool_use_id: the provider's id of the tool call, or None.
         sha256: digest of the content.
-        form: what `restore` needs beside the text, or None.
-        style: how the ref looks.
-        draw: how many draws for this item met another one.
+        form: JSON that `restore` needs in addition to the text, or None.
+        style: the style of the ref.
+        draw: how many draws for this item collided with another item.
     """
     hashed = hashlib.sha256()
     for field in (session, item_type, tool_use_id, form):

@@ -2,10 +2,10 @@
 
 The estimate weighs byte classes of the UTF-8 text: lower-case letters, capitals, digits, punctuation,
 newlines, non-ASCII bytes, NULs and other control characters. The weights were fitted on 18 kinds of agent
-text against the mean of the o200k, claude-2 and deepseek vocabularies, where it stays within about -23 %
-and +33 % while characters / 4 is off by -63 % to +56 %. Blanks weigh nothing there, since a word takes the
-one before it along; a text that is blank for the most part takes what its words and the runs between them
-take at least. It is an estimate; give `token_counter=` for an exact count.
+text against the mean of the o200k, claude-2 and deepseek vocabularies: the estimate is off by -23 % to +33 %,
+characters / 4 by -63 % to +56 %. Blanks weigh nothing, since a token includes the blank before its word; a
+mostly blank text gets the least count of its words and runs of blanks. For an exact count, give
+`token_counter=`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WEIGHTS = {
     _NUL: 0.5,
     _CONTROL: 1.0,
 }
-# No vocabulary joins two words; long runs of blanks take so much of a token for each.
+# No vocabulary joins two words; each character of a long run of blanks is this part of a token.
 _LEAST_WEIGHTS = {_SPACE: 0.008, _TAB: 0.1}
 _COMMON = (_UPPER, _DIGIT, _PUNCT, _NEWLINE, _SPACE, _TAB)
 _RARE = (_WIDE, _NUL, _CONTROL)
@@ -58,7 +58,7 @@ _CLASSES = bytes(_class_of(b) for b in range(256))
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts the tokens of a text. A plain function `str -> int` is one."""
+    """A counter of the tokens of a text, such as a plain function `str -> int`."""
 
     def __call__(self, text: str, /) -> int:
         """Return the number of tokens of `text`, at least 0."""
@@ -68,8 +68,8 @@ class TokenCounter(Protocol):
 def estimate_tokens(text: str) -> int:
     """Return the estimated number of tokens of `text`.
 
-    Bounded work: of a text over 16 Ki characters sixteen evenly spaced windows (the first and the
-    last among them) are weighed and scaled to its length. The same text gives the same number always.
+    Work is bounded: sixteen evenly spaced windows of a text over 16 Ki characters, including both ends, are
+    weighed and scaled to its length. The result is deterministic.
     """
     if len(text) <= _SAMPLED_CHARS:
         return round(_weigh(text))
@@ -87,13 +87,13 @@ def _weigh(text: str) -> float:
     counts = _count_classes(data)
     weight = sum(each * counts[kind] for kind, each in _WEIGHTS.items())
     least = sum(each * counts[kind] for kind, each in _LEAST_WEIGHTS.items())
-    # There is a blank between two words; only where there are many is it worth finding the words.
+    # Splitting into words is slow, so it is done only if there are enough blanks to matter.
     blanks = sum(counts[kind] for kind in (_SPACE, _TAB, _NEWLINE, _CONTROL))
     return weight if blanks + 1 + least <= weight else max(weight, len(data.split()) + least)
 
 
 def _count_classes(data: bytes) -> dict[int, int]:
-    """Return how many bytes there are of each class. The commonest is what is left, the rare are few."""
+    """Return the number of bytes of each class; lower-case letters are the remainder."""
     classes = data.translate(_CLASSES)
     counts = {kind: classes.count(kind) for kind in _COMMON}
     rare = classes.translate(None, bytes((_LOWER, *_COMMON)))
@@ -102,19 +102,18 @@ def _count_classes(data: bytes) -> dict[int, int]:
 
 
 def in_whole_numbers(counter: TokenCounter) -> TokenCounter:
-    """Return `counter` with its answers rounded and never negative, as the keys of records hold them.
+    """Return `counter` with counts rounded and never negative, as record keys hold them.
 
     Raises:
-        ConfigError: `counter` is no function; the function that is returned raises it for an answer
-            that is no number.
+        ConfigError: `counter` is not callable. The returned function raises it if a count is not a number.
     """
     if not callable(counter):
-        raise ConfigError(f"token_counter is a function, not {type(counter).__name__}")
+        raise ConfigError(f"token_counter must be callable, got {type(counter).__name__}")
 
     def count(text: str) -> int:
         tokens = counter(text)
         if not isinstance(tokens, int | float):
-            raise ConfigError(f"token_counter returns a number, not {type(tokens).__name__}")
+            raise ConfigError(f"token_counter must return a number, got {type(tokens).__name__}")
         return max(0, round(tokens))
 
     return count

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 FORMAT = Path(__file__).parents[2] / "offload" / "FORMAT.md"
 TYPES = ("tool_result", "user_message", "tool_call")
 ADDRESS = "10.0.29.1"
-RELEASES = {1: "0_1"}
+RELEASES = {1: "0_1", 2: "0_2"}
 SESSIONS = ("previews", "redacted")
 
 
@@ -86,10 +86,14 @@ def test_placeholders_of_a_release_are_found_kept_and_restored(
     assert {info.ref for info in off.records()} == stored
 
 
+@pytest.mark.parametrize("session", SESSIONS)
+def test_the_newest_form_is_written_byte_for_byte(session: str, tmp_path: Path) -> None:
+    written = opened(tmp_path, session).offload(original()).messages
+    assert written == offloaded(RELEASES[TEXT_VERSION], session), "a new form needs a new TEXT_VERSION"
+
+
 def test_every_form_of_the_texts_has_its_row_in_format_md_and_its_golden_conversation() -> None:
     section = FORMAT.read_text().partition("## Texts that models read\n")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (\d+) \| (\d+\.\d+) ", section, re.MULTILINE))
-    assert max(map(int, rows)) == TEXT_VERSION
-    assert {int(form): release.replace("_", ".") for form, release in RELEASES.items()}.items() <= {
-        int(form): release for form, release in rows.items()
-    }.items()
+    assert {int(form): release.replace(".", "_") for form, release in rows.items()} == RELEASES
+    assert max(RELEASES) == TEXT_VERSION

@@ -1,4 +1,4 @@
-"""How much the model may be given to see at once: one text, and all new texts of a turn together."""
+"""Limits of the text that enters a request: one item, and all new items of a turn."""
 
 from __future__ import annotations
 

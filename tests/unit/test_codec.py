@@ -92,7 +92,7 @@ def frame(content: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def small() -> bytes:
-    rng = random.Random(1)  # noqa: S311 # the same in every run
+    rng = random.Random(1)  # noqa: S311 # reproducible
     body = encode("".join(f"{rng.random()} line {n} of a log\n" for n in range(90)))
     assert 1300 < len(body) < 1900
     return body
@@ -101,7 +101,7 @@ def small() -> bytes:
 @pytest.fixture(scope="module")
 def large_text() -> str:
     """Return 50 million characters in lines of 100 that compress to half."""
-    rng = random.Random(2)  # noqa: S311 # the same in every run
+    rng = random.Random(2)  # noqa: S311 # reproducible
     digits = rng.randbytes(25_000_000).hex()
     return "\n".join(digits[i : i + 99] for i in range(0, len(digits), 99))
 
@@ -173,7 +173,7 @@ def test_junk_farther_before_a_record_than_is_looked_at_changes_nothing_that_is_
 
 
 def test_random_flips_in_a_record_of_many_frames_are_found() -> None:
-    rng = random.Random(3)  # noqa: S311 # the same in every run
+    rng = random.Random(3)  # noqa: S311 # reproducible
     body = encode(rng.randbytes(600_000).hex())
     flips = (rng.randrange(8 * len(body)) for _ in range(300))
     assert changed_reads(body, ((f"bit {b}", flipped(body, b)) for b in flips)) == []
@@ -202,7 +202,7 @@ def test_frames_in_another_order_are_found_by_load() -> None:
 
 
 def test_a_stream_gives_right_bytes_alone_before_it_finds_the_damage() -> None:
-    rng = random.Random(5)  # noqa: S311 # the same in every run
+    rng = random.Random(5)  # noqa: S311 # reproducible
     text = rng.randbytes(600_000).hex()
     body, truth = encode(text), text.encode()
     for bit in (rng.randrange(8 * len(body)) for _ in range(200)):
@@ -354,7 +354,7 @@ def test_fields_of_a_later_version_are_passed_over() -> None:
 def test_eight_kilobytes_of_a_large_record_cost_two_fetches_and_under_a_megabyte(
     large: bytes, large_text: str
 ) -> None:
-    rng = random.Random(4)  # noqa: S311 # the same in every run
+    rng = random.Random(4)  # noqa: S311 # reproducible
     starts = [c * 256 * 1024 + rng.randrange(240 * 1024) for c in rng.sample(range(180), 20)]
     for start in [0, len(large_text) - 8192, *starts]:
         fetch = CountingFetch(large)

@@ -36,7 +36,7 @@ def writer() -> Iterator[ContentWriter]:
 
 
 def add_in_parts(writer: ContentWriter, text: str, seed: int = 1) -> str | SpooledContent:
-    rng, start = random.Random(seed), 0  # noqa: S311 # the same in every run
+    rng, start = random.Random(seed), 0  # noqa: S311 # reproducible
     while start < len(text):
         size = rng.choice([0, 1, 7, 1000, 262_144, 262_145, 3_000_000])
         writer.add(text[start : start + size])
@@ -46,7 +46,7 @@ def add_in_parts(writer: ContentWriter, text: str, seed: int = 1) -> str | Spool
 
 def add_noise(writer: ContentWriter, mebibytes: int) -> SpooledContent:
     """Add so much text that compresses to half."""
-    rng = random.Random(2)  # noqa: S311 # the same
+    rng = random.Random(2)  # noqa: S311 # reproducible
     for _ in range(mebibytes):
         writer.add(rng.randbytes(MIB // 2).hex())
     content = writer.finish()

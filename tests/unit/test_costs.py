@@ -1,4 +1,4 @@
-"""What one offload costs, counted: passes over the text, and waits for the disk."""
+"""Counted costs of one offload: passes over the text and waits for the disk."""
 
 from __future__ import annotations
 

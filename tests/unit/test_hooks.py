@@ -141,7 +141,7 @@ class CountingStore(WrapperStore):
 
 @pytest.mark.parametrize("size", [1, 9 * 1024 * 1024])
 def test_a_long_record_tells_that_it_is_redacted_without_another_request(tmp_path: Path, size: int) -> None:
-    rng = random.Random(1)  # noqa: S311 # the same in every run
+    rng = random.Random(1)  # noqa: S311 # reproducible
     text = LOG + rng.randbytes(max(size, 200_000) // 2).hex()
     ref = Offloader(tmp_path, session="s", redact=redact).offload(conversation(text)).records[0].ref
     store = CountingStore(open_store(tmp_path))

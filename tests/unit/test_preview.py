@@ -1,4 +1,4 @@
-"""What the plain preview shows, and how little of a text it looks at."""
+"""The plain preview: its excerpt, and the small part of a text that it reads."""
 
 from __future__ import annotations
 

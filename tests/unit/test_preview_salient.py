@@ -1,4 +1,4 @@
-"""What a placeholder's preview shows of each kind of content, and how little of a long text it looks at."""
+"""The preview of each kind of content, and the small part of a long text that it reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text is that looks like a placeholder: one of this session, none, or what cannot be told."""
+"""Texts that look like placeholders: those of this session, look-alikes, and undecidable ones."""
 
 from __future__ import annotations
 

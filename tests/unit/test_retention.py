@@ -1,4 +1,4 @@
-"""What is collected, what is spared, and what is left behind. The store's clock is set by hand."""
+"""Deleted, protected and remaining records of gc. The store's clock is set by hand."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" 
 
 def long_text(lines: int = 200_000) -> str:
     """Return a text of 12 million characters that compresses to a third of that."""
-    rng = random.Random(1)  # noqa: S311 # the same in every run
+    rng = random.Random(1)  # noqa: S311 # reproducible
     return "".join(f"{n:07} é {rng.randbytes(24).hex()}\n" for n in range(lines))
 
 

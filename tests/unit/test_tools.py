@@ -1,4 +1,4 @@
-"""What a model reads back: all of it, in answers of bounded size, and never an exception."""
+"""The retrieval tools: all content is readable, answers are bounded, and no call raises."""
 
 from __future__ import annotations
 

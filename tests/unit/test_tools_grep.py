@@ -1,4 +1,4 @@
-"""What a search shows a model: every match once, in answers of bounded size, with where to go on."""
+"""Searches of a model: every match once, in bounded answers, with the next call."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def follow(tools: Tools, **arguments: Any) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("max_matches", [1, 7, 100])
 @pytest.mark.parametrize("mode", ["literal", "regex"])
 def test_cursors_cover_every_match_in_every_item_exactly_once(mode: str, max_matches: int) -> None:
-    rng = random.Random(6)  # noqa: S311 # the same in every run
+    rng = random.Random(6)  # noqa: S311 # reproducible
     into, expected = session(), []
     for call in "abc":
         text = "".join(rng.choice(["plain line\n", "a needle é\n", "\n"]) for _ in range(400))
@@ -115,7 +115,7 @@ def test_records_that_cannot_be_searched_are_named_and_hide_no_other() -> None:
 
 def test_what_was_found_before_a_damaged_place_is_shown_beside_the_damage() -> None:
     store = MemoryStore()
-    rng = random.Random(3)  # noqa: S311 # the same in every run
+    rng = random.Random(3)  # noqa: S311 # reproducible
     into = session(store)
     put(into, "of another record", call="t2")
     ref = put(into, "needle\n" + "".join(f"{rng.random()}\n" for _ in range(200_000)) + "needle\n")

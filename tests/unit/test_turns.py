@@ -1,4 +1,4 @@
-"""What becomes of items over several turns: budgets, the latest of a tool, sweeps, and what left before."""
+"""Items over several turns: budgets, the latest result of a tool, sweeps, offloaded items."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from offload.context._pairs import partners
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError, check_choice
 from offload.events import ContextEvent, EventBus, EventType
-from offload.messages import SYSTEM_ROLES, adapter_for, answered_calls, is_result, role_or_none, scan_of
+from offload.messages import SYSTEM_ROLES, adapter_for, is_result, role_or_none, scan_of
 from offload.threads import in_thread
 from offload.tokens import TokenCounter
 
@@ -342,15 +342,15 @@ class ContextIR:
         groups: list[list[ContextItem]] = []
         reach, is_needed = -1, False
         for index, item in enumerate(self.conversation.items):
+            adapter = adapter_for(item.message)
             # In formats without ids, results directly follow their calls.
-            has_result = is_result(item.message) or bool(answered_calls(item.message))
-            is_bound = index <= reach or has_result or is_needed
+            is_bound = index <= reach or is_needed or bool(adapter.results(item.message))
             if groups and is_bound:
                 groups[-1].append(item)
             else:
                 groups.append([item])
             reach = max(reach, last.get(index, -1))
-            is_needed = adapter_for(item.message).needs_next(item.message)
+            is_needed = adapter.needs_next(item.message)
         return groups
 
     def _remove(self, matches: Callable[[ContextItem], bool]) -> list[ContextItem]:

@@ -11,6 +11,7 @@ from anthropic.lib.tools import (
     BetaFunctionToolResultType,
     ToolError,
 )
+from anthropic.types.beta import BetaCacheControlEphemeralParam
 
 from offload.errors import ExistsError, NotFoundError, OffloadError
 from offload.integrations._objects import ObjectInfo, ObjectStore, StorageOptions
@@ -18,6 +19,8 @@ from offload.layout import FILE
 from offload.record import decode_text, encode_text
 from offload.session import check_name
 from offload.threads import in_thread
+
+CacheControl = BetaCacheControlEphemeralParam | None
 
 _ROOT = "/memories"
 _LEVELS = 2
@@ -33,16 +36,21 @@ class OffloadMemory(BetaAbstractMemoryTool):
         store: as for `offload.Offloader`.
         session: the owner of the memory, such as a user or a project; other sessions do not see it.
         storage_options: as for `offload.Offloader`.
-        options: other arguments of the SDK's memory tool.
+        cache_control: as for the SDK's memory tool.
 
     Raises:
         ConfigError: an argument is invalid. Nothing is read or written before the first call.
     """
 
     def __init__(
-        self, store: Any = None, *, session: str, storage_options: StorageOptions = None, **options: Any
+        self,
+        store: Any = None,
+        *,
+        session: str,
+        storage_options: StorageOptions = None,
+        cache_control: CacheControl = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(cache_control=cache_control)
         self._files = ObjectStore(store, FILE, check_name(session), storage_options)
 
     def execute(self, command: Any) -> BetaFunctionToolResultType:
@@ -183,9 +191,16 @@ def _in_thread(command: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
 class AsyncOffloadMemory(BetaAsyncAbstractMemoryTool):
     """`OffloadMemory` for `AsyncAnthropic`, with the same arguments; it uses the store in a thread."""
 
-    def __init__(self, store: Any = None, *, session: str, **options: Any) -> None:
-        super().__init__(cache_control=options.get("cache_control"))
-        self._memory = OffloadMemory(store, session=session, **options)
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        session: str,
+        storage_options: StorageOptions = None,
+        cache_control: CacheControl = None,
+    ) -> None:
+        super().__init__(cache_control=cache_control)
+        self._memory = OffloadMemory(store, session=session, storage_options=storage_options)
 
     execute = _in_thread(OffloadMemory.execute)
     view = _in_thread(OffloadMemory.view)

@@ -62,18 +62,17 @@ class ResultOffloader:
         has_images: bool = False,
         hides_schemas: bool = False,
     ) -> None:
-        def open_session(**more: Any) -> Offloader:
-            rule = Rule(min_tokens=min_tokens, **more)
-            policy = OffloadPolicy(
+        def policy(rule: Rule) -> OffloadPolicy:
+            return OffloadPolicy(
                 types={"tool_result": rule},
                 exclude_tools=tuple(exclude),
                 # A higher threshold implies a model with a larger context window.
                 max_view_tokens=max(min_tokens, MAX_VIEW_TOKENS),
             )
-            return Offloader(store, session=session, policy=policy)
 
-        self.offloader = open_session()
-        self._blobs = open_session(preview_chars=0)
+        self.offloader = Offloader(store, session=session, policy=policy(Rule(min_tokens=min_tokens)))
+        blobs = policy(Rule(min_tokens=min_tokens, preview_chars=0))
+        self._blobs = Offloader(store, session=session, policy=blobs)
         self._min_tokens = min_tokens
         self._has_images = has_images
         self._hides_schemas = hides_schemas

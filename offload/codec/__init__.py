@@ -5,7 +5,7 @@ from offload.codec._content import StoredContent, TextContent
 from offload.codec._readable import DocumentCodec, PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
 from offload.codec._spooled import ContentWriter, SpooledContent
-from offload.errors import ConfigError
+from offload.errors import check_choice
 
 CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
 _BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
@@ -28,8 +28,7 @@ __all__ = [
 
 def get_codec(name: str) -> Codec:
     """Return the codec called `name`: "zstd", "json" or "raw". Raises `ConfigError` for any other."""
-    if name not in CODECS:
-        raise ConfigError(f"codec must be one of {', '.join(CODECS)}, got {name!r}")
+    check_choice("codec", name, CODECS)
     return CODECS[name]
 
 

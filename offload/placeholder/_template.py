@@ -144,15 +144,9 @@ def _merged(fields: Iterable[tuple[str, str | None, str | None, str | None]]) ->
 
 
 def _check_field(name: str, spec: str, conversion: str | None) -> None:
-    if conversion or spec:
-        raise _wrong(f"a field must be a name in braces without ! and :, such as {{{name}}}")
-    if not name or name.isdigit():
-        raise _wrong(f"{{{name}}} must have a name; use {_NAMES}")
-    plain = re.split(r"[.\[]", name)[0]
-    if plain != name:
-        raise _wrong(f"a field has no attributes: use {{{plain}}}, got {{{name}}}")
-    if name not in _FIELDS:
-        raise _wrong(f"unknown field {{{name}}}; use {_NAMES}")
+    if name not in _FIELDS or conversion or spec:
+        field = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
+        raise _wrong(f"a field must be one of {_NAMES}, got {{{field}}}")
 
 
 def _check_borders(before: Sequence[_Part], after: Sequence[_Part]) -> None:

@@ -1,4 +1,4 @@
-"""Searches and reads that somebody means to hang or to flood are answered, and others go on meanwhile."""
+"""Searches and reads made to hang or to flood are answered, and other threads continue meanwhile."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_pattern_that_re2_refuses_is_answered_with_a_fix(pattern: str) -> None
 
 @pytest.mark.timeout(60)
 def test_other_threads_go_on_while_an_expression_is_searched_for() -> None:
-    # RE2 leaves its fast way on this: one call that no other thread could get a step in between.
+    # RE2 falls back to its slow engine here: one long call, during which no other thread could run.
     pattern = compile_pattern(r"(?:.{0,31}){31}Q", "regex")
     [content] = [b"a" * 40_000]
     started, steps_within = threading.Event(), 0

@@ -27,7 +27,7 @@ POLICY = OffloadPolicy(
     min_saving=0,
 )
 LOG = "".join(f"line {n} of a result that is long\n" for n in range(60))
-# These say what a message is, whatever else it holds.
+# The fields that identify a message.
 KEPT = ("type", "role", "id", "call_id", "tool_use_id", "toolUseId", "tool_call_id", "name", "status")
 
 

@@ -120,6 +120,6 @@ def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
 @given(
     st.lists(st.sampled_from([*TROUBLE, "Err", "or:", "FAIL", "\ud800", "\n", "\0"]) | st.text(max_size=3))
 )
-def test_the_words_of_trouble_of_a_text_are_those_that_stand_in_it(parts: list[str]) -> None:
+def test_the_error_words_of_a_text_are_those_in_it(parts: list[str]) -> None:
     text = "".join(parts)
     assert error_words(text) == [word for word in TROUBLE if word in text]

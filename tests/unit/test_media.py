@@ -1,4 +1,4 @@
-"""Images and documents: what leaves, what stands for it, what is told of it, and that it comes back."""
+"""Images and documents: offloaded, replaced by a line, described to the model, and restored."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_text_and_images_of_one_result_leave_and_come_back_each_in_its_time(tmp_
     first = off.offload(messages).messages
     assert [b["type"] for b in in_result(first[1])] == ["text", "image", "document"]
     for sent in (messages, first):
-        # What goes on is the originals, or what was sent; also in another process.
+        # The conversation continues with the originals or the sent messages, also in another process.
         then = Offloader(tmp_path, session="s").offload([*sent, ANSWER]).messages
         assert [b["type"] for b in in_result(then[1])] == ["text"] * 3
         again = Offloader(tmp_path, session="s")
@@ -351,7 +351,7 @@ def test_an_image_that_cannot_be_stored_stays_whole_even_where_texts_are_cut() -
     assert len(out.errors) == 1
 
 
-# --- what a header tells --------------------------------------------------------------------------
+# --- facts from a header --------------------------------------------------------------------------
 
 JPEG = (
     b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01\x01\x00\x00\x01\x00\x01\x00\x00"

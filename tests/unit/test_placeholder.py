@@ -1,4 +1,4 @@
-"""The text that stands for an item: its ref is found in it, it is short, and nothing else passes for it."""
+"""Placeholders of texts: short, with a ref that is found, and not to be confused with other texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refs of both styles: how they are drawn, drawn again, told apart, and where they are taken."""
+"""Refs of both styles: their draws, redraws and recognition, and the calls that accept them."""
 
 from __future__ import annotations
 

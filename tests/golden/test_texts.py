@@ -1,7 +1,8 @@
 """Placeholders of every released form: found, kept and restored by this version.
 
-`texts_messages.json` is a conversation. The folder of a form holds the store that its release wrote, and the
-conversation as it was offloaded there, once with previews and once redacted. Once released, neither is rewritten.
+`texts_messages.json` is a conversation. The folder of a form has the store that its release wrote, and the
+conversation as it was offloaded there, once with previews and once redacted. Once released, neither is
+rewritten.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Journal:
             lines = [*(row.line for row in self._rows[:start] if row.line is not None), *lines]
             start, edits, kept = 0, [], [None] * len(lines)
         failed: list[OffloadError] = []
-        written = [self._written(line, row, failed) for line, row in zip(lines, kept, strict=True)]
+        written = [self._encode(line, row, failed) for line, row in zip(lines, kept, strict=True)]
         if not is_whole and _has_only_unstored(self._rows[start:], written, kept):
             return failed
         texts, rows = [text for text, _ in written if text], [row for _, row in written]
@@ -134,8 +134,8 @@ class Journal:
         entries = latest(listed, self._session)
         rows, ratios = list[_Row](), dict[str, float]()
         for entry, data in zip(entries, self._bodies(entries), strict=True):
-            head, new = _parsed(entry, data)
-            rows = _edited([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
+            head, new = _parse(entry, data)
+            rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
             ratios = head.get("ratios", ratios)
         self._is_known, self._rows, self._ratios = True, rows, ratios
         self._size, self._grown = sum(row.size for row in rows), sum(e.size for e in entries[1:])
@@ -182,7 +182,7 @@ class Journal:
     def _forget(self) -> None:
         self._is_known, self._rows, self._size, self._grown, self.stored = False, [], 0, 0, 0
 
-    def _written(self, line: _Line, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
+    def _encode(self, line: _Line, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
         """Return the text and the row of a message; "" if it is in the store already."""
         if kept is not None:
             return "", kept
@@ -243,7 +243,7 @@ def _has_only_unstored(
     return len(written) == len(before) and all(row.line is None for row in fresh)
 
 
-def _edited(rows: list[_Row], edits: Sequence[Sequence[int]], new: list[_Row]) -> list[_Row]:
+def _apply(rows: list[_Row], edits: Sequence[Sequence[int]], new: list[_Row]) -> list[_Row]:
     """Return `rows` with the changes of an entry applied."""
     out: list[_Row] = []
     at = used = 0
@@ -253,7 +253,7 @@ def _edited(rows: list[_Row], edits: Sequence[Sequence[int]], new: list[_Row]) -
     return [*out, *rows[at:], *new[used:]]
 
 
-def _parsed(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]]:
+def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]]:
     """Return the head and the rows of an entry. Raises `CorruptError`."""
     if entry.size > _MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {_MOST_BYTES} bytes, got {entry.size}")

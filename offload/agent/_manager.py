@@ -206,7 +206,7 @@ class ContextManager:
         """
         with exclusive(self._gate):
             self._messages.flush()
-            return self._messages.restored(self._offloader, self._reducer.strategy)
+            return self._messages.restore(self._offloader, self._reducer.strategy)
 
     async def abefore_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
         """Run `before_model_call` in a thread; async hooks run on this loop."""
@@ -231,7 +231,7 @@ class ContextManager:
 
     def _tokens(self) -> int:
         """Return the tokens of a request now, as its provider would count them."""
-        return self._calibration.corrected(self._model(), self._fixed + self._messages.tokens)
+        return self._calibration.correct(self._model(), self._fixed + self._messages.tokens)
 
     def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         """Run the steps that are due."""
@@ -262,7 +262,7 @@ class ContextManager:
 
     def _report_counter(self, errors: list[OffloadError]) -> None:
         if self._careful is not None:
-            self._report(self._careful.failed(), errors)
+            self._report(self._careful.take_failures(), errors)
 
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Report failures and append them to `errors`; raise the first one if the offloader is set to."""
@@ -289,7 +289,7 @@ class _CarefulCounter:
             self._failure = error
             return estimate_tokens(text)
 
-    def failed(self) -> list[OffloadError]:
+    def take_failures(self) -> list[OffloadError]:
         """Return the last failure since the previous call, if any."""
         error, self._failure = self._failure, None
         return [] if error is None else [failure("token_counter failed, tokens are estimated:", error)]

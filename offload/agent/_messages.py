@@ -119,7 +119,7 @@ class AgentMessages:
             for_good: whether all later calls start from its output, in place of the original messages.
         """
         result = offloader.offload(self._current if for_good else self._originals)
-        changed = _differing(self._current, result.messages)
+        changed = _differences(self._current, result.messages)
         before = self._context.total_tokens
         for index in changed:
             self._replace(index, result.messages[index], for_good=for_good)
@@ -162,7 +162,7 @@ class AgentMessages:
         for place, item in enumerate(self._context.conversation.items):
             self._register(place, item, originals.get(item.id, item.message))
 
-    def restored(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
+    def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
         messages = self._context.conversation_messages
         while True:
@@ -173,12 +173,12 @@ class AgentMessages:
             messages = restored
 
 
-def _differing(some: list[Any], others: list[Any]) -> list[int]:
+def _differences(some: list[Any], others: list[Any]) -> list[int]:
     """Return the indices of different messages in two lists of one length, by bisection."""
     if are_equal(some, others):
         return []
     if len(some) <= _FEW:
         return [i for i, (one, other) in enumerate(zip(some, others, strict=True)) if one is not other]
     half = len(some) // 2
-    later = _differing(some[half:], others[half:])
-    return [*_differing(some[:half], others[:half]), *(half + i for i in later)]
+    later = _differences(some[half:], others[half:])
+    return [*_differences(some[:half], others[:half]), *(half + i for i in later)]

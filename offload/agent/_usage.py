@@ -47,6 +47,6 @@ class Calibration:
         before = self.ratios.get(model, latest)
         self.ratios[model] = before + _WEIGHT * (latest - before)
 
-    def corrected(self, model: str, estimated: int) -> int:
+    def correct(self, model: str, estimated: int) -> int:
         """Return `estimated` corrected for `model`; unchanged if its provider counted nothing yet."""
         return round(estimated * self.ratios.get(model, 1.0))

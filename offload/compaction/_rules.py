@@ -68,7 +68,7 @@ DEFAULT_RULES: Mapping[ItemType, TypeRule] = {
 }
 
 
-def ruled(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule]:
+def merge_rules(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule]:
     """Return the default table with `changes`, in the order in which types are compacted.
 
     Raises `ConfigError` if one names no type, or is no rule.
@@ -97,12 +97,12 @@ def removed_by_rule(
         rules: by type, in the order in which they are applied.
         past: how many messages precede the first open call.
     """
-    kept = {i for group in groups for i in _ruled(group, types) if rules.get(types[i], _NONE) == _NONE}
+    kept = {i for group in groups for i in _targets(group, types) if rules.get(types[i], _NONE) == _NONE}
     remaining = [group for group in groups if group[-1] < past]
     open_groups = groups[len(remaining) :]
     for item_type, rule in rules.items():
         items = [
-            i for group in (*remaining, *open_groups) for i in _ruled(group, types) if types[i] is item_type
+            i for group in (*remaining, *open_groups) for i in _targets(group, types) if types[i] is item_type
         ]
         kept |= set(rule.kept(items))
         removable = set(items) - kept
@@ -111,7 +111,7 @@ def removed_by_rule(
         remaining = list(compress(remaining, map(not_, is_removed)))
 
 
-def _ruled(group: Group, types: Sequence[ItemType]) -> Sequence[int]:
+def _targets(group: Group, types: Sequence[ItemType]) -> Sequence[int]:
     """Return the items of a group with rules of their own: the rule for its results removes a call."""
     if all(types[i] is not ItemType.TOOL_RESULT for i in group):
         return group

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any, Literal, get_args
 
 from offload.compaction._archive import MessageArchive
-from offload.compaction._rules import TypeRule, removed_by_rule, ruled
+from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
 from offload.compaction._strategy import CompactionResult, Plan, View, warn
 from offload.compaction._summary import Summarizer, ask, full_request
 from offload.compaction._windows import threshold_for
@@ -76,7 +76,7 @@ class SelectiveCompaction:
         on_error: OnFailure = "keep",
     ) -> None:
         check_choice("on_error", on_error, get_args(OnFailure))
-        self.rules = ruled({} if rules is None else rules)
+        self.rules = merge_rules({} if rules is None else rules)
         self.threshold_tokens = _threshold(threshold_tokens, model, windows)
         self._archive = MessageArchive(offloader)
         self._summarizer = summarizer

@@ -14,7 +14,7 @@ from offload.engine.results import CacheReport, OffloadResult
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import failure
-from offload.messages import Item, Scan, adapter_for, role_of, stand_in_ref
+from offload.messages import Item, Scan, adapter_for, media_ref, role_of
 from offload.options import Options
 from offload.policy import Decision, Sweep, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
@@ -239,7 +239,7 @@ class Turn:
         must_keep = (
             slot.decision.action == "keep"
             or isinstance(slot.item.block, tuple)
-            or stand_in_ref(slot.item.text) is not None
+            or media_ref(slot.item.text) is not None
         )
         return WriteRequest(
             slot.item,

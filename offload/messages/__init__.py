@@ -37,7 +37,7 @@ from offload.messages._formats import (
     role_or_none,
     scan_of,
 )
-from offload.messages._media import MediaFacts, media_facts, stand_in_ref
+from offload.messages._media import MediaFacts, media_facts, media_ref
 from offload.messages._stored import from_json, map_texts, to_json
 
 __all__ = [
@@ -54,9 +54,9 @@ __all__ = [
     "is_result",
     "map_texts",
     "media_facts",
+    "media_ref",
     "role_of",
     "role_or_none",
     "scan_of",
-    "stand_in_ref",
     "to_json",
 ]

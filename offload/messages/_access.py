@@ -19,7 +19,7 @@ def get(thing: Any, name: str) -> Any:
     return getattr(thing, name, None)
 
 
-def changed(thing: Any, name: str, value: Any) -> Any:
+def with_field(thing: Any, name: str, value: Any) -> Any:
     """Return a copy of a mapping or an SDK object with the field `name` set to `value`."""
     if hasattr(thing, "model_copy"):
         return thing.model_copy(update={name: value})
@@ -31,16 +31,16 @@ def changed(thing: Any, name: str, value: Any) -> Any:
     return copied
 
 
-def edited(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
+def edit_at(thing: Any, path: Path, edit: Callable[[Any], Any]) -> Any:
     """Return a copy of `thing` in which `edit` was applied to the value at `path` (fields and indices)."""
     if not path:
         return edit(thing)
     step, rest = path[0], path[1:]
     if isinstance(step, str):
-        return changed(thing, step, edited(get(thing, step), rest, edit))
+        return with_field(thing, step, edit_at(get(thing, step), rest, edit))
     values = list(thing)
-    values[step] = edited(values[step], rest, edit)
-    return like(thing, values)
+    values[step] = edit_at(values[step], rest, edit)
+    return sequence_like(thing, values)
 
 
 def fields_of(thing: Any, without: str) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def built_like(thing: Any, fields: dict[str, Any]) -> Any:
     return type(thing).model_validate(fields) if hasattr(thing, "model_validate") else fields
 
 
-def like(content: Any, blocks: list[Any]) -> Any:
+def sequence_like(content: Any, blocks: list[Any]) -> Any:
     """Return `blocks` as the same kind of sequence as `content`."""
     return tuple(blocks) if isinstance(content, tuple) else blocks
 
 
-def listed(content: Any) -> list[Any] | tuple[Any, ...]:
+def block_list(content: Any) -> list[Any] | tuple[Any, ...]:
     """Return the blocks of a content, none if it is no list."""
     return content if isinstance(content, list | tuple) else ()
 

@@ -10,12 +10,12 @@ from typing import Any
 from offload.errors import MessageError
 from offload.messages._access import (
     Path,
+    block_list,
     blocks_of,
-    edited,
+    edit_at,
     get,
     is_by_code,
     json_text,
-    listed,
     role_of,
     string_or_none,
 )
@@ -72,11 +72,11 @@ class Item:
 
     def replace_in(self, message: Any, text: str) -> Any:
         """Return a copy of `message` with this item replaced by `text`."""
-        return edited(message, self.path, lambda value: self.shape.replace(value, text))
+        return edit_at(message, self.path, lambda value: self.shape.replace(value, text))
 
     def restore_in(self, message: Any, text: str, form: str | None) -> Any:
         """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`."""
-        return edited(message, self.path, lambda value: self.shape.restore(value, text, form))
+        return edit_at(message, self.path, lambda value: self.shape.restore(value, text, form))
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ class Scan:
             )
         if media is None:
             return
-        for i, part in enumerate(listed(content)):
+        for i, part in enumerate(block_list(content)):
             place = i if block is None else (block, i)
             self.add_media(place, (*path, i), part, media, item_type="tool_result", call=call, name=name)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
-from offload.messages._access import Path, built_like, changed, edited, fields_of, get
+from offload.messages._access import Path, built_like, edit_at, fields_of, get, with_field
 from offload.messages._pixels import pixels_of
 from offload.messages._shapes import ItemText
 
@@ -78,7 +78,7 @@ def media_facts(url: str) -> MediaFacts | None:
     return MediaFacts(match[1], (len(url) - match.end()) * 3 // 4 - padding, pixels_of(head))
 
 
-def stand_in_ref(text: str) -> str | None:
+def media_ref(text: str) -> str | None:
     """Return the ref in a text that looks like the placeholder of an image or a document, else None."""
     match = _STAND_IN.fullmatch(text)
     return match[1] if match else None
@@ -117,7 +117,7 @@ class Media:
         """
         text = get(block, "text")
         if isinstance(text, str):
-            return (text, None) if stand_in_ref(text) else None
+            return (text, None) if media_ref(text) else None
         for place in self._places:
             value = _at(block, place.data)
             url = _as_url(value, place, block)
@@ -128,21 +128,21 @@ class Media:
     def replace(self, block: Any, text: str) -> Any:
         """Return the text block that replaces `block`; a text block keeps its other fields."""
         if isinstance(get(block, "text"), str):
-            return changed(block, "text", text)
+            return with_field(block, "text", text)
         fields = {**self._text_block, "text": text}
         return built_like(block, fields | _marks(block))
 
     def restore(self, block: Any, text: str, form: str | None) -> Any:
         """Return the block before `replace`."""
         if form is None:
-            return changed(block, "text", text)
+            return with_field(block, "text", text)
         kept = json.loads(form)
-        fields = edited(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
+        fields = edit_at(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
         return built_like(block, fields | _marks(block))
 
     def _proven(self, block: Any, place: Place, url: str) -> tuple[str, str] | None:
         try:
-            rest = edited(fields_of(block, without=_MARK), place.data, _kind_of)
+            rest = edit_at(fields_of(block, without=_MARK), place.data, _kind_of)
             form = json.dumps({"at": place.data, "block": rest}, sort_keys=True, separators=(",", ":"))
             is_proven = self.restore(self.replace(block, ""), url, form) == block
         except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept

@@ -10,8 +10,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from offload.messages._access import blocks_of, built_like, changed, fields_of, like, text_of, type_of
-from offload.messages._media import stand_in_ref
+from offload.messages._access import (
+    blocks_of,
+    built_like,
+    fields_of,
+    sequence_like,
+    text_of,
+    type_of,
+    with_field,
+)
+from offload.messages._media import media_ref
 from offload.messages._shapes import ItemText
 
 
@@ -57,7 +65,7 @@ class ResultBlocks:
             elif not is_placed:
                 blocks.append(self.with_text(block, text))
                 is_placed = True
-        return like(content, blocks)
+        return sequence_like(content, blocks)
 
     def restore(self, content: Any, text: str, form: str | None) -> Any:
         """Return the content before `replace`; blocks that were added since are kept at the end."""
@@ -66,7 +74,7 @@ class ResultBlocks:
         first = next(i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
         others = iter([*content[:first], *content[first + 1 :]])
         blocks = list(self._rebuild(json.loads(form), text, content[first], others))
-        return like(content, [*blocks, *others])
+        return sequence_like(content, [*blocks, *others])
 
     def text(self, block: Any, where: str) -> str | None:
         """Return the text of a block, None if it has none. Raises `MessageError` if it is malformed."""
@@ -78,20 +86,20 @@ class ResultBlocks:
 
     def with_text(self, block: Any, text: str) -> Any:
         """Return a block with `text` in place of its own."""
-        return changed(block, "text", text)
+        return with_field(block, "text", text)
 
-    def made(self, rest: Any, text: str, like_block: Any) -> Any:
+    def build(self, rest: Any, text: str, like_block: Any) -> Any:
         """Return a block of `text` and the fields `rest`, of the same kind as `like_block`."""
         return built_like(like_block, {**rest, "text": text})
 
-    def put_back(self, placed: Any, _rest: Any, text: str) -> Any:
+    def restore_first(self, placed: Any, _rest: Any, text: str) -> Any:
         """Return the first text block, which was kept: the caller may have added fields to it since."""
         return self.with_text(placed, text)
 
     def _own_text(self, block: Any, where: str) -> str | None:
         """Return the text of a block, None for the placeholder of an image: that is an item of its own."""
         text = self.text(block, where)
-        return None if text is not None and stand_in_ref(text) else text
+        return None if text is not None and media_ref(text) else text
 
     def _proven_form(self, content: Any, texts: list[str | None], text: str) -> str | None:
         """Return, as JSON, null per block that is kept and [characters, rest] per text.
@@ -117,5 +125,5 @@ class ResultBlocks:
             chars, rest = row
             part = text[start : start + chars]
             start += chars + len("\n")
-            yield self.put_back(placed, rest, part) if is_first else self.made(rest, part, placed)
+            yield self.restore_first(placed, rest, part) if is_first else self.build(rest, part, placed)
             is_first = False

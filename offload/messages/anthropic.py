@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, get, listed, role_of, string_field, text_of, type_of
+from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
@@ -43,7 +43,7 @@ def result_ids(content: Any) -> list[Any]:
 
     A tool that the API runs is called and answered in one message, unless the turn was paused.
     """
-    blocks = listed(content)
+    blocks = block_list(content)
     own = {call for block in blocks if isinstance(call := get(block, "id"), str)}
     results = (block for block in blocks if str(get(block, "type")).endswith("tool_result"))
     return [call for block in results if (call := get(block, "tool_use_id")) not in own]

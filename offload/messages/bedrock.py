@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, get, listed, role_of, string_field, text_of
+from offload.messages._access import Path, block_list, get, role_of, string_field, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
@@ -48,11 +48,11 @@ class _ResultBlocks(ResultBlocks):
     def with_text(self, block: Any, text: str) -> Any:  # noqa: ARG002 # a block has one key
         return {"text": text}
 
-    def made(self, rest: Any, text: str, like_block: Any) -> Any:  # noqa: ARG002 # a block has one key
+    def build(self, rest: Any, text: str, like_block: Any) -> Any:  # noqa: ARG002 # a block has one key
         return {_JSON: json.loads(text)} if rest == _JSON else {"text": text}
 
-    def put_back(self, placed: Any, rest: Any, text: str) -> Any:
-        return self.made(rest, text, placed)
+    def restore_first(self, placed: Any, rest: Any, text: str) -> Any:
+        return self.build(rest, text, placed)
 
 
 _RESULT = _ResultBlocks()
@@ -87,7 +87,7 @@ class BedrockAdapter(MessageAdapter):
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of each tool result."""
-        results = (get(block, "toolResult") for block in listed(get(message, "content")))
+        results = (get(block, "toolResult") for block in block_list(get(message, "content")))
         return [get(result, "toolUseId") for result in results if result is not None]
 
     def user_message(self, text: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, get, listed, text_of
+from offload.messages._access import Path, block_list, get, text_of
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._shapes import JsonObject
@@ -62,7 +62,7 @@ class GeminiAdapter(MessageAdapter):
 
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of each function response."""
-        responses = (get(part, _spelled(part, _RESPONSE)) for part in listed(get(message, "parts")))
+        responses = (get(part, _spelled(part, _RESPONSE)) for part in block_list(get(message, "parts")))
         return [get(response, "id") for response in responses if response is not None]
 
     def user_message(self, text: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, get, is_by_code, listed, role_of, string_or_none
+from offload.messages._access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
@@ -43,8 +43,8 @@ class _ResultBlocks(ResultBlocks):
     def with_text(self, block: Any, text: str) -> Any:
         return text if isinstance(block, str) else super().with_text(block, text)
 
-    def made(self, rest: Any, text: str, like_block: Any) -> Any:
-        return text if rest is None else super().made(rest, text, like_block)
+    def build(self, rest: Any, text: str, like_block: Any) -> Any:
+        return text if rest is None else super().build(rest, text, like_block)
 
 
 _RESULT = _ResultBlocks()
@@ -98,7 +98,7 @@ class LangChainAdapter(MessageAdapter):
             )
         elif content is not None:
             scan.add_blocks(content, path, f"{where}.content", _scan_block)
-        calls, first = get(fields, "tool_calls"), len(listed(content))
+        calls, first = get(fields, "tool_calls"), len(block_list(content))
         if calls is not None:
             scan.add_blocks(calls, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
         _note_callers(scan, fields)
@@ -146,7 +146,7 @@ def _note_callers(scan: Scan, fields: Any) -> None:
     """Note the calls by code: the caller is in a block of the provider or in the additional fields."""
     more = get(fields, "additional_kwargs")
     for holder, name in ((fields, "content"), (fields, "tool_calls"), (more, "tool_calls")):
-        for call in listed(get(holder, name)):
+        for call in block_list(get(holder, name)):
             scan.note_caller(call, "id", "call_id")
     if is_by_code(more) or is_by_code(fields):
         call = get(fields, "tool_call_id")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.messages._access import Path, get, listed, role_of, string_field, text_of, type_of
+from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import SYSTEM_ROLES, MessageAdapter, Scan
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
@@ -48,7 +48,7 @@ class OpenAIChatAdapter(MessageAdapter):
             scan.texts.append(reasoning)
         if content is not None:
             scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
-        calls, first = get(message, "tool_calls"), len(listed(content))
+        calls, first = get(message, "tool_calls"), len(block_list(content))
         if calls is not None:
             scan.add_blocks(calls, ("tool_calls",), f"{where}.tool_calls", _scan_call, first=first)
         return scan

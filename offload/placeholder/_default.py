@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from offload.layout import REF_PATTERN
-from offload.messages import MediaFacts, stand_in_ref
+from offload.messages import MediaFacts, media_ref
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
 from offload.record import escape_surrogates
 
@@ -85,7 +85,7 @@ class MediaAwareRenderer:
 
     def find_ref(self, text: str) -> str | None:
         """Return the ref that `text` claims to replace, None if it does not look like a placeholder."""
-        return stand_in_ref(text) or self._texts.find_ref(text)
+        return media_ref(text) or self._texts.find_ref(text)
 
 
 def _name(facts: PlaceholderFacts) -> str:

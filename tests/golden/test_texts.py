@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.messages import stand_in_ref
+from offload.messages import media_ref
 from offload.placeholder import TEXT_VERSION, DefaultRenderer, escape_placeholders
 
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ def test_placeholders_of_a_release_are_found_kept_and_restored(
 
     stored = {info.ref for info in off.records()}
     placeholders = list(texts(before))
-    assert {stand_in_ref(text) or DefaultRenderer().find_ref(text) for text in placeholders} == stored
+    assert {media_ref(text) or DefaultRenderer().find_ref(text) for text in placeholders} == stored
     assert all(escape_placeholders(text).startswith("\\[Offloaded: ") for text in placeholders)
     expected = json.loads(
         json.dumps(original()).replace(ADDRESS, "[secret]" if session == "redacted" else ADDRESS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from offload import Offloader, OffloadPolicy, Rule
-from offload.messages import adapter_for, media_facts, stand_in_ref
+from offload.messages import adapter_for, media_facts, media_ref
 from offload.placeholder import TemplateRenderer
 from offload.policy import Sweep
 from offload.testing import FaultyStore
@@ -172,7 +172,7 @@ def test_what_holds_bytes_leaves_for_a_line_of_text_and_comes_back_elsewhere(
     assert message == before
     left = blocks(out.messages[0])
     assert len(left) == len(blocks(message))
-    assert all(stand_in_ref(b["text"]) for b in left if b != {"text": "look"})
+    assert all(media_ref(b["text"]) for b in left if b != {"text": "look"})
     assert all(b.get("type") == text_type for b in left)
     assert B64[:200] not in repr(out.messages)
     assert Offloader(tmp_path, session="s").restore(out.messages) == [before]
@@ -213,7 +213,7 @@ def test_an_image_of_a_tool_leaves_once_it_was_seen_and_the_user_s_own_stays(tmp
 
     assert seen.tokens_before - seen.tokens_after > 1300
     assert out[0] is mine
-    assert stand_in_ref(in_result(out[2])[0]["text"])
+    assert media_ref(in_result(out[2])[0]["text"])
 
 
 def test_an_image_below_the_threshold_stays(tmp_path: Path) -> None:

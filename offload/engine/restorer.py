@@ -110,7 +110,7 @@ class Restorer:
 
     def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
         try:
-            header, content = self._session.load_opened(info, record)
+            header, content = self._session.load(info, record)
         except OffloadError as error:
             return error
         return _Original(decode_text(content), header.form)

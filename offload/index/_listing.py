@@ -110,17 +110,7 @@ class CachedListing:
             self._remove(place)
 
     def page(self, item_type: str | None, tool: str | None, limit: int, after: str | None) -> Page:
-        """Return entries, newest first.
-
-        Args:
-            item_type: only entries of this type.
-            tool: only entries of this tool.
-            limit: the maximum number of entries.
-            after: only entries after the entry of this ref.
-
-        Raises:
-            ConfigError: `after` is not among the entries.
-        """
+        """Return entries, newest first; see `Catalog.page`."""
         places = self._matching.get((item_type, tool))
         if places is None:
             places = [n for n, name in enumerate(self._names) if _matches(name, item_type, tool)]

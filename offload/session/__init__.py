@@ -1,6 +1,6 @@
 """The records of one session in one store: written once and read by ref."""
 
-from offload.session._create import create_records
+from offload.session._create import NewRecord, create_records
 from offload.session._marked import note_marked
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
@@ -10,6 +10,7 @@ __all__ = [
     "Damage",
     "Draft",
     "Link",
+    "NewRecord",
     "OffloadedItem",
     "Session",
     "SessionReader",

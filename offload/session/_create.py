@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from offload.codec import Encoded, parse_sidecar
 from offload.errors import CollisionError, ExistsError, NotFoundError, OffloadError, result_or_error
@@ -12,23 +12,19 @@ from offload.record import Header
 from offload.store import OffloadStore, put_many
 
 
-class NewRecord(Protocol):
-    """A record before it is stored."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """A record before it is stored.
 
-    @property
-    def key(self) -> str:
-        """The key of the record."""
-        ...
+    Attributes:
+        key: its key.
+        header: its header.
+        encoded: its bytes.
+    """
 
-    @property
-    def header(self) -> Header:
-        """Its header."""
-        ...
-
-    @property
-    def encoded(self) -> Encoded:
-        """Its bytes."""
-        ...
+    key: str
+    header: Header
+    encoded: Encoded
 
 
 def create_records(

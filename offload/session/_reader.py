@@ -110,11 +110,7 @@ class SessionReader:
             raise CorruptError(f"{info.key} contains record {record.ref} of another key")
         return record
 
-    def load(self, info: RecordInfo) -> tuple[Header, bytes]:
-        """Return the header and the whole content of a record; all checksums are compared."""
-        return self.load_opened(info, self.open(info))
-
-    def load_opened(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
+    def load(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
         """Return the header and the whole content of an open record; all checksums are compared."""
         content = record.load()
         return _checked(record, info).header, content
@@ -124,7 +120,7 @@ class SessionReader:
         for info, record in self.open_many(infos):
             if isinstance(record, OffloadError):
                 raise record
-            yield self.load_opened(info, record)
+            yield self.load(info, record)
 
     def open_many(
         self, infos: Sequence[RecordInfo]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from offload.codec import Codec, Encoded, SpooledContent, StoredRecord, TextContent
+from offload.codec import Codec, SpooledContent, StoredRecord, TextContent
 from offload.errors import (
     CollisionError,
     CorruptError,
@@ -20,7 +20,7 @@ from offload.index import record_key
 from offload.layout import LAST_USE, encode_part
 from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
-from offload.session._create import create_records
+from offload.session._create import NewRecord, create_records
 from offload.session._marked import latest_marks
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
@@ -67,14 +67,11 @@ class OffloadedItem:
     placeholder: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt(NewRecord):
     """One try to store a draft; `draw` counts the refs that collided."""
 
     draft: Draft
-    header: Header
-    key: str
-    encoded: Encoded
     draw: int
 
 
@@ -190,7 +187,8 @@ class Session(SessionReader):
             redacted=draft.is_redacted,
         )
         key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
-        return _Attempt(draft, header, key, self._codec.encode(header, draft.content), draw)
+        encoded = self._codec.encode(header, draft.content)
+        return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
 
     def _create(self, attempts: Sequence[_Attempt]) -> list[_Outcome]:
         """Create the records, and look up in the store the refs whose key is taken."""

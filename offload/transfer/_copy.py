@@ -205,7 +205,8 @@ class _Copy:
         header = moved(record.header, self._target.name)
         suffix = "." + original.key.rpartition(".")[2]
         generation = max(generation_of(original.key), self._target.catalog.next_generation(info.ref))
-        return VerifiedRecord(info, record_key(header, record.counts, suffix, generation), header, encoded)
+        key = record_key(header, record.counts, suffix, generation)
+        return VerifiedRecord(key=key, header=header, encoded=encoded, info=info)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the small objects of `group`; the error of a missing one is raised when it is opened."""

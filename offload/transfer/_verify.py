@@ -13,6 +13,7 @@ from offload.errors import CorruptError
 from offload.index import record_key
 from offload.layout import generation_of, sidecar_key
 from offload.record import Header, RecordInfo, decode_text
+from offload.session import NewRecord
 from offload.store import OffloadStore
 
 # An object up to this size is fetched once, so the verified bytes are the stored bytes.
@@ -20,21 +21,11 @@ WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedRecord:
-    """A verified record, ready to be created.
-
-    Attributes:
-        info: its entry in the source.
-        key: its key in the target.
-        header: its header there.
-        encoded: its bytes there.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedRecord(NewRecord):
+    """A verified record for the target; `info` is its entry in the source."""
 
     info: RecordInfo
-    key: str
-    header: Header
-    encoded: Encoded
 
 
 @dataclass(frozen=True, slots=True)

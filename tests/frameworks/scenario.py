@@ -35,7 +35,7 @@ _REF = re.compile(r"^\[Offloaded: .* id ([a-z]{10,20})\]$", re.MULTILINE)
 def calls_of(off: Any) -> list[str | None]:
     """Return the call ids of the session's records, oldest first, from their headers."""
     reader = SessionReader(off.store, off.session)
-    return [reader.load(info)[0].tool_use_id for info in reader.infos()]
+    return [reader.open(info).header.tool_use_id for info in reader.infos()]
 
 
 def needle(owner: str) -> str:

@@ -13,7 +13,7 @@ from offload.store import Durability, StoredObject
 
 
 class Clock:
-    """The time, for the store and for who uses it; stands in for the module `time`."""
+    """The time of the store and its users; replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0

@@ -101,7 +101,7 @@ class Recognition:
         """Yield the header of a deleted record, which is readable during the grace period."""
         tombstone = self._session.catalog.tombstone(ref)
         if tombstone is not None and tombstone.item_type == item.item_type:
-            yield self._session.buried_header(tombstone)
+            yield self._session.deleted_header(tombstone)
 
     # Stored items
 
@@ -125,7 +125,7 @@ class Recognition:
 
     def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
         """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""
-        return self._session.was_collected_here() and bool(self._session.gone(infos()))
+        return self._session.has_new_deletions() and bool(self._session.gone(infos()))
 
 
 def candidates(session: SessionReader, claims: Iterable[tuple[str, Item]]) -> list[RecordInfo]:

@@ -9,7 +9,7 @@ from offload.errors import ExistsError
 from offload.index import DeletedRecord, list_session
 from offload.layout import Reason, sidecar_key, tombstone_key
 from offload.record import RecordInfo
-from offload.session import note_marked
+from offload.session import note_deletions
 from offload.store import OffloadStore, delete_many, put_many
 
 
@@ -20,7 +20,7 @@ def mark(store: OffloadStore, infos: Sequence[RecordInfo], reason: Reason) -> No
             if error is not None and not isinstance(error, ExistsError):
                 raise error
     finally:
-        note_marked(store, infos)
+        note_deletions(store, infos)
 
 
 def undelete(store: OffloadStore, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:

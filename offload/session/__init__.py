@@ -1,7 +1,7 @@
 """The records of one session in one store: written once and read by ref."""
 
 from offload.session._create import NewRecord, create_records
-from offload.session._marked import note_marked
+from offload.session._deletions import note_deletions
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
 from offload.session._session import Draft, OffloadedItem, Session
@@ -19,5 +19,5 @@ __all__ = [
     "create_records",
     "is_ref",
     "new_name",
-    "note_marked",
+    "note_deletions",
 ]

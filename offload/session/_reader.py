@@ -154,7 +154,7 @@ class SessionReader:
             with suppress(NotFoundError, CorruptError):
                 yield self.open(info).header
 
-    def buried_header(self, tombstone: Tombstone) -> Header | OffloadError:
+    def deleted_header(self, tombstone: Tombstone) -> Header | OffloadError:
         """Return the header of a marked record whose bytes still exist, else the error of reading it."""
         info = parse_key(StoredObject(tombstone.key, 1, tombstone.at))
         if isinstance(info, RecordInfo):

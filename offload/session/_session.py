@@ -21,7 +21,7 @@ from offload.layout import LAST_USE, encode_part
 from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._create import NewRecord, create_records
-from offload.session._marked import latest_marks
+from offload.session._deletions import latest_deletion
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
 
@@ -94,7 +94,7 @@ class Session(SessionReader):
         self._refs: RefStyle = refs
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
-        self._marked = latest_marks(store, encode_part(name))
+        self._last_deletion = latest_deletion(store, encode_part(name))
 
     def write(self, drafts: Sequence[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
@@ -160,10 +160,10 @@ class Session(SessionReader):
         known = [info for ref in set(refs.values()) for info in self.catalog.known(ref)]
         return refs.keys() - {info.key for info in known if info.stored_bytes and not info.is_expired}
 
-    def was_collected_here(self) -> bool:
+    def has_new_deletions(self) -> bool:
         """Return whether this process marked records of the session since the last call."""
-        before, self._marked = self._marked, latest_marks(self.store, encode_part(self.name))
-        return before is not self._marked
+        before, self._last_deletion = self._last_deletion, latest_deletion(self.store, encode_part(self.name))
+        return before is not self._last_deletion
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
         """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""

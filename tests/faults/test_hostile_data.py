@@ -447,7 +447,7 @@ def test_a_grant_of_any_depth_is_corrupt(tmp_path: Path, depth: int) -> None:
 def test_a_snapshot_of_any_depth_is_passed_over(depth: int) -> None:
     store, now = MemoryStore(), 1_000_000.0
     body = b"\x81\xa1x" + b"\x91" * depth + b"\x01"
-    name = f"i/s/{now * 1000 - 10:.0f}~60000~abc"
+    name = f"i/s/{now * 1000 - 10:.0f}~60000~abcdefghij"
     store.put(name, zstandard.ZstdCompressor(write_checksum=True).compress(body))
 
     assert read_snapshot(store, "s", now) is None
@@ -466,7 +466,7 @@ from offload.index._snapshots import read_snapshot
 from offload_backends.memory import MemoryStore
 
 store, now = MemoryStore(), 1_000_000.0
-store.put(f"i/s/{now * 1000 - 10:.0f}~60000~abc", Path(sys.argv[1]).read_bytes())
+store.put(f"i/s/{now * 1000 - 10:.0f}~60000~abcdefghij", Path(sys.argv[1]).read_bytes())
 tracemalloc.start()
 found = read_snapshot(store, "s", now)
 print(tracemalloc.get_traced_memory()[1], found is not None)

@@ -143,7 +143,7 @@ def test_the_same_item_in_sessions_of_any_name_comes_back_in_each(place: Place) 
 def test_a_session_that_has_no_safe_name_is_refused_before_anything_is_written(
     place: Place, name: str
 ) -> None:
-    with pytest.raises(ConfigError, match="session's name"):
+    with pytest.raises(ConfigError, match="session name"):
         opened(place, name)
 
     assert place.everything() == set()

@@ -1,4 +1,4 @@
-"""Collectors that are killed, stalled, and met by others: nothing alive is lost, nothing torn is read."""
+"""Killed, stalled and concurrent gc processes: no stored record is lost, no torn record is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
 
 
 class BeforeStore(WrapperStore):
-    """Does something else just before its operation `nth`; `is_done` tells whether it came to that."""
+    """Calls a function just before its operation `nth`; `is_done` is true after that."""
 
     def __init__(self, inner: OffloadStore, nth: int, act: Callable[[], object]) -> None:
         super().__init__(inner)
@@ -90,13 +90,13 @@ def in_every_state(codec: str) -> tuple[ClockedStore, dict[str, str]]:
 
 
 def mark_past_the_pin(store: ClockedStore, placeholder: str) -> None:
-    """Mark a record as a collector does that looked for pins before there was one."""
+    """Mark a record like a gc that read the pins before there was one."""
     [key] = [found.key for found in store.keys("r/s/") if ref_of(placeholder) in found.key]
     store.put(f"{key}.expired", b"")
 
 
 def left_in(store: ClockedStore) -> dict[str, bytes]:
-    """Return all that is in a store but the probes of killed collectors."""
+    """Return all objects of a store except the probes of killed gc processes."""
     return {key: data for key, data in store.snapshot().items() if not key.startswith("t/")}
 
 
@@ -154,7 +154,7 @@ def test_an_item_is_stored_again_whatever_a_killed_collector_left_of_it(
 
 
 def fails(store: OffloadStore) -> bool:
-    """Collect; tell whether that failed."""
+    """Run gc; return whether it failed."""
     try:
         collect(store)
     except OffloadError:
@@ -301,7 +301,7 @@ in_every_way = pytest.mark.parametrize("goes", [by_quota, by_quota_at_once, by_d
 
 
 class ElsewhereStore(ClockedStore):
-    """The store as another process opened it: nobody here is told of what is done by it."""
+    """The store as another process opened it: no session of this process learns of its deletions."""
 
     url = "memory://elsewhere"
 
@@ -399,7 +399,7 @@ def test_a_pin_holds_or_is_refused_wherever_in_it_a_collection_comes(phase: str)
         collect(store)
         assert right_or_expired(store, "a", placeholder) is is_pinned, f"at operation {nth}"
         said.append(is_pinned)
-    # Before the pin is written the collector wins, from then on the pin.
+    # gc wins before the pin is written, the pin wins afterwards.
     assert said == sorted(said)
     assert set(said) == {False, True}
 

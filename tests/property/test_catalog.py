@@ -1,4 +1,4 @@
-"""The catalog against a plain listing, whatever writers, collectors and writers of snapshots do meanwhile."""
+"""The catalog against a plain listing, while others write, delete and store snapshots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offload.index._listing import MAX_AGE
 from offload.layout import tombstone_key
 
 SMALL, MACHINES = 5, 3
-# What a process wrote itself is told to listings that are this much older.
+# Records of this process are added to listings that are at most this much older.
 OWN_AGE = 2 * MAX_AGE
 numbers = st.integers(0, 30)
 machines = st.integers(0, MACHINES - 1)
@@ -90,7 +90,7 @@ class Machines(RuleBasedStateMachine):
         self.catalogs[machine].load()
         listed = {info.key for info in self.catalogs[machine].objects()}
         assert listed == self.came.keys() - self.went.keys()
-        # Older listings come to know only what is not told by this one.
+        # Only records that this listing does not show are added to older listings.
         self.wrote[machine] &= listed
 
     @rule(machine=machines, limit=st.integers(1, 4))

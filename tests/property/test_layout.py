@@ -9,7 +9,7 @@ from offload.layout import MAX_KEY_BYTES, MAX_PART_BYTES, check_key, decode_part
 
 many = settings(max_examples=300, deadline=None)
 
-# `text()` leaves lone surrogates out unless they are asked for.
+# `text()` generates lone surrogates only on request.
 any_char = st.characters(exclude_categories=())
 names = st.text(any_char, max_size=60) | st.text("aA.=~-_/ \0", max_size=60) | st.text(any_char, min_size=60)
 long_names = st.builds(

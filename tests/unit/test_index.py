@@ -1,4 +1,4 @@
-"""Keys are the index: what a listing tells, and what it passes over."""
+"""Keys are the index: the facts that a listing shows, and the objects that it ignores."""
 
 from __future__ import annotations
 

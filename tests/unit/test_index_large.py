@@ -497,7 +497,7 @@ def test_reindex_lists_anew_and_says_how_many_records_there_are(store: LargeStor
 
 
 def test_reindex_of_a_small_or_absent_session_leaves_no_snapshot(store: LargeStore) -> None:
-    store.put("i/s/1~1~abc", b"left of larger days")
+    store.put("i/s/1~1~abcdefghij", b"left of larger days")
     assert reindex(store, "s") == 0
     fill(store, 3)
     assert reindex(store, "s") == 3

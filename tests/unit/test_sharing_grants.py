@@ -1,4 +1,4 @@
-"""Grants: a record of one session, read by another, until that is taken back."""
+"""Grants: another session reads a record until the grant is revoked."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def link_of(store: MemoryStore, session: str) -> str:
 
 
 def collect(store: MemoryStore, session: str, ref: str) -> None:
-    """Do what a collector does to a record once its grace is over."""
+    """Empty a record like gc after the grace period."""
     for key in [k for k in keys(store) if k.startswith(f"r/{session}/{ref}~")]:
         store.put(f"{key}.deleted", b"")
         store.put(key, b"", overwrite=True)
 
 
 def answer_of(off: Offloader, ref: str) -> str:
-    """Return all that a model and a host are told of a ref, with the ref left out."""
+    """Return all answers and errors about a ref, without the ref itself."""
     told = [off.tools.call(f"context_{n}", {"id": ref}) for n in ("read", "tail")]
     told.append(off.tools.call("context_grep", {"id": ref, "pattern": "secret"}))
     try:

@@ -41,7 +41,7 @@ from offload_backends.memory import MemoryStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=200, preview_chars=60)}, min_saving=0)
 TEXTS = [f"needle {n} of the text\n" * 40 for n in range(6)]
-# What does not shrink: its record is larger than what is held whole.
+# Incompressible: its record is too large to be fetched whole.
 LARGE = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(350_000))
 
 on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
@@ -75,7 +75,7 @@ def plant(store: MemoryStore, key: str, data: bytes) -> None:
 
 
 def collect(store: MemoryStore, key: str, reason: str = "deleted") -> None:
-    """Do what a collector does to a record once its grace is over."""
+    """Empty a record like gc after the grace period."""
     plant(store, f"{key}.{reason}", b"")
     plant(store, key, b"")
 
@@ -108,7 +108,7 @@ def test_copying_again_reads_and_writes_what_is_new_alone():
 
     assert (len(report.copied), len(report.already_there)) == (1, 5)
     assert (reads.operations, writes.operations) == (1, 1)
-    used = {"g/s/used"}  # Storing again left the mark of a use, which stays behind.
+    used = {"g/s/used"}  # Storing again wrote the mark of the last use.
     assert objects(target).items() == {(k, v) for k, v in objects(source).items() if k not in used}
 
 
@@ -702,7 +702,7 @@ HOSTILE = {
     "a sidecar of none": [member("h/s/abcdefghij.json")],
     "two sessions": [member(RECORD), member(RECORD.replace("/s/", "/t/"))],
     "one name twice": [member(RECORD), member(RECORD)],
-    "a name that is no text": [member(RECORD.replace("/s/", "/=ff/"))],
+    "a name that is not text": [member(RECORD.replace("/s/", "/=ff/"))],
     "a negative size": [member(RECORD, b"", pax_headers={"size": "-1"})],
     "a huge size": [member(RECORD, pax_headers={"size": "9" * 30})],
     "a huge header": [member(RECORD, pax_headers={"comment": "x" * 1_000_000})],

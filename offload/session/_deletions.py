@@ -11,12 +11,12 @@ from offload.store import OffloadStore
 _latest: dict[tuple[str, str], object] = {}
 
 
-def note_marked(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
+def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
     """Note that this process marked records of `store` for deletion."""
     for part in {session_part(info.key) for info in infos}:
         _latest[store.url, part] = object()
 
 
-def latest_marks(store: OffloadStore, part: str) -> object:
+def latest_deletion(store: OffloadStore, part: str) -> object:
     """Return an object that changes each time this process marks records of the session."""
     return _latest.get((store.url, part))

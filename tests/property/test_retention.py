@@ -57,7 +57,7 @@ class Session(RuleBasedStateMachine):
     def offload(self, name):
         placeholder = put(opened(self.store, ttl=TTLS[name], codec=self.codec), name)
         assert self.placeholders.setdefault(name, placeholder) == placeholder
-        # By the clock of this machine every record is expired: the item is stored again as the next generation.
+        # By the clock of this machine every record is expired, so the item is stored as the next generation.
         if not self.is_alive(name) or TTLS[name] is not None:
             self.stored.setdefault(name, []).append(Generation(self.store.now))
 

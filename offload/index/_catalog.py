@@ -9,7 +9,7 @@ import msgspec
 
 from offload.index._entries import Tombstone, parse_key
 from offload.index._listing import LARGE, MAX_AGE, CachedListing, Page, SessionListing
-from offload.index._objects import DeletedRecord, sort_objects
+from offload.index._objects import DeletedRecord, split_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.locks import Lock
@@ -33,8 +33,7 @@ class Catalog:
     def __init__(self, store: OffloadStore, session: str) -> None:
         self._store = store
         self._session = session
-        self._part = encode_part(session)
-        self._prefix = RECORD.prefix(self._part)
+        self._prefix = RECORD.prefix(encode_part(session))
         # Guards the fields below; never held during a request, since readers use several threads.
         self._lock = Lock()
         self._entries: dict[str, RecordInfo] = {}
@@ -226,13 +225,10 @@ class Catalog:
     def _insert_all(self, objects: Iterable[StoredObject]) -> set[str]:
         """Insert the listed records and deleted records; return the keys of the entries."""
         with self._lock:
-            listed = sort_objects(self._part, objects)
-            for deleted in listed.deleted:
-                self._deleted.setdefault(deleted.info.ref, {})[deleted.info.key] = deleted
-            infos = [info for info in (*listed.records, *listed.torn) if not self._is_deleted(info)]
-            for info in infos:
-                self._insert(self._with_session(info))
-            return {info.key for info in infos}
+            infos, deleted = split_objects(objects)
+            for record in deleted:
+                self._deleted.setdefault(record.info.ref, {})[record.info.key] = record
+            return {info.key for info in infos.values() if self._insert(self._with_session(info))}
 
     def _with_session(self, info: RecordInfo) -> RecordInfo:
         """Return the entry with the session's full name, which a hashed key part does not contain."""
@@ -240,19 +236,20 @@ class Catalog:
             return info
         return msgspec.structs.replace(info, session=self._session)
 
-    def _is_deleted(self, info: RecordInfo) -> bool:
-        return info.key in self._deleted.get(info.ref, ())
-
-    def _insert(self, info: RecordInfo) -> None:
+    def _insert(self, info: RecordInfo) -> bool:
+        """Insert an entry; return False if the record is deleted."""
         with self._lock:
-            if info == self._entries.get(info.key) or self._is_deleted(info):
-                return
+            if info.key in self._deleted.get(info.ref, ()):
+                return False
+            if info == self._entries.get(info.key):
+                return True
             self._ordered = None
             self._entries[info.key] = info
             keys = self._keys_of.setdefault(info.ref, [])
             if info.key not in keys:
                 keys.append(info.key)
                 keys.sort()
+            return True
 
     def _remove(self, key: str) -> None:
         with self._lock:

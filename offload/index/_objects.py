@@ -67,7 +67,7 @@ class SessionObjects:
 
 def list_session(store: OffloadStore, part: str) -> SessionObjects:
     """List the session with this key part."""
-    return sort_objects(part, store.keys(RECORD.prefix(part)))
+    return _session_objects(part, store.keys(RECORD.prefix(part)))
 
 
 def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
@@ -78,31 +78,30 @@ def list_sessions(store: OffloadStore) -> Iterator[SessionObjects]:
             decode_part(part)
         except InvalidKeyError:
             continue
-        yield sort_objects(part, objects)
+        yield _session_objects(part, objects)
 
 
-def sort_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjects:
-    """Sort the listed objects of a session."""
-    tombstones: dict[str, list[Tombstone]] = {}
+def split_objects(objects: Iterable[StoredObject]) -> tuple[dict[str, RecordInfo], list[DeletedRecord]]:
+    """Return the records and links by key, and the records with a tombstone, of listed objects."""
     infos: dict[str, RecordInfo] = {}
+    tombstones: dict[str, list[Tombstone]] = {}
     for entry in map(parse_key, objects):
-        if isinstance(entry, Tombstone):
-            tombstones.setdefault(entry.key, []).append(entry)
-        elif entry is not None:
+        if isinstance(entry, RecordInfo):
             infos[entry.key] = entry
-    deleted = list(_deleted_records(infos, tombstones))
-    kept = sorted(infos.values(), key=lambda info: (info.created_at, info.key))
-    records = [info for info in kept if info.stored_bytes]
-    torn = [info for info in kept if not info.stored_bytes]
-    return SessionObjects(part, records, torn, deleted, records[-1].created_at if records else 0.0)
-
-
-def _deleted_records(
-    infos: dict[str, RecordInfo], tombstones: dict[str, list[Tombstone]]
-) -> Iterator[DeletedRecord]:
-    """Move the entries with a tombstone out of `infos`."""
+        elif entry is not None:
+            tombstones.setdefault(entry.key, []).append(entry)
+    deleted = []
     for key, marks in tombstones.items():
         # An object that is missing counts as emptied when it was marked.
         info = infos.pop(key, None) or parse_key(StoredObject(key, 0, min(mark.at for mark in marks)))
         if isinstance(info, RecordInfo):
-            yield DeletedRecord(info, tuple(marks))
+            deleted.append(DeletedRecord(info, tuple(marks)))
+    return infos, deleted
+
+
+def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjects:
+    infos, deleted = split_objects(objects)
+    oldest_first = sorted(infos.values(), key=lambda info: (info.created_at, info.key))
+    records = [info for info in oldest_first if info.stored_bytes]
+    torn = [info for info in oldest_first if not info.stored_bytes]
+    return SessionObjects(part, records, torn, deleted, records[-1].created_at if records else 0.0)

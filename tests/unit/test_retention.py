@@ -665,7 +665,7 @@ def test_gc_refuses_what_cannot_be_meant(folder: Path, wrong: tuple[str, str]) -
 
 def test_a_quota_of_the_store_is_not_kept_by_collecting_one_session(folder: Path) -> None:
     done = run("gc", "--store", folder, "--session", "s", "--store-bytes", "5")
-    assert (done.returncode, "leave off --session" in done.stderr) == (2, True)
+    assert (done.returncode, "omit --session" in done.stderr) == (2, True)
 
 
 def test_pin_keeps_and_unpin_lets_go(folder: Path) -> None:

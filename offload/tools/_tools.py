@@ -174,9 +174,10 @@ class Tools:
             start = content.line_start(start_line or 1)
             end = content.chars if end_line is None else content.line_start(end_line + 1)
         if start >= content.chars > 0:
+            lines = record.counts.lines
             raise ConfigError(
-                f"past the end: the item has {content.chars} characters (0-{content.chars - 1}), "
-                f"{record.counts.lines} lines"
+                f"past the end: the item has {content.chars} characters (0-{content.chars - 1}) "
+                f"and {lines} line{'s' * (lines != 1)}"
             )
         return self._read_back(record, page(record, content, start, end, max_chars=self._max_chars))
 

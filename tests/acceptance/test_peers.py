@@ -436,7 +436,7 @@ def test_12_a_ref_of_another_session_gets_the_answer_of_one_that_never_was(tmp_p
         return [b.tools.call(name, {"id": ref, **more}).replace(ref, "REF") for name, more in asked]
 
     assert told(foreign) == told(UNKNOWN)
-    assert all(answer.startswith("Error: no record") for answer in told(foreign))
+    assert all(answer.startswith("Error: unknown id") for answer in told(foreign))
     assert "ERROR" not in b.tools.call("context_list") + b.tools.call("context_grep", {"pattern": "10.0.7.1"})
     with pytest.raises(NotFoundError):
         b.restore(sent)

@@ -107,7 +107,7 @@ def test_options_have_the_names_and_defaults_of_the_constructor():
     assert OptionArguments.__annotations__.keys() == accepted.keys()
 
 
-# Names that stay importable, with arguments that they accept.
+# Stable names, and arguments that each of them accepts.
 STABLE = {
     "offload:Offloader": (
         "store session policy storage_options placeholder codec token_counter summarizer redact "

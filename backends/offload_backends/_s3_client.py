@@ -155,12 +155,8 @@ class S3Client:
             async with asyncio.timeout(DEADLINE):
                 connection = await self._connect()
                 signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
-                credentials = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
-        who = (
-            "nobody"
-            if credentials is None
-            else getattr(credentials, "account_id", None) or credentials.access_key
-        )
+                keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
+        who = "nobody" if keys is None else getattr(keys, "account_id", None) or keys.access_key
         return f"{connection.meta.endpoint_url} {who}"
 
     @staticmethod

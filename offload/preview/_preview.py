@@ -97,7 +97,7 @@ def _has_offsets(sample: SampledText) -> bool:
 
 
 def _names_line(names: list[str]) -> str:
-    return f"[Names not shown: {', '.join(names)}]"
+    return f"[Names within it: {', '.join(names)}]"
 
 
 def _head_chars(sample: SampledText, chosen: Chosen) -> int:

@@ -114,7 +114,7 @@ def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
         return
     first, *rest = preview.text.split("\n")
     assert first.startswith("[")
-    assert all(re.match(r"(?:\d+|@\d+) |\[Names not shown: ", line) for line in rest)
+    assert all(re.match(r"(?:\d+|@\d+) |\[Names within it: ", line) for line in rest)
 
 
 @given(

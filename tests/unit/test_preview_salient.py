@@ -63,7 +63,7 @@ def test_code_is_shown_by_its_definitions() -> None:
 
 def test_names_that_no_shown_line_holds_are_listed_once() -> None:
     shown = preview_of(source(), 1000).text
-    listed = re.search(r"\[Names not shown: (.*)\]$", shown)
+    listed = re.search(r"\[Names within it: (.*)\]$", shown)
     assert listed
     names = listed[1].split(", ")
     assert all(name in source() for name in names)

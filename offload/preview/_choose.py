@@ -123,7 +123,7 @@ class _Choice:
     def take_names(self) -> list[str]:
         """Return names that no line shows and that fit, those with the most worth per character.
 
-        Leaves out numbers, which need their line, and all but the beginning of a series.
+        Numbers, which need their line, and all but the beginning of a series are omitted.
         """
         hidden = [name for name in self._worth if name not in self._shown and not is_numeric(name)]
         best = sorted(hidden, key=lambda name: (-self._worth[name] / (len(name) + 2), name))

@@ -120,7 +120,7 @@ def test_an_item_of_both_is_one_record_with_the_placeholder_of_the_first(
 
 def test_a_deletion_by_one_is_seen_and_completed_by_the_other(machines: Machines) -> None:
     one, other = machines
-    sent = one.serve(["offload", "s", "zstd", conversation("a")])
+    one.serve(["offload", "s", "zstd", conversation("a")])
     deleted, kept = refs(one)
     other.serve(["delete", "s", [deleted]])
 
@@ -131,10 +131,11 @@ def test_a_deletion_by_one_is_seen_and_completed_by_the_other(machines: Machines
             assert machine.serve(["read", "s", deleted]) == {"error": "expired"}
             assert machine.serve(["damage", "s"]) == []
 
+    # The item is stored again under its id, with the placeholder of the release that stores it.
     again = other.serve(["offload", "s", "zstd", conversation("a")])
-    assert again == sent
     assert sorted(refs(one)) == sorted([deleted, kept])
-    assert one.serve(["restore", "s", sent]) == conversation("a")
+    for machine in machines:
+        assert machine.serve(["restore", "s", again]) == conversation("a")
 
 
 def test_a_pin_of_one_protects_from_the_other(machines: Machines) -> None:

@@ -32,14 +32,16 @@ FILES = sorted(
 NO_SUMMARY = re.compile(r"(What|Who|How|Where|Whatever|Tells?|As|Of|From|To|In)\b(?! context|-|:)")
 NO_WORD = re.compile(
     r"""\b(
-    can(not)?\ be\ meant|one\ that\ never\ was|(one\ |none\ )?of\ ours|our\ own|anew|afresh|by\ itself|beside
-    |stand(s|ing)?\ (for|in|as|there|at|beside|behind|under|between|on)|stands|stood|what\ is\ over
-    |sum(s|med|ming)?\ up|collectors?|given?\ up|gives?\ back|comes?\ back|put(s|ting)?\ back
-    |takes?\ back|taken\ back|leaves|stays?|stayed|go(es)?\ on|went\ on|told|tells?|whatever|be\ it|middling|in\ vain
-    |grave|buried|taken\ out|took\ out|reads?\ on|texts?\ of\ the\ (user|assistant)|results?\ of\ (a|the)\ tools?
-    |arguments\ of\ (a|the)\ (tool\ )?calls?|prompts?\ of\ a\ skill|no\ text|is\ held|held\ against|is\ spared
-    |not\ sound|as\ it\ came|as\ far\ as|who\ (asks|calls|reads|gives|has|wants|loses)|caller's\ own|cut\ out
-    |mend(s|ed)?|(the|a)\ grace(?!\ period)|from\ [\d,]+\ (tokens|characters)\ on|large\ enough
+can(not)?\ be\ meant|one\ that\ never\ was|(one\ |none\ )?of\ ours|our\ own|anew|afresh|by\ itself
+    |beside|stand(s|ing)?\ (for|in|as|there|at|beside|behind|under|between|on)|stands|stood
+    |what\ is\ over|sum(s|med|ming)?\ up|collectors?|given?\ up|gives?\ back|comes?\ back
+    |put(s|ting)?\ back|takes?\ back|taken\ back|leaves|stays?|stayed|go(es)?\ on|went\ on|told|tells?
+    |whatever|be\ it|middling|in\ vain|grave|buried|taken\ out|took\ out|reads?\ on
+    |texts?\ of\ the\ (user|assistant)|results?\ of\ (a|the)\ tools?
+    |arguments\ of\ (a|the)\ (tool\ )?calls?|prompts?\ of\ a\ skill|no\ text|is\ held|held\ against
+    |is\ spared|not\ sound|as\ it\ came|as\ far\ as|who\ (asks|calls|reads|gives|has|wants|loses)
+    |caller's\ own|cut\ out|mend(s|ed)?|(the|a)\ grace(?!\ period)|from\ [\d,]+\ (tokens|characters)\ on
+    |large\ enough
     )\b""",
     re.VERBOSE | re.IGNORECASE,
 )

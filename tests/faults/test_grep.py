@@ -194,4 +194,4 @@ def test_matches_at_every_character_are_followed_to_the_end() -> None:
 def test_a_name_that_is_no_tool_calls_nothing() -> None:
     tools, _ = STORED["words"]
     for name in ("", "context_", "context_call", "__init__", "context___init__", "\ud800", "x" * 10**6):
-        assert tools.call(name, {"id": "x"}).startswith("Error: no tool ")
+        assert tools.call(name, {"id": "x"}).startswith("Error: unknown tool ")

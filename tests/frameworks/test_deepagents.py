@@ -358,7 +358,7 @@ def test_a_run_without_a_thread_shares_no_files_and_loses_no_result(store, confi
     state = made.invoke(ASKED, config)
 
     assert result(state).content == report()
-    assert "has none: give it a thread_id" in script.seen[2][-1]
+    assert "has no thread for its files" in script.seen[2][-1]
     assert "secret" not in script.seen[3][-1]
     assert list(store.keys()) == []
 

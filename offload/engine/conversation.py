@@ -18,7 +18,7 @@ from offload.errors import OffloadError
 from offload.events import Observer, observed
 from offload.messages import Item
 from offload.options import Options
-from offload.policy import Decision, ItemFacts, Readers
+from offload.policy import Decision, Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem
 
@@ -71,7 +71,10 @@ class Conversation:
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
         """Offload an item with the text `content`, too long for a message; the policy is not asked."""
-        decision = self._judge.policy.decide(_long_facts(item, content))
+        counts = content.counts
+        facts, _ = self._judge.facts(item)
+        facts = facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
+        decision = self._judge.policy.decide(facts)
         try:
             outcome = self._writer.write_long(WriteRequest(item, decision), content)
         except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
@@ -146,20 +149,3 @@ class Conversation:
 
     def _failures(self) -> Failures:
         return Failures(self._observer, raises=self._options.on_error == "raise")
-
-
-def _long_facts(item: Item, content: SpooledContent) -> ItemFacts:
-    counts = content.counts
-    return ItemFacts(
-        message=0,
-        block=None,
-        item_type=item.item_type,
-        tool_name=item.tool_name,
-        tool_use_id=item.tool_use_id,
-        chars=counts.chars,
-        bytes=counts.bytes,
-        tokens=counts.tokens,
-        is_error=False,
-        is_stored=False,
-        answers=0,
-    )

@@ -152,7 +152,7 @@ class OffloadPolicy(LoadableSettings):
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
             (item.tool_name in TOOL_NAMES, "answer of a retrieval tool"),
-            (_matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
+            (matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
             (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
         ):
             if is_kept:
@@ -188,7 +188,8 @@ def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, 
     return "offload", f"{item.tokens} tokens"
 
 
-def _matches_any(name: str | None, globs: Iterable[str]) -> bool:
+def matches_any(name: str | None, globs: Iterable[str]) -> bool:
+    """Return whether a tool's name matches one of `globs`, ignoring case."""
     return name is not None and any(_matches(name, glob) for glob in globs)
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,7 +17,7 @@ from offload.layout import encode_part
 from offload.messages import Block, scan_of
 from offload.offloader import Offloader
 from offload.options import PresetOptions
-from offload.policy import Decision, ItemFacts, OffloadPolicy
+from offload.policy import Decision, ItemFacts, OffloadPolicy, matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore, open_tree
@@ -222,10 +221,7 @@ class ContextFileSystem:
         return ref if any(header.placeholder == text for header in headers) else None
 
     def _is_ephemeral(self, item: ItemFacts) -> bool:
-        name = (item.tool_name or "").lower()
-        return item.item_type == "tool_result" and any(
-            fnmatchcase(name, tool.lower()) for tool in self._ephemeral
-        )
+        return item.item_type == "tool_result" and matches_any(item.tool_name, self._ephemeral)
 
 
 def _root(path: str | os.PathLike[str], session: str) -> Path:

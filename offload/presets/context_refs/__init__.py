@@ -8,12 +8,14 @@ For agents with a shell, terminals and tools of many servers. Shell output above
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from offload.engine.results import OffloadResult
@@ -24,7 +26,7 @@ from offload.layout import REF_PATTERN, encode_part
 from offload.messages import scan_of
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
-from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule
+from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, matches_any
 from offload.presets._files import write_until_current
 from offload.presets.context_refs._lines import (
     BASH_TOOLS,
@@ -34,13 +36,11 @@ from offload.presets.context_refs._lines import (
     TERMINAL_TOOLS,
     TRUNCATED,
     RefLine,
-    matches,
     size_of,
     truncated,
     with_exit_code,
 )
-from offload.presets.context_refs._manifest import MANIFEST, render_manifest, time_of
-from offload.presets.context_refs._tree import ContextTree
+from offload.presets.context_refs._tree import MANIFEST, ContextTree
 from offload.record import OffloadableType, RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
@@ -102,11 +102,10 @@ class ContextRefs:
     ) -> None:
         location = default_path().with_name("context_refs") if root is None else root
         self._tree = ContextTree(open_store(location, storage_options=storage_options))
-        self._tools_of = tuple(bash_tools), tuple(terminal_tools)
         self._never = tuple(never_tools)
         self._codec = "zstd" if compress else "raw"
         self._max_inline = max_inline_chars
-        self._line = RefLine(*self._tools_of)
+        self._line = RefLine(tuple(bash_tools), tuple(terminal_tools))
         self._logged: set[str] = set()
         self.offloader = self._open(conversation)
         self.folder = encode_part(self.offloader.session)
@@ -154,7 +153,7 @@ class ContextRefs:
             exit_code: exit code of a command; the output and its file end with it.
         """
         text = with_exit_code(text, exit_code)
-        if matches(_full_name(tool_name, server_name), self._never):
+        if matches_any(_full_name(tool_name, server_name), self._never):
             return text
         try:
             with self.open_sink(
@@ -208,7 +207,7 @@ class ContextRefs:
             exclude_tools=self._never,
             min_saving=0,
         )
-        line = RefLine(*self._tools_of, _HISTORY_PREVIEW_CHARS)
+        line = replace(self._line, preview_chars=_HISTORY_PREVIEW_CHARS)
         offloader = self.offloader.with_options(policy=policy, placeholder=line, should_offload=is_chosen)
         return self._completed(offloader.offload(messages), policy, chosen)
 
@@ -262,7 +261,7 @@ class ContextRefs:
         tool = Rule(min_bytes=TOOL_BYTES + 1, preview_chars=PREVIEW_CHARS)
         policy = OffloadPolicy(
             types={"tool_result": tool, **dict.fromkeys(_OTHER_TYPES, Rule(enabled=False))},
-            tools=dict.fromkeys(self._tools_of[0], bash),
+            tools=dict.fromkeys(self._line.bash_tools, bash),
             exclude_tools=self._never,
             min_saving=0,
         )
@@ -326,15 +325,18 @@ class ContextRefs:
             return
         self._tree.is_changed = False
         try:
-            path, empty = f"{self.folder}/{MANIFEST}", render_manifest(self.offloader.session, [])
-            write_until_current(self._tree.inner, path, self._manifest, empty)
+            write_until_current(
+                self._tree.inner,
+                f"{self.folder}/{MANIFEST}",
+                lambda: self._manifest(self.offloader.records()),
+                empty=self._manifest([]),
+            )
         except StoreError as error:
             self._tree.is_changed = True
             _log.warning("[ContextStore] Failed to write the manifest: %s", error)
 
-    def _manifest(self) -> bytes:
-        """Return the manifest of a fresh listing of the tree."""
-        files = [(info, self._tree.path_of(info.key)) for info in self.offloader.records()]
+    def _manifest(self, infos: Iterable[RecordInfo]) -> bytes:
+        """Return a manifest as JSON, one entry per line, for people and for a quick start."""
         items = [
             {
                 "id": info.ref,
@@ -342,14 +344,16 @@ class ContextRefs:
                 "tool": info.tool_name,
                 "chars": info.chars,
                 "size": info.stored_bytes,
-                "created": time_of(info.created_at),
+                "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
                 "path": path.removeprefix(f"{self.folder}/"),
                 "record": info.key,
             }
-            for info, path in files
-            if path is not None
+            for info in infos
+            if (path := self._tree.path_of(info.key)) is not None
         ]
-        return render_manifest(self.offloader.session, items)
+        conversation = json.dumps(self.offloader.session)
+        head = f'{{"schema_version": "1.0", "conversation": {conversation}, "items": ['
+        return "\n".join([head, ",\n".join(map(json.dumps, items)), "]}", ""]).encode()
 
 
 def _full_name(tool_name: str, server_name: str | None) -> str:

@@ -28,11 +28,11 @@ from offload.codec import get_codec
 from offload.errors import CorruptError, InvalidKeyError, NotFoundError, OffloadError
 from offload.index import record_key
 from offload.layout import LAST_READ, RECORD, SIDECAR, Family, check_key, name_of, ref_of, sidecar_key
-from offload.presets.context_refs._manifest import MANIFEST, record_keys
 from offload.record import Counts, Header
 from offload.store import OffloadStore, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 
+MANIFEST = "manifest.json"
 ARTIFACTS, HEADERS = "artifacts", "headers"
 # No encoded conversation name starts with this.
 _STATE = "~state/"
@@ -47,6 +47,14 @@ _log = logging.getLogger("offload.context_refs")
 class _Sidecar(msgspec.Struct):
     header: Header
     counts: Counts
+
+
+class _ManifestItem(msgspec.Struct):
+    record: str
+
+
+class _Manifest(msgspec.Struct):
+    items: list[_ManifestItem]
 
 
 class _Place(NamedTuple):
@@ -197,11 +205,13 @@ class ContextTree(WrapperStore):
         if part in self._recalled:
             return
         self._recalled.add(part)
-        with suppress(NotFoundError):
-            for key in record_keys(self.inner.get(f"{part}/{MANIFEST}")):
-                place = _place_of(key)
+        # A missing or damaged manifest saves nothing.
+        with suppress(NotFoundError, InvalidKeyError, msgspec.MsgspecError, ValueError, RecursionError):
+            manifest = msgspec.json.decode(self.inner.get(f"{part}/{MANIFEST}"), type=_Manifest)
+            for item in manifest.items:
+                place = _place_of(item.record)
                 if place is not None and place.part == part:
-                    self._keys[place.path] = key
+                    self._keys[place.path] = item.record
 
     def _read_key(self, place: _Place) -> str:
         _, dot, generation = place.stem.partition(".")

@@ -206,7 +206,7 @@ class ContextTree(WrapperStore):
             return
         self._recalled.add(part)
         # A missing or damaged manifest saves nothing.
-        with suppress(NotFoundError, InvalidKeyError, msgspec.MsgspecError, ValueError, RecursionError):
+        with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
             manifest = msgspec.json.decode(self.inner.get(f"{part}/{MANIFEST}"), type=_Manifest)
             for item in manifest.items:
                 place = _place_of(item.record)

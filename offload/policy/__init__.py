@@ -7,9 +7,9 @@ The first glob in `tools` that matches the tool's name gives the rule, else the 
 case, since agents name the same tool `Read` or `read`.
 """
 
+from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
 from offload.policy._facts import Decision, ItemFacts, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
 from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, Readers, matches_any
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES

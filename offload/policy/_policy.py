@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, Self, cast
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
-from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
+from offload.policy._facts import Action, Decision, ItemFacts
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES, is_reader
 from offload.record import OffloadableType

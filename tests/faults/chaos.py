@@ -189,13 +189,13 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
     skew = chosen.uniform(-1.5, 1.5)
     time.time = lambda: REAL_TIME() + skew
     if is_careless:
-        from offload.engine.writer import ItemWriter  # noqa: PLC0415  # only the patched child process imports it
+        from offload.engine.recognition import Recognition  # noqa: PLC0415  # only the control needs it
         from offload.session import Session  # noqa: PLC0415  # only the control needs it
 
         careless: Any = Session
-        writer: Any = ItemWriter
-        writer.look_up_session = lambda _: None
-        careless._looked_at = lambda _, __, outcomes: outcomes
+        recognition: Any = Recognition
+        recognition.load_session = lambda _: None
+        careless.gone = lambda _, __: set()
         careless._adopt = _adopt_blindly
     while True:
         try:
@@ -206,7 +206,7 @@ def act(place: Place, role: str, seed: int, *, is_careless: bool) -> None:
 
 def _adopt_blindly(session: Any, attempt: Any, _: Any) -> Any:
     counts = attempt.draft.content.counts
-    return session._place(attempt.header, counts, attempt.key, len(attempt.encoded.body))
+    return session._offloaded(attempt.header, counts, attempt.key, len(attempt.encoded.body))
 
 
 def run(

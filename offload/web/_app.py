@@ -22,13 +22,9 @@ from offload.errors import (
     StoreError,
 )
 from offload.store import OffloadStore
-from offload.web._changes import Changes
 from offload.web._guard import OPEN_PATHS, Guard
-from offload.web._record_pages import RecordPages
+from offload.web._pages import Pages
 from offload.web._render import FOLDER, render
-from offload.web._session_pages import SessionPages
-from offload.web._site import Site
-from offload.web._store_pages import StorePages
 
 _LOOPBACK = "127.0.0.1"
 # HTTP status and title by error; the first match counts.
@@ -50,25 +46,23 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         port: the port of the loopback address; requests with another host or port are refused.
         allows_changes: whether visitors may pin and delete records; if False, nothing is written.
     """
-    site = Site(store, allows_changes=allows_changes)
-    pages, session, record = StorePages(site), SessionPages(site), RecordPages(site)
+    pages = Pages(store, allows_changes=allows_changes)
     at_session, at_record = "/s/{part}", "/s/{part}/r/{ref}"
     routes = [
         Route("/", pages.sessions),
         Route("/retention", pages.retention),
-        Route(at_session, session.records),
-        Route(f"{at_session}/deleted", session.deleted),
-        Route(f"{at_session}/check", session.check),
-        Route(at_record, record.content),
-        Route(f"{at_record}/model", record.model),
-        Route(f"{at_record}/outline", record.outline),
-        Route(f"{at_record}/search", record.search),
-        Route(f"{at_record}/download", record.download),
+        Route(at_session, pages.session),
+        Route(f"{at_session}/deleted", pages.deleted),
+        Route(f"{at_session}/check", pages.check),
+        Route(at_record, pages.content),
+        Route(f"{at_record}/model", pages.model),
+        Route(f"{at_record}/outline", pages.outline),
+        Route(f"{at_record}/search", pages.search),
+        Route(f"{at_record}/download", pages.download),
         *(Route(path, _file) for path in sorted(OPEN_PATHS)),
     ]
     if allows_changes:
-        change = Changes(site).change
-        routes += [Route(f"{at}/{{act}}", change, methods=["POST"]) for at in (at_session, at_record)]
+        routes += [Route(f"{at}/{{act}}", pages.change, methods=["POST"]) for at in (at_session, at_record)]
     handlers = {OffloadError: _failed, HTTPException: _refused}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
 

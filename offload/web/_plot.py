@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 240, 100
@@ -30,22 +31,13 @@ def plot(points: Iterable[tuple[float, int]]) -> Plot | None:
     if not total or ordered[0][0] == ordered[-1][0]:
         return None
     start, end = ordered[0][0], ordered[-1][0]
-    sums = _sums(ordered, start, end)
+    added = [0] * (WIDTH + 1)
+    for at, value in ordered:
+        added[int((at - start) / (end - start) * WIDTH)] += value
+    sums = list(accumulate(added))
     steps = "".join(f"H{x}V{HEIGHT - HEIGHT * value / total:.1f}" for x, value in enumerate(sums))
     line = f"M0,{HEIGHT}{steps}H{WIDTH}"
     every = WIDTH // _ROWS
     times = [start + (end - start) * x / WIDTH for x in range(WIDTH + 1)]
     rows = list(zip(times, sums, strict=True))[every::every]
     return Plot(line, f"{line}V{HEIGHT}Z", start, end, total, rows)
-
-
-def _sums(ordered: list[tuple[float, int]], start: float, end: float) -> list[int]:
-    """Return the sum at each x position."""
-    added = [0] * (WIDTH + 1)
-    for at, value in ordered:
-        added[int((at - start) / (end - start) * WIDTH)] += value
-    sums, so_far = [], 0
-    for value in added:
-        so_far += value
-        sums.append(so_far)
-    return sums

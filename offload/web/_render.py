@@ -32,10 +32,6 @@ def compact(number: float, base: int = _STEP) -> str:
     return f"{number:.1f}{unit}" if unit and number < _TENS else f"{number:.0f}{unit}"
 
 
-def _number(number: int) -> str:
-    return f"{number:,}"
-
-
 def _size(size: int) -> str:
     digits = compact(size, 1024)
     unit = digits[-1] if digits[-1] in "kMGT" else ""
@@ -63,4 +59,4 @@ _templates = Environment(
     lstrip_blocks=True,
     finalize=_without_controls,
 )
-_templates.filters |= {"number": _number, "size": _size, "time": _time, "compact": compact}
+_templates.filters |= {"number": "{:,}".format, "size": _size, "time": _time, "compact": compact}

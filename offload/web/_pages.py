@@ -1,0 +1,358 @@
+"""The pages of a store, its sessions and its records, and the forms that change them.
+
+The forms pin and delete. All are sent by POST.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Literal
+from urllib.parse import parse_qs, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from offload.codec import StoredRecord
+from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundError
+from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
+from offload.layout import encode_part, is_link
+from offload.policy import Retention
+from offload.record import RecordInfo
+from offload.retention import GcReport, collect, delete, pin, read_marks, unpin
+from offload.session import Damage, SessionReader, check_known, is_ref
+from offload.store import OffloadStore
+from offload.tokens import estimate_tokens
+from offload.tools.search import Mode, compile_pattern
+from offload.web._contents import JsonOutline, find, outline
+from offload.web._paging import list_page, number_in, page_at, text_page
+from offload.web._plot import plot
+from offload.web._render import render
+from offload.wrappers import ReadOnlyStore
+
+Tab = Literal["content", "model", "outline", "search"]
+Values = dict[str, Any]
+
+# Each holds the catalog of its session.
+_OPEN_SESSIONS = 16
+_CHECK_SECONDS = 10.0
+_MAX_FORM_BYTES = 4096
+_SHOWN = 100
+_LIMITS = {
+    "session_records": "Records per session",
+    "session_bytes": "Bytes per session",
+    "store_records": "Records in the store",
+    "store_bytes": "Bytes in the store",
+}
+_TIMES = {"grace": "Grace period", "live_for": "Exempt sessions used within"}
+_GROUPS = {
+    "expired": "Would be deleted: expired",
+    "quota": "Would be deleted: over a quota",
+    "deleted": "Would be deleted: by request",
+    "pinned": "Kept: pinned",
+    "active": "Kept although over a quota: the session is in use",
+    "shared": "Kept although over a quota: shared with another session",
+}
+# A browser must save the bytes as a file and never render them.
+_DOWNLOAD = {
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Content-Type": "application/octet-stream",
+}
+
+
+class Pages:
+    """Request handlers for a store; read-only unless visitors may change it.
+
+    Read-only also excludes the snapshots that readers usually store. `form_key` is the secret of every form,
+    unknown to other sites.
+    """
+
+    def __init__(self, store: OffloadStore, *, allows_changes: bool) -> None:
+        self.allows_changes = allows_changes
+        self.form_key = secrets.token_urlsafe(24)
+        self.store = store if allows_changes else ReadOnlyStore(store)
+        self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
+
+    # The store
+
+    def sessions(self, request: Request) -> Response:
+        """Show every session, last used first, and the offloaded tokens over time."""
+        rows = sorted(map(_summary, list_sessions(self.store)), key=lambda s: (-s["newest"], s["part"]))
+        return self._render(
+            request,
+            "sessions.html",
+            rows=list_page(rows, request.query_params),
+            **{name: sum(s[name] for s in rows) for name in ("records", "tokens", "stored_bytes")},
+            plot=plot(point for s in rows for point in s["points"]),
+        )
+
+    def retention(self, request: Request) -> Response:
+        """Show what gc would delete under the limits in the query, without deleting it."""
+        query = {name: request.query_params.get(name, "").strip() for name in (*_TIMES, *_LIMITS)}
+        values: Values = {"query": query, "times": _TIMES, "limits": _LIMITS, "shown": _SHOWN}
+        try:
+            groups = _groups(collect(self.store, _rules(query), dry_run=True))
+        except ConfigError as error:
+            return self._render(request, "retention.html", 400, **values, fault=str(error), groups=None)
+        return self._render(request, "retention.html", **values, fault=None, groups=groups)
+
+    # A session
+
+    def session(self, request: Request) -> Response:
+        """Show the records of a session, newest first, filtered by the kind and tool in the query."""
+        part = request.path_params["part"]
+        reader = self._reader(part)
+        infos = reader.catalog.recent()
+        if not infos and not self._tombstones(part):
+            raise NotFoundError(f"session {reader.name!r} has no records in {self.store.url}")
+        kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
+        matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
+        return self._render(
+            request,
+            "session.html",
+            rows=list_page(matches, request.query_params),
+            kind=kind,
+            tool=tool,
+            kinds=Counter(i.item_type for i in infos),
+            tools=Counter(i.tool_name for i in infos if i.tool_name),
+            tokens=sum(i.tokens for i in matches),
+            stored_bytes=sum(i.stored_bytes for i in matches),
+            marks=read_marks(self.store, part),
+            plot=plot((i.created_at, i.tokens) for i in infos),
+            is_link=is_link,
+        )
+
+    def deleted(self, request: Request) -> Response:
+        """Show the deleted records of a session, when and why each was deleted."""
+        rows = list_page(self._tombstones(request.path_params["part"]), request.query_params)
+        return self._render(request, "deleted.html", rows=rows)
+
+    def check(self, request: Request) -> Response:
+        """Read every record and show damaged ones; a large session takes several requests."""
+        reader = self._reader(request.path_params["part"])
+        reader.catalog.load()
+        after = request.query_params.get("after", "")
+        remaining = [info for info in reader.catalog.objects() if info.key > after]
+        damaged, checked = _checked(reader, remaining)
+        return self._render(
+            request,
+            "check.html",
+            damaged=damaged,
+            checked=checked,
+            remaining=len(remaining) - checked,
+            last_key=remaining[checked - 1].key if checked else "",
+        )
+
+    # A record
+
+    def content(self, request: Request) -> Response:
+        """Show a page of the text, or redirect to the page with the line in the query."""
+        query = request.query_params
+        if "line" in query:
+            return self._to_line(request, number_in(query, "line", 1))
+        number = number_in(query, "page", 1)
+        return self._show(request, "content", lambda record: {"page": text_page(record.content, number)})
+
+    def model(self, request: Request) -> Response:
+        """Show the placeholder next to the beginning of the text."""
+
+        def both(record: StoredRecord) -> Values:
+            tokens = estimate_tokens(record.header.placeholder)
+            return {"tokens": tokens, "page": text_page(record.content, 1)}
+
+        return self._show(request, "model", both)
+
+    def outline(self, request: Request) -> Response:
+        """Show the members of a JSON value, or the structural lines of a text."""
+        pointer, line = request.query_params.get("pointer", ""), number_in(request.query_params, "line", 1)
+
+        def structure(record: StoredRecord) -> Values:
+            outlined = outline(record.content, pointer, line)
+            return {"outline": outlined, "is_json": isinstance(outlined, JsonOutline)}
+
+        return self._show(request, "outline", structure)
+
+    def search(self, request: Request) -> Response:
+        """Show the matches of the pattern in the query."""
+        query = request.query_params
+        pattern, start = query.get("q", ""), number_in(query, "from", 0)
+        mode: Mode = "regex" if query.get("mode") == "regex" else "literal"
+        ignore_case = "ignore_case" in query
+        terms = {"q": pattern, "mode": mode} | ({"ignore_case": "on"} if ignore_case else {})
+
+        def matches(record: StoredRecord) -> Values:
+            if not pattern:
+                return {}
+            result = find(record.content, compile_pattern(pattern, mode, ignore_case=ignore_case), start)
+            return {"result": result, "more": urlencode(terms | {"from": result.next_byte})}
+
+        return self._show(request, "search", matches, query=terms, start=start, result=None)
+
+    def download(self, request: Request) -> Response:
+        """Send the content as a file, in constant memory.
+
+        The response has no length: if the record is damaged it is aborted, and the browser reports that.
+        """
+        reader, info = self._record(request)
+        disposition = {"Content-Disposition": f'attachment; filename="{info.ref}.txt"'}
+        return StreamingResponse(reader.read(info.ref).stream(), headers=_DOWNLOAD | disposition)
+
+    def _to_line(self, request: Request, line: int) -> Response:
+        reader, info = self._record(request)
+        record = reader.read(info.ref)
+        line = max(1, min(line, record.counts.lines))
+        page = page_at(record.content, record.content.line_start(line))
+        return RedirectResponse(f"{request.url.path}?page={page}#L{line}", 303)
+
+    def _show(
+        self, request: Request, tab: Tab, show: Callable[[StoredRecord], Values], **values: Any
+    ) -> Response:
+        """Return a record's page with the values of `show`, or with the damage or the fault that it found."""
+        reader, info = self._record(request)
+        values |= {
+            "info": info,
+            "tab": tab,
+            "marks": read_marks(self.store, request.path_params["part"]),
+            "is_shared": is_link(info.key),
+            "header": None,
+            "counts": None,
+            "fault": None,
+        }
+        try:
+            record = reader.read(info.ref)
+            values |= {"header": record.header, "counts": record.counts}
+            try:
+                values |= show(record)
+            except ConfigError as error:
+                values["fault"] = str(error)
+        except CorruptError as error:
+            number = number_in(request.query_params, "page", 1)
+            return self._render(
+                request, "damaged.html", 500, **values | {"damage": str(error), "number": number}
+            )
+        return self._render(request, f"{tab}.html", **values)
+
+    # Changes
+
+    async def change(self, request: Request) -> Response:
+        """Apply a form and redirect to a page that confirms it."""
+        await self._check_form(request)
+        return await run_in_threadpool(self._apply, request)
+
+    async def _check_form(self, request: Request) -> None:
+        """Raise `HTTPException` unless this site served the form."""
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MAX_FORM_BYTES:
+                raise HTTPException(413, "The form is too long.")
+        [key] = parse_qs(body.decode("ascii", "replace")).get("form_key", [""])[:1]
+        if not hmac.compare_digest(key.encode(), self.form_key.encode()):
+            raise HTTPException(403, "The form is from another site or an earlier server; reload the page.")
+
+    def _apply(self, request: Request) -> Response:
+        act, part, ref = (request.path_params.get(name) for name in ("act", "part", "ref"))
+        name, path = self._reader(part).name, f"/s/{part}"
+        if ref is not None:
+            self._record(request)
+        match act:
+            case "pin":
+                pin(self.store, name, ref)
+            case "unpin":
+                unpin(self.store, name, ref)
+            case "delete" if ref is not None:
+                if not delete(self.store, name, [ref]).protected:
+                    return RedirectResponse(f"{path}?done=delete", 303)
+                act = "protected"
+            case _:
+                raise HTTPException(404, "Unknown change.")
+        return RedirectResponse(f"{path if ref is None else f'{path}/r/{ref}'}?done={act}", 303)
+
+    # What the pages share
+
+    def _render(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+        """Return the page rendered from `template` for the store, or for the session in the request."""
+        part, done = request.path_params.get("part"), request.query_params.get("done")
+        name = None if part is None else self._reader(part).name
+        return render(template, status, site=self, part=part, name=name, done=done, **values)
+
+    def _open(self, part: str) -> SessionReader:
+        """Return a reader of the session with this key part. Raises `NotFoundError` if it does not exist."""
+        name = ""
+        with suppress(InvalidKeyError):
+            name = session_name(self.store, part)
+        if not name or encode_part(name) != part:
+            raise NotFoundError(f"no session has the address {part[:80]!r} in {self.store.url}")
+        return SessionReader(self.store, check_known(self.store, name))
+
+    def _record(self, request: Request) -> tuple[SessionReader, RecordInfo]:
+        """Return the reader and the current catalog entry of the record in the request.
+
+        Raises `NotFoundError` for an unknown record, `ExpiredError` for a deleted one.
+        """
+        reader, ref = self._reader(request.path_params["part"]), request.path_params["ref"]
+        if is_ref(ref):
+            reader.catalog.refresh([ref])
+        return reader, reader.find(ref)
+
+    def _tombstones(self, part: str) -> list[Tombstone]:
+        """Return the last tombstone of each deleted record of a session, newest first."""
+        deleted = list_session(self.store, part).deleted
+        return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
+
+
+def _summary(objects: SessionObjects) -> Values:
+    """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
+    infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
+    # Of several records with one ref the first counts.
+    first = {info.ref: info for info in infos}
+    points = [(info.created_at, info.tokens) for info in first.values()]
+    return {
+        "part": objects.part,
+        "name": objects.name,
+        "records": len(first),
+        "tokens": sum(info.tokens for info in first.values()),
+        "stored_bytes": sum(info.stored_bytes for info in first.values()),
+        "deleted": len(objects.deleted),
+        "newest": max((at for at, _ in points), default=0.0),
+        "points": points,
+    }
+
+
+def _rules(query: dict[str, str]) -> Retention:
+    fields: dict[str, Any] = {name: value for name, value in query.items() if value}
+    for name in _LIMITS.keys() & fields.keys():
+        fields[name] = int(fields[name]) if fields[name].isdecimal() else fields[name]
+    return Retention.model_validate(fields)
+
+
+def _groups(report: GcReport) -> list[tuple[str, list[RecordInfo]]]:
+    """Return the affected records by the effect of gc on them."""
+    groups = [
+        (_GROUPS[reason], infos) for reason, infos in (*report.marked.items(), *report.protected.items())
+    ]
+    groups += [
+        ("Space would be freed: deleted before, and the grace period has passed", report.deleted),
+        ("Would be undeleted: deleted before, and pinned since", report.undeleted),
+    ]
+    return [(title, infos) for title, infos in groups if infos]
+
+
+def _checked(reader: SessionReader, infos: list[RecordInfo]) -> tuple[list[Damage], int]:
+    """Check records until a request's time is up; return damaged ones and the number checked."""
+    deadline = time.monotonic() + _CHECK_SECONDS
+    damaged: list[Damage] = []
+    for checked, info in enumerate(infos, 1):
+        damage = reader.check(info)
+        if damage is not None:
+            damaged.append(damage)
+        if time.monotonic() > deadline:
+            return damaged, checked
+    return damaged, len(infos)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from offload.errors import ConfigError, NotFoundError
@@ -46,13 +46,7 @@ class ContextAnswers:
         self.tools: list[Json] = offloader.tools.definitions("mcp")
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
-        """Return the result of `tools/call`.
-
-        Args:
-            name: the tool.
-            arguments: the arguments from the client.
-            has_links: whether the client supports resource links.
-        """
+        """Return the result of `tools/call`, with a link to the item if the client supports links."""
         answer = self._offloader.tools.call(name, arguments)
         has_failed = is_error(answer)
         content: list[Json] = [{"type": "text", "text": answer}]
@@ -61,10 +55,7 @@ class ContextAnswers:
         return {"content": content, "isError": has_failed}
 
     def list_resources(self, cursor: str | None) -> Json:
-        """Return a page of `resources/list`, newest first.
-
-        Args:
-            cursor: the id before the first entry of the page.
+        """Return a page of `resources/list`, newest first, from after the id `cursor`.
 
         Raises:
             ConfigError: `cursor` is not an id of this session.
@@ -133,15 +124,9 @@ def _resource(info: RecordInfo) -> Json:
 
 
 def _as_blob_or_text(text: str) -> Json:
-    match = _DATA_URL.match(text)
-    if match is not None and _is_base64(text[match.end() :]):
-        return {"mimeType": match[1], "blob": text[match.end() :]}
+    if match := _DATA_URL.match(text):
+        blob = text[match.end() :]
+        with suppress(ValueError):
+            base64.b64decode(blob, validate=True)
+            return {"mimeType": match[1], "blob": blob}
     return {"mimeType": "text/plain", "text": escape_surrogates(text)}
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-    return True

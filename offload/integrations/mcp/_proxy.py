@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any
 
 import anyio
+from mcp import types
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
@@ -22,17 +24,6 @@ from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSON
 
 from offload.errors import ConfigError
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
-from offload.integrations.mcp._messages import (
-    LISTS,
-    empty_list,
-    extended,
-    for_server,
-    messages_of,
-    own_version,
-    result_of,
-    stamped,
-    tool_for_client,
-)
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.threads import in_thread
@@ -47,6 +38,18 @@ _EXITED = (
     "the wrapped MCP server exited; reconnect to restart it. Earlier results can still be read: "
     "call context_list"
 )
+# A tool of the wrapped server that is named like a retrieval tool gets the prefix inner_, and one with that
+# prefix gets another. So no two tools share a name, and the mapping needs no state.
+_RESERVED = re.compile(rf"(inner_)*({'|'.join(TOOL_NAMES)})")
+_INNER = "inner_"
+_UNCACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
+# The result field of each list that a server may not support.
+_LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+
 Streams = tuple[Any, Any]
 
 
@@ -99,7 +102,7 @@ class Proxy:
         self._to_client, self._to_server = client[1], server[1]
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._relay_server, server[0])
-            async for message in messages_of(client[0]):
+            async for message in _messages_of(client[0]):
                 await self._from_client(message)
             self._tasks.cancel_scope.cancel()
 
@@ -115,7 +118,7 @@ class Proxy:
             self._tasks.start_soon(self._answer, message, answer)
             return
         self._pending[message.id] = message
-        is_sent = await self._pass_on(for_server(message))
+        is_sent = await self._pass_on(_for_server(message))
         # When the server exited during the send, the request may have been answered already.
         if not is_sent and self._pending.pop(message.id, None) is not None:
             await self._answer_alone(message)
@@ -155,7 +158,7 @@ class Proxy:
         except Exception as error:  # noqa: BLE001 # the client waits for a response
             await self._fail(request, error_code(error), str(error))
         else:
-            await self._reply(request, stamped(request, result))
+            await self._reply(request, _stamped(request, result))
 
     def _own_page(self, cursor: str | None) -> Json:
         page = self._answers.list_resources(cursor)
@@ -166,7 +169,7 @@ class Proxy:
     # From the server
 
     async def _relay_server(self, stream: Any) -> None:
-        async for message in messages_of(stream):
+        async for message in _messages_of(stream):
             await self._from_server(message)
         self._has_server = False
         _log.warning("%s", _EXITED)
@@ -177,7 +180,7 @@ class Proxy:
     async def _from_server(self, message: Any) -> None:
         is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
         request = self._pending.pop(message.id, None) if is_response else None
-        result = None if request is None else result_of(request, message)
+        result = None if request is None else _result_of(request, message)
         if request is None or result is None:
             await self._to_client.send(SessionMessage(message))
         elif request.method in ("tools/call", "resources/list"):
@@ -198,12 +201,12 @@ class Proxy:
                 case "tools/call":
                     return self._results.offload(result, self._call(request))
                 case "tools/list":
-                    tools = [self._results.note(tool_for_client(tool)) for tool in result["tools"]]
-                    return extended({**result, "tools": tools}, {"tools": self._answers.tools})
+                    tools = [self._results.note(_tool_for_client(tool)) for tool in result["tools"]]
+                    return _extended({**result, "tools": tools}, {"tools": self._answers.tools})
                 case "resources/list":
-                    return result if result.get("nextCursor") else extended(result, self._own_page(None))
+                    return result if result.get("nextCursor") else _extended(result, self._own_page(None))
                 case "resources/templates/list":
-                    return extended(result, {"resourceTemplates": [TEMPLATE]})
+                    return _extended(result, {"resourceTemplates": [TEMPLATE]})
         except Exception as error:  # noqa: BLE001 # other servers may send anything
             _log.warning("a result of %s passes unchanged: %s", request.method, type(error).__name__)
         return result
@@ -216,23 +219,17 @@ class Proxy:
         return {**result, "capabilities": capabilities, "instructions": "\n\n".join(texts)}
 
     def _call(self, request: Any) -> ToolCall:
-        meta = request.params.get("_meta")
-        call_id = meta.get(_CALL_ID) if isinstance(meta, dict) else None
-        return ToolCall(
-            tool=request.params["name"],
-            id=call_id if isinstance(call_id, str) else None,
-            has_links=self._has_links(request),
-        )
+        return ToolCall(request.params["name"], _meta(request, _CALL_ID), self._has_links(request))
 
     def _has_links(self, request: Any) -> bool:
-        return (own_version(request) or self._version) >= FIRST_WITH_LINKS
+        return (_own_version(request) or self._version) >= FIRST_WITH_LINKS
 
     # To the client
 
     async def _answer_alone(self, request: Any) -> None:
         """Answer for a server that exited: lists contain only the proxy's entries, other requests fail."""
-        if request.method in LISTS:
-            await self._reply_in_thread(request, empty_list(request))
+        if request.method in _LISTS:
+            await self._reply_in_thread(request, _empty_list(request))
         else:
             await self._fail(request)
 
@@ -245,7 +242,79 @@ class Proxy:
         """Answer a failed request: with a tool result for the model, otherwise with an error."""
         if request.method == "tools/call":
             content = [{"type": "text", "text": f"Error: {reason}"}]
-            await self._reply(request, stamped(request, {"content": content, "isError": True}))
+            await self._reply(request, _stamped(request, {"content": content, "isError": True}))
             return
         error = ErrorData(code=code, message=reason)
         await self._to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
+
+
+# The messages
+
+
+async def _messages_of(stream: Any) -> AsyncIterator[Any]:
+    """Yield the messages of a stream; log and drop invalid lines."""
+    try:
+        async for item in stream:
+            if isinstance(item, Exception):
+                _log.warning("dropped a line that is not a message: %s", type(item).__name__)
+            else:
+                yield item.message
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+def _result_of(request: Any, response: Any) -> Json | None:
+    """Return the result of a response: an empty list if the server does not support the list."""
+    if isinstance(response, JSONRPCResponse):
+        result: Json = response.result
+        return result
+    if response.error.code == types.METHOD_NOT_FOUND and request.method in _LISTS:
+        return _empty_list(request)
+    return None
+
+
+def _empty_list(request: Any) -> Json:
+    """Return an empty result for a list request."""
+    return _stamped(request, {_LISTS[request.method]: []})
+
+
+def _for_server(request: Any) -> Any:
+    """Return a request with the wrapped server's own name of a tool."""
+    name = (request.params or {}).get("name")
+    if request.method != "tools/call" or not isinstance(name, str) or not _RESERVED.fullmatch(name):
+        return request
+    return request.model_copy(update={"params": {**request.params, "name": name.removeprefix(_INNER)}})
+
+
+def _tool_for_client(tool: Json) -> Json:
+    """Return a tool of the wrapped server for the client, renamed if its name is that of a retrieval tool."""
+    return {**tool, "name": _INNER + tool["name"]} if _RESERVED.fullmatch(tool["name"]) else tool
+
+
+def _extended(result: Json, added: Json) -> Json:
+    """Return a list with the entries `added` after the last page of the wrapped server."""
+    if result.get("nextCursor"):
+        return result
+    # The added entries may change with every call, and are for this client only.
+    fresh = _UNCACHED if "ttlMs" in result else {}
+    joined = {k: [*result[k], *v] if isinstance(v, list) else v for k, v in added.items()}
+    return {**result, **joined, **fresh}
+
+
+def _own_version(request: Any) -> str | None:
+    """Return the protocol revision in a request; requests of 2026 and later have one."""
+    return _meta(request, types.PROTOCOL_VERSION_META_KEY)
+
+
+def _meta(request: Any, key: str) -> str | None:
+    meta = (request.params or {}).get("_meta")
+    value = meta.get(key) if isinstance(meta, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _stamped(request: Any, result: Json) -> Json:
+    """Return a result of the proxy with the fields that the request's protocol revision requires."""
+    if _own_version(request) is None:
+        return result
+    is_list = request.method != "tools/call"
+    return {"resultType": "complete", **(_UNCACHED if is_list else {}), **result}

@@ -4,19 +4,47 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from offload.engine.results import OffloadOutcome
 from offload.integrations.mcp._context import Json, data_url, link
-from offload.integrations.mcp._schemas import STAND_IN, with_stand_in, with_strings_replaced
 from offload.offloader import Offloader
 from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.store import OffloadStore
 from offload.tokens import estimate_tokens
 
 _log = logging.getLogger("offload")
+
+# The only field of the object that replaces offloaded structured content.
+_STAND_IN = "offloaded"
+_STAND_IN_SCHEMA: Json = {
+    "type": "string",
+    "description": "Replaces all other fields of a large result: description, excerpt, and how to read it.",
+}
+
+# Keywords that restrict no values, and keywords about members and items.
+_ANNOTATIONS = {
+    "$comment",
+    "$id",
+    "$schema",
+    "default",
+    "deprecated",
+    "description",
+    "examples",
+    "title",
+    "type",
+}
+_MEMBERS = {
+    "$defs",
+    "additionalProperties",
+    "definitions",
+    "properties",
+    "required",
+    "unevaluatedProperties",
+}
+_ITEMS = {"items", "maxItems", "minItems"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +113,7 @@ class ResultOffloader:
         form is removed.
         """
         schema = tool.get("outputSchema")
-        loosened = None if self._hides_schemas else with_stand_in(schema)
+        loosened = None if self._hides_schemas else _with_stand_in(schema)
         self._schemas[tool["name"]] = schema if loosened is not None else None
         rest = {k: v for k, v in tool.items() if k != "outputSchema"}
         return rest if loosened is None else {**rest, "outputSchema": loosened}
@@ -142,17 +170,11 @@ class ResultOffloader:
         return blocks
 
     def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
-        """Return `result` with its large structured content replaced.
-
-        Args:
-            result: the result, with its texts replaced.
-            call: the tool call.
-            parts: the original content and its replacements.
-        """
+        """Return `result`, whose texts are replaced as in `parts`, with large structured content replaced."""
         value, content = result["structuredContent"], result.get("content", [])
         if not self._is_large(value):
             return result
-        kept = with_strings_replaced(
+        kept = _with_strings_replaced(
             value, self._schemas.get(call.tool), lambda text: _offload_text(self.offloader, text, call).text
         )
         if not self._is_large(kept):
@@ -162,15 +184,12 @@ class ResultOffloader:
         if blocks[0]["text"] == _json(value):
             return result
         new = [] if same else blocks
-        if self._needs_structured(call):
-            stand_in = {STAND_IN: blocks[0]["text"]}
+        # The client may have a schema of the tool, possibly from an earlier listing.
+        if not self._hides_schemas and self._schemas.get(call.tool, {}) is not None:
+            stand_in = {_STAND_IN: blocks[0]["text"]}
             return {**result, "content": [*content, *new[1:]], "structuredContent": stand_in}
         rest = {k: v for k, v in result.items() if k != "structuredContent"}
         return {**rest, "content": [*content, *new]}
-
-    def _needs_structured(self, call: ToolCall) -> bool:
-        """Return whether the client may have a schema of the tool, possibly from an earlier listing."""
-        return not self._hides_schemas and self._schemas.get(call.tool, {}) is not None
 
     def _is_large(self, value: Any) -> bool:
         return estimate_tokens(_json(value)) >= self._min_tokens
@@ -226,3 +245,37 @@ def _is_json_of(block: Json, value: Any) -> bool:
         return bool(json.loads(block["text"]) == value)
     except (KeyError, TypeError, ValueError):
         return False
+
+
+# Output schemas. They are untrusted data: their patterns may never finish, their references may point
+# anywhere. So nothing is validated. A schema of a plain form is loosened for the client, and a string is
+# replaced only if its schema requires nothing but a string.
+
+
+def _with_stand_in(schema: object) -> Json | None:
+    """Return the output schema of a tool, loosened to allow the stand-in; None for an unsupported form."""
+    if not isinstance(schema, dict) or not _is_plain(schema, "object", _MEMBERS):
+        return None
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or not isinstance(required, list) or _STAND_IN in properties:
+        return None
+    loosened = {k: v for k, v in schema.items() if k != "required"}
+    choice = {"anyOf": [{"required": required}, {"required": [_STAND_IN]}]} if required else {}
+    return {**loosened, "properties": {**properties, _STAND_IN: _STAND_IN_SCHEMA}, **choice}
+
+
+def _with_strings_replaced(value: Any, schema: Any, replace: Callable[[str], str]) -> Any:
+    """Return `value` with the strings replaced whose schema requires nothing but a string."""
+    match schema, value:
+        case {"type": "string"}, str() if _is_plain(schema, "string", set()):
+            return replace(value)
+        case {"properties": dict(properties)}, dict() if _is_plain(schema, "object", _MEMBERS):
+            return {k: _with_strings_replaced(v, properties.get(k), replace) for k, v in value.items()}
+        case {"items": items}, list() if _is_plain(schema, "array", _ITEMS):
+            return [_with_strings_replaced(v, items, replace) for v in value]
+    return value
+
+
+def _is_plain(schema: Json, kind: str, keywords: set[str]) -> bool:
+    used = {name for name in schema if not name.startswith("x-")}
+    return schema.get("type") == kind and used <= _ANNOTATIONS | keywords

@@ -50,21 +50,21 @@ def demo(
 
 def _print_decisions(results: list[Decision], before: int, after: int) -> None:
     _title("Decisions")
-    print_table([_row(d) for d in results])
+    print_table(
+        [
+            {
+                "item": f"{d.item.message}.{d.item.block}",
+                "tool": d.item.tool_name,
+                "chars": d.item.chars,
+                "tokens": d.item.tokens,
+                "after": d.tokens_after,
+                "id_or_reason": d.ref or f"kept: {d.reason}",
+            }
+            for d in results
+        ]
+    )
     saved = 1 - after / before
     out.print(f"\nThe whole conversation: {before:,} tokens before, {after:,} after ({saved:.1%} less).")
-
-
-def _row(decision: Decision) -> dict[str, Any]:
-    item = decision.item
-    return {
-        "item": f"{item.message}.{item.block}",
-        "tool": item.tool_name,
-        "chars": item.chars,
-        "tokens": item.tokens,
-        "after": decision.tokens_after,
-        "id_or_reason": decision.ref or f"kept: {decision.reason}",
-    }
 
 
 def _print_placeholder(messages: list[Any], results: list[Decision]) -> None:

@@ -62,10 +62,11 @@ def conversation() -> list[dict[str, Any]]:
     """
     library = Path(sysconfig.get_path("stdlib"))
     source = (library / "argparse.py").read_text(encoding="utf-8")
+    version = _Call("Bash", {"command": "python --version"}, _run("--version"))
     listing, tests = _list_files(library), _run_tests(library)
     return [
         {"role": "user", "content": _TASK},
-        *_turn(1, "I begin with the version and what is installed.", _version(), listing),
+        *_turn(1, "I begin with the version and what is installed.", version, listing),
         *_turn(3, "Now the tests that some modules carry in their docstrings.", tests),
         *_turn(4, "Mail headers are folded too; an index shows where.", _index(library / "email")),
         *_turn(5, "Now the parser itself.", _Call("Read", {"file_path": "argparse.py"}, source)),
@@ -119,21 +120,13 @@ def _run(*arguments: str, folder: str | None = None, script: str = "") -> str:
     return process.stdout
 
 
-def _version() -> _Call:
-    return _Call("Bash", {"command": "python --version"}, _run("--version"))
-
-
 def _list_files(library: Path) -> _Call:
     lines = []
     for folder, folders, files in os.walk(library):
         folders[:] = sorted(set(folders) - _NOT_LISTED)
-        place = Path(folder)
-        lines += [_listed(place / name, library) for name in sorted(files)]
+        paths = (Path(folder, name) for name in sorted(files))
+        lines += [f"{p.lstat().st_size:>9} {p.relative_to(library).as_posix()}\n" for p in paths]
     return _Call("list_files", {"path": "python", "recursive": True}, "".join(lines))
-
-
-def _listed(path: Path, library: Path) -> str:
-    return f"{path.lstat().st_size:>9} {path.relative_to(library).as_posix()}\n"
 
 
 def _run_tests(library: Path) -> _Call:

@@ -55,9 +55,6 @@ class Bill:
     cached: int = 0
     cost: float = 0
 
-    def __add__(self, other: Bill) -> Bill:
-        return Bill(self.tokens + other.tokens, self.cached + other.cached, self.cost + other.cost)
-
 
 @dataclass(slots=True)
 class Simulation:
@@ -81,6 +78,14 @@ class Simulation:
     breaks: int = 0
     breaks_paid: int = 0
 
+    def note(self, out: OffloadResult, prices: Prices, requests_left: int) -> None:
+        """Note the offloading for a request; `requests_left` counts it and those after it."""
+        self.offloaded = len(out.records)
+        if out.cache is not None:
+            turns = out.cache.turns_to_pay(prices.cached, prices.uncached)
+            self.breaks += 1
+            self.breaks_paid += turns is not None and turns <= requests_left
+
 
 def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
     """Return the input cost of a conversation under a policy; no records are stored.
@@ -90,45 +95,23 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
     messages = transcript.messages
     answers = [i for i, m in enumerate(messages) if i and role_of(m, f"messages[{i}]") == "assistant"]
     firsts = set(answers) - {i + 1 for i in answers}
+    system = [{"role": "system", "content": transcript.system}] if transcript.system else []
+    off = Offloader("memory://", session="simulation", policy=policy, on_error="raise")
+    result, needs = Simulation(len(firsts)), _Needs(system)
+    plain, sent = _Prompt(result.plain, prices), _Prompt(result.bill, prices)
     requests_left = len(firsts)
-    simulation = Simulation(requests_left)
-    replay = _Replay(simulation, transcript.system, policy, prices)
     for answer in answers:
         if answer in firsts:
-            replay.ask(messages[:answer], requests_left=requests_left)
+            out = off.offload(messages[:answer])
+            plain.send([*system, *messages[:answer]])
+            sent.send([*system, *out.messages])
+            needs.note(messages[:answer], out)
+            result.note(out, prices, requests_left)
             requests_left -= 1
-        replay.read_back(messages[answer])
-    return simulation
-
-
-class _Replay:
-    """One conversation, sent request by request with and without offloading."""
-
-    def __init__(self, result: Simulation, system: Any, policy: OffloadPolicy, prices: Prices) -> None:
-        self._result = result
-        self._prices = prices
-        self._system = [{"role": "system", "content": system}] if system else []
-        self._off = Offloader("memory://", session="simulation", policy=policy, on_error="raise")
-        self._needs = _Needs(self._system)
-        self._plain, self._sent = _Prompt(result.plain, prices), _Prompt(result.bill, prices)
-
-    def ask(self, messages: Sequence[Any], *, requests_left: int) -> None:
-        """Send a request; `requests_left` counts it and those after it."""
-        out = self._off.offload(messages)
-        self._plain.send([*self._system, *messages])
-        self._sent.send([*self._system, *out.messages])
-        self._needs.note(messages, out)
-        self._result.offloaded = len(out.records)
-        if out.cache is not None:
-            turns = out.cache.turns_to_pay(self._prices.cached, self._prices.uncached)
-            self._result.breaks += 1
-            self._result.breaks_paid += turns is not None and turns <= requests_left
-
-    def read_back(self, answer: Any) -> None:
-        """Charge the read backs that the assistant needs for its answer."""
-        for tokens in self._needs.read_backs(answer):
-            self._sent.read_back(tokens)
-            self._result.read_backs += 1
+        for tokens in needs.read_backs(messages[answer]):
+            sent.read_back(tokens)
+            result.read_backs += 1
+    return result
 
 
 class _Prompt:
@@ -174,23 +157,30 @@ class _Needs:
     def __init__(self, system: Iterable[Any]) -> None:
         self._seen = {name for message in system for name in _names(*_texts(message))}
         self._known = 0
-        self._items: dict[_Place, _NewNames] = {}
-        self._hidden: dict[_Place, _Hidden] = {}
+        # The text of each item and the names that first appeared in it.
+        self._items: dict[_Place, tuple[str, set[str]]] = {}
+        self._hidden: list[_Hidden] = []
 
     def note(self, messages: Sequence[Any], result: OffloadResult) -> None:
         """Note the new items of `messages` and the items that were offloaded now."""
-        for index in range(self._known, len(messages)):
-            self._add(index, _scan(messages[index]))
+        for index, message in enumerate(messages[self._known :], self._known):
+            scan = _scan(message)
+            for item in scan.items:
+                names = _names(item.text)
+                if item.item_type not in _OWN_WORDS:
+                    self._items[index, item.block] = item.text, names - self._seen
+                self._seen |= names
+            self._seen |= _names(*scan.texts)
         self._known = len(messages)
         for decision in result.decisions:
             place = decision.item.message, decision.item.block
             if decision.ref is not None and place in self._items:
-                self._hidden[place] = self._items.pop(place).hidden_by(_text_at(result.messages, place))
+                self._hidden.append(_hidden(*self._items.pop(place), _text_at(result.messages, place)))
 
     def read_backs(self, answer: Any) -> Iterator[int]:
         """Yield the tokens of each read back that the assistant needs for its answer."""
         written = _names(*_texts(answer))
-        for hidden in self._hidden.values():
+        for hidden in self._hidden:
             used = hidden.names & written
             if used <= hidden.named:
                 hidden.names -= used
@@ -198,14 +188,6 @@ class _Needs:
             else:
                 hidden.names.clear()
                 yield PAGE_TOKENS
-
-    def _add(self, index: int, scan: Scan) -> None:
-        for item in scan.items:
-            names = _names(item.text)
-            if item.item_type not in _OWN_WORDS:
-                self._items[index, item.block] = _NewNames(item.text, names - self._seen)
-            self._seen |= names
-        self._seen |= _names(*scan.texts)
 
 
 @dataclass(slots=True)
@@ -216,25 +198,19 @@ class _Hidden:
     named: set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _NewNames:
-    """The text of an item and the names that first appeared in it."""
+def _hidden(text: str, names: set[str], placeholder: str) -> _Hidden:
+    """Return which of the `names` in `text` are hidden when `placeholder` replaces it."""
+    views: dict[str, list[set[str]]] = {}
+    for line in placeholder.splitlines():
+        for name in names & _names(line):
+            views.setdefault(name, []).append(next(_words_around(line, name), set()))
+    visible = {name for name, words in views.items() if _is_shown(text, name, words)}
+    return _Hidden(names - visible, _names(placeholder))
 
-    text: str
-    names: set[str]
 
-    def hidden_by(self, placeholder: str) -> _Hidden:
-        """Return the names that are hidden when `placeholder` replaces the item."""
-        views: dict[str, list[set[str]]] = {}
-        for line in placeholder.splitlines():
-            for name in self.names & _names(line):
-                views.setdefault(name, []).append(next(_words_around(line, name), set()))
-        visible = {name for name, words in views.items() if self._is_shown(name, words)}
-        return _Hidden(self.names - visible, _names(placeholder))
-
-    def _is_shown(self, name: str, views: list[set[str]]) -> bool:
-        places = islice(_words_around(self.text, name), _MAX_OCCURRENCES)
-        return any(words and 2 * len(words & view) >= len(words) for words in places for view in views)
+def _is_shown(text: str, name: str, views: list[set[str]]) -> bool:
+    places = islice(_words_around(text, name), _MAX_OCCURRENCES)
+    return any(words and 2 * len(words & view) >= len(words) for words in places for view in views)
 
 
 def _words_around(text: str, name: str) -> Iterator[set[str]]:

@@ -23,9 +23,6 @@ from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
 from offload.messages.openai_responses import OpenAIResponsesAdapter
 
-ANTHROPIC = AnthropicAdapter.name
-OPENAI_CHAT = OpenAIChatAdapter.name
-OPENAI_RESPONSES = OpenAIResponsesAdapter.name
 _SESSION_SUFFIXES = (".jsonl", ".jsonl.zst")
 _SUFFIXES = (".json", *_SESSION_SUFFIXES)
 _SYNTHETIC = "<synthetic>"
@@ -51,17 +48,15 @@ class Transcript:
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield each file once: the paths, and a folder's sorted `*.json`, `*.jsonl` and `*.jsonl.zst`."""
-    seen: set[Path] = set()
+    files: dict[Path, Path] = {}
     for path in paths:
         for file in _walk(path) if path.is_dir() else (path,):
-            real = file.resolve()
-            if real not in seen:
-                seen.add(real)
-                yield file
+            files.setdefault(file.resolve(), file)
+    yield from files.values()
 
 
-def load(path: Path) -> Iterator[Transcript]:
-    """Yield the conversations of one file.
+def load(path: Path) -> list[Transcript]:
+    """Return the conversations of one file.
 
     A Claude Code session has several: its main thread, one per subagent, and a new one after each
     compaction, which removes earlier messages from the context. A Codex session has a new one after each
@@ -71,14 +66,13 @@ def load(path: Path) -> Iterator[Transcript]:
         MessageError: the file cannot be read or has no conversation.
     """
     try:
-        transcripts = _from_session(path) if path.name.endswith(_SESSION_SUFFIXES) else _from_document(path)
+        return _from_session(path) if path.name.endswith(_SESSION_SUFFIXES) else _from_document(path)
     except OSError as error:
         raise MessageError(f"cannot be read: {error.strerror}") from error
     except RecursionError as error:
         raise MessageError("not a transcript: JSON nested too deeply") from error
     except zstandard.ZstdError as error:
         raise MessageError(f"invalid zstd: {error}") from error
-    yield from transcripts
 
 
 def _walk(folder: Path) -> list[Path]:
@@ -118,11 +112,9 @@ def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
 
 
 def _format_of(messages: list[dict[str, Any]], envelope: dict[str, Any]) -> str:
-    if any(map(OpenAIChatAdapter().claims, messages)):
-        return OPENAI_CHAT
-    if "system" in envelope or any(map(AnthropicAdapter().claims, messages)):
-        return ANTHROPIC
-    return OPENAI_CHAT
+    is_openai = any(map(OpenAIChatAdapter().claims, messages))
+    is_anthropic = "system" in envelope or any(map(AnthropicAdapter().claims, messages))
+    return AnthropicAdapter.name if is_anthropic and not is_openai else OpenAIChatAdapter.name
 
 
 # Sessions: one row per line
@@ -132,15 +124,11 @@ def _from_session(path: Path) -> list[Transcript]:
     rows = _rows(path)
     first = next(rows, {})
     read = _from_codex if first.get("type") in _CODEX_ROWS else _from_claude_code
-    return read(_stem(path), chain([first], rows))
-
-
-def _stem(path: Path) -> str:
-    return path.name.removesuffix(".zst").removesuffix(".jsonl")
+    return read(path.name.removesuffix(".zst").removesuffix(".jsonl"), chain([first], rows))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as raw, _plain(raw, path) as file:
+    with path.open("rb") as raw, _decompressed(raw) if path.suffix == ".zst" else raw as file:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line) if line.strip() else None
@@ -152,14 +140,16 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def _plain(file: IO[bytes], path: Path) -> IO[bytes]:
-    if path.suffix != ".zst":
-        return file
+def _decompressed(file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
 
 
-def _part_name(name: str, part: int) -> str:
-    return f"{name}-part-{part}" if part > 1 else name
+def _windows(
+    name: str, kind: str, system: str | None, windows: Iterable[list[dict[str, Any]]]
+) -> Iterator[Transcript]:
+    """Yield a transcript of each context window of one thread."""
+    for number, messages in enumerate(windows, 1):
+        yield Transcript(name if number == 1 else f"{name}-part-{number}", kind, system, messages)
 
 
 # Codex: items of the Responses API among rows that no model saw
@@ -183,9 +173,7 @@ def _from_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
     parts = [part for part in parts if part]
     if not parts:
         raise MessageError("not a transcript: this Codex session has no model items")
-    return [
-        Transcript(_part_name(name, n), OPENAI_RESPONSES, system, part) for n, part in enumerate(parts, 1)
-    ]
+    return list(_windows(name, OpenAIResponsesAdapter.name, system, parts))
 
 
 def _instructions(meta: dict[str, Any]) -> str | None:
@@ -198,14 +186,14 @@ def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the first messages of the new context window."""
     history = payload.get("replacement_history")
     if isinstance(history, list):
-        return [item for item in history if isinstance(item, dict) and _is_item(item)]
+        return list(filter(_is_item, history))
     text = {"type": "input_text", "text": str(payload.get("message", ""))}
     return [{"type": "message", "role": "user", "content": [text]}]
 
 
-def _is_item(payload: dict[str, Any]) -> bool:
+def _is_item(value: object) -> bool:
     """Return whether the model saw the item; Codex also logs its own events."""
-    return adapter_for(payload).name == OPENAI_RESPONSES
+    return isinstance(value, dict) and adapter_for(value).name == OpenAIResponsesAdapter.name
 
 
 # Claude Code: one row per block or event, threads interleaved
@@ -219,21 +207,19 @@ class _Thread:
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, message: dict[str, Any]) -> None:
-        blocks = _blocks(message["content"])
-        last = self._unfinished(message)
+        role, content = message["role"], message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        if role == "assistant":
+            # One answer is logged in several rows, with results of parallel calls in between.
+            last = self.answers.get(message.get("id", ""))
+        else:
+            last = next((m for m in self.messages[-1:] if m["role"] == role), None)
         if last is not None:
             last["content"] += blocks
             return
-        self.messages.append({"role": message["role"], "content": blocks})
-        if message["role"] == "assistant" and "id" in message:
+        self.messages.append({"role": role, "content": blocks})
+        if role == "assistant" and "id" in message:
             self.answers[message["id"]] = self.messages[-1]
-
-    def _unfinished(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        # One answer is logged in several rows, with results of parallel calls in between.
-        if message["role"] == "assistant":
-            return self.answers.get(message.get("id", ""))
-        last = self.messages[-1] if self.messages else None
-        return last if last and last["role"] == "user" else None
 
 
 def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
@@ -245,14 +231,11 @@ def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcr
         parts[-1].add(row["message"])
     if not threads:
         raise MessageError("not a transcript: found no rows of Claude Code or Codex")
-    names = {root: f"{name}-side-{root[:6]}" if root else name for root in threads}
-    if len(threads) == 1:
-        names = dict.fromkeys(threads, name)
-    return [
-        Transcript(_part_name(names[root], n), ANTHROPIC, None, t.messages)
-        for root, parts in threads.items()
-        for n, t in enumerate(parts, 1)
-    ]
+    transcripts: list[Transcript] = []
+    for root, parts in threads.items():
+        thread = f"{name}-side-{root[:6]}" if root and len(threads) > 1 else name
+        transcripts += _windows(thread, AnthropicAdapter.name, None, [part.messages for part in parts])
+    return transcripts
 
 
 def _threaded(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -281,7 +264,3 @@ def _was_seen(row: dict[str, Any]) -> bool:
         and not row.get("isMeta")
         and not row.get("isApiErrorMessage")
     )
-
-
-def _blocks(content: str | list[Any]) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)

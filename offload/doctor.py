@@ -199,10 +199,6 @@ _DURABILITY: dict[Durability, _CheckResult] = {
 }
 
 
-def _durability(trial: _Trial) -> _CheckResult:
-    return _DURABILITY[trial.store.durability]
-
-
 def _sharing(trial: _Trial) -> _CheckResult:
     if trial.store.is_shared:
         return _CheckResult("every machine that opens the URL sees the same objects")
@@ -229,10 +225,6 @@ def _folder(trial: _Trial) -> _CheckResult:
 
 
 # Behaviour that the checks observe
-
-
-def _reach(trial: _Trial) -> _CheckResult:
-    return _CheckResult(f"{trial.store.url} {_access(trial.store)}")
 
 
 def _access(store: OffloadStore) -> str:
@@ -347,7 +339,8 @@ def _throughput(trial: _Trial) -> _CheckResult:
     part = store.get(key, start=_LARGE // 4, end=_LARGE)
     get = len(part) / (time.perf_counter() - start)
     _require(part == data[_LARGE // 4 :], "get returned wrong bytes for a range of 6 MiB")
-    details = f"put of 8 MiB {_rate(put)}, get of 6 MiB {_rate(get)} (limit {_MIN_RATE / 1e6:.0f})"
+    rates = f"put of 8 MiB {put / 1e6:,.0f} MB/s, get of 6 MiB {get / 1e6:,.0f} MB/s"
+    details = f"{rates} (limit {_MIN_RATE / 1e6:.0f})"
     return _timed(store, details, is_slow=min(put, get) < _MIN_RATE)
 
 
@@ -389,10 +382,10 @@ def _clean_up(trial: _Trial) -> _CheckResult:
 
 
 _CHECKS: dict[str, _Check] = {
-    "durability": _durability,
+    "durability": lambda trial: _DURABILITY[trial.store.durability],
     "sharing": _sharing,
     "folder": _folder,
-    "access": _reach,
+    "access": lambda trial: _CheckResult(f"{trial.store.url} {_access(trial.store)}"),
     "write and read": _write,
     "listing": _list,
     "creates": _create,
@@ -410,7 +403,3 @@ def _seconds(call: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
     call(*arguments)
     return max(time.perf_counter() - start, 1e-6)
-
-
-def _rate(bytes_per_second: float) -> str:
-    return f"{bytes_per_second / 1e6:,.0f} MB/s"

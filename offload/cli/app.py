@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -39,11 +38,6 @@ app = typer.Typer(
 )
 
 
-def _first_line(command: Callable[..., object]) -> str:
-    """Return the line for the list of commands; typer would truncate it."""
-    return str(command.__doc__).partition("\n")[0]
-
-
 # Each command and an example call.
 for _name, _function, _example in (
     ("demo", demo.demo, "offload demo"),
@@ -74,7 +68,8 @@ for _name, _function, _example in (
 ):
     app.command(
         _name,
-        short_help=_first_line(_function),
+        # The first line, which typer would truncate.
+        short_help=str(_function.__doc__).partition("\n")[0],
         epilog=f"Example: {_example}",
         context_settings=mcp.PASSES_ON if _name == "mcp-proxy" else None,
     )(_function)

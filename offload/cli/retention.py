@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from offload.cli.terminal import (
 )
 from offload.layout import tombstone_key
 from offload.policy import Retention
-from offload.retention import GcReport, Usage, collect, delete, usage
+from offload.retention import GcReport, collect, delete, usage
 from offload.retention import pin as pin_record
 from offload.retention import unpin as unpin_record
 from offload.session import SessionReader
@@ -86,13 +85,16 @@ def gc(
         f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
     document = {"store": opened.url, "session": session, **_document(report)}
-    print_report(list(_rows(report)), summary, as_json=as_json, document=document, whole="ref")
+    print_report(_rows(report), summary, as_json=as_json, document=document, whole="ref")
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show storage use per session and in total."""
     opened = existing_store(store)
-    rows = [_used(session) for session in usage(opened)]
+    rows: list[dict[str, Any]] = [
+        asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
+        for used in usage(opened)
+    ]
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}
     print_report(
@@ -125,9 +127,10 @@ def rm(
     if not dry_run:
         _confirm(report, place, is_sure=is_sure)
         report = delete(off.store, session, refs)
-    undo = _tombstones(report)
+    # The objects whose removal undoes the deletion.
+    undo = [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
     print_report(
-        list(_rows(report)),
+        _rows(report),
         f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}",
         as_json=as_json,
         document={"store": off.store.url, "session": session, **_document(report), "undo": undo},
@@ -156,11 +159,6 @@ def _extent(report: GcReport) -> str:
     stored = sum(info.stored_bytes for info in deleted)
     pinned = f" ({count(kept, 'pinned record')} kept)" if kept else ""
     return f"{count(len(deleted), 'record')}, {stored:,} bytes{pinned}"
-
-
-def _tombstones(report: GcReport) -> list[str]:
-    """Return the keys of the objects whose removal undoes a deletion."""
-    return [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
 
 
 def _print_undo(store: OffloadStore, keys: list[str]) -> None:
@@ -201,31 +199,23 @@ def _print_pin(action: str, off: Offloader, ref: str | None, *, as_json: bool) -
     print_done(action, as_json=as_json, session=off.session, ref=ref, records=records, store=off.store.url)
 
 
-def _used(used: Usage) -> dict[str, Any]:
-    last_use = datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None
-    return {**asdict(used), "last_use": last_use}
-
-
 def _document(report: GcReport) -> dict[str, Any]:
     return {
         "is_dry_run": report.is_dry_run,
         "bytes_freed": report.bytes_freed,
-        "records": list(_rows(report)),
+        "records": _rows(report),
     }
 
 
-def _rows(report: GcReport) -> Iterator[dict[str, Any]]:
-    for reason, infos in report.marked.items():
-        yield from _each(infos, "marked", reason)
-    yield from _each(report.deleted, "deleted")
-    yield from _each(report.undeleted, "undeleted")
-    for why, infos in report.protected.items():
-        yield from _each(infos, "protected", why)
-
-
-def _each(infos: Iterable[RecordInfo], what: str, why: str | None = None) -> Iterator[dict[str, Any]]:
-    for info in infos:
-        yield {
+def _rows(report: GcReport) -> list[dict[str, Any]]:
+    groups: list[tuple[str, str | None, list[RecordInfo]]] = [
+        *(("marked", why, infos) for why, infos in report.marked.items()),
+        ("deleted", None, report.deleted),
+        ("undeleted", None, report.undeleted),
+        *(("protected", why, infos) for why, infos in report.protected.items()),
+    ]
+    return [
+        {
             "ref": info.ref,
             "session": info.session,
             "what": what,
@@ -233,3 +223,6 @@ def _each(infos: Iterable[RecordInfo], what: str, why: str | None = None) -> Ite
             "tool": info.tool_name,
             "stored_bytes": info.stored_bytes,
         }
+        for what, why, infos in groups
+        for info in infos
+    ]

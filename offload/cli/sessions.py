@@ -118,18 +118,13 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
 
     On a terminal, control characters are escaped.
     """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with open_session(store, session) as off:
-        _write(off.content(ref))
-
-
-def _write(chunks: Iterator[bytes]) -> None:
-    if out.is_terminal:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for chunk in chunks:
-            sys.stdout.write(escape_controls(decoder.decode(chunk)))
-    else:
-        for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
+        for chunk in off.content(ref):
+            if out.is_terminal:
+                sys.stdout.write(escape_controls(decoder.decode(chunk)))
+            else:
+                sys.stdout.buffer.write(chunk)
     sys.stdout.flush()
 
 

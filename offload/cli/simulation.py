@@ -58,16 +58,10 @@ class Bill:
 
 @dataclass(slots=True)
 class Simulation:
-    """Result of replaying a conversation.
+    """Result of replaying a conversation: counts, the bill with offloading and the `plain` one without.
 
-    Attributes:
-        requests: requests of the assistant, without read backs.
-        offloaded: offloaded items.
-        plain: the bill without offloading.
-        bill: the bill with offloading, read backs included.
-        read_backs: how often the assistant needed an offloaded item.
-        breaks: how often offloading changed text that was sent before, so that it was no longer cached.
-        breaks_paid: breaks that saved more than they cost before the conversation ended.
+    `requests` excludes read backs, `bill` includes them. A break is a change of text that was sent before, so
+    that it was no longer cached; it is paid if it saved more than it cost before the conversation ended.
     """
 
     requests: int

@@ -56,11 +56,8 @@ def one_line(text: object) -> str:
 
 def print_json(value: Any) -> None:
     """Print `value` as ASCII JSON, with times in ISO format."""
-    out.print(json.dumps(value, indent=2, default=_json_value), soft_wrap=True)
-
-
-def _json_value(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    text = json.dumps(value, indent=2, default=lambda v: v.isoformat() if isinstance(v, datetime) else str(v))
+    out.print(text, soft_wrap=True)
 
 
 def print_report(

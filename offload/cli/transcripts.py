@@ -50,7 +50,8 @@ def find(paths: Iterable[Path]) -> Iterator[Path]:
     """Yield each file once: the paths, and a folder's sorted `*.json`, `*.jsonl` and `*.jsonl.zst`."""
     files: dict[Path, Path] = {}
     for path in paths:
-        for file in _walk(path) if path.is_dir() else (path,):
+        entries = (p for p in path.rglob("*") if p.name.endswith(_SUFFIXES) and p.is_file())
+        for file in sorted(entries) if path.is_dir() else [path]:
             files.setdefault(file.resolve(), file)
     yield from files.values()
 
@@ -73,10 +74,6 @@ def load(path: Path) -> list[Transcript]:
         raise MessageError("not a transcript: JSON nested too deeply") from error
     except zstandard.ZstdError as error:
         raise MessageError(f"invalid zstd: {error}") from error
-
-
-def _walk(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.name.endswith(_SUFFIXES) and p.is_file())
 
 
 # One JSON document

@@ -59,19 +59,15 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
 
     Raises `ConfigError` if the pointer matches nothing, the JSON is malformed, or the value is too large.
     """
-    kind = _kind_of(content)
+    left_out = max(0, content.chars - 2 * END_CHARS)
+    ends = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
+    kind = kind_of(SampledText(ends, left_out=left_out).lines)
     if kind.name not in _JSON_KINDS:
         return _text_outline(content, kind, line)
     try:
         return _json_outline(content, pointer)
     except BudgetExceeded:
         raise ConfigError(f"value too large for one request ({BUDGET})") from None
-
-
-def _kind_of(content: StoredContent) -> Kind:
-    left_out = max(0, content.chars - 2 * END_CHARS)
-    text = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
-    return kind_of(SampledText(text, left_out=left_out).lines)
 
 
 def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:

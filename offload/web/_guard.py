@@ -75,28 +75,25 @@ class Guard:
         ticket = request.query_params.get("ticket") if request.url.path == "/" else None
         if _is_same(request.cookies.get(self._cookie), self._secret):
             return None if ticket is None else RedirectResponse("/", 303)
-        return self._refuse() if ticket is None else self._admit(ticket)
+        return self._admit(ticket)
 
     def _is_same_origin(self, request: Request) -> bool:
         origin = request.headers.get("origin")
         return request.method in _SAFE_METHODS if origin is None else origin in self._origins
 
-    def _admit(self, ticket: str) -> Response:
-        """Exchange the ticket for a cookie, once."""
+    def _admit(self, ticket: str | None) -> Response:
+        """Exchange the ticket for a cookie, once; refuse any other."""
         if not _is_same(ticket, self.ticket) or self._is_used:
-            return self._refuse()
+            text = (
+                "Open the URL that offload serve printed. It works once, in one browser; "
+                "restart offload serve for a new one."
+            )
+            return render("message.html", 401, title="Sign in required", text=text)
         self._is_used = True
         # No redirect: after a link from another site, a browser would follow it without the strict cookie.
         welcome = render("welcome.html")
         welcome.set_cookie(self._cookie, self._secret, httponly=True, samesite="strict")
         return welcome
-
-    def _refuse(self) -> Response:
-        text = (
-            "Open the URL that offload serve printed. It works once, in one browser; "
-            "restart offload serve for a new one."
-        )
-        return render("message.html", 401, title="Sign in required", text=text)
 
 
 def _is_same(text: str | None, secret: str) -> bool:

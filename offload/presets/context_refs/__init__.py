@@ -26,7 +26,7 @@ from offload.layout import REF_PATTERN, encode_part
 from offload.messages import scan_of
 from offload.offloader import Offloader
 from offload.placeholder import tool_label
-from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, matches_any
+from offload.policy import ItemFacts, OffloadPolicy, Retention, Rule, matches_any
 from offload.presets._files import write_until_current
 from offload.presets.context_refs._lines import (
     BASH_TOOLS,
@@ -278,17 +278,11 @@ class ContextRefs:
     def _completed(
         self, result: OffloadResult, policy: OffloadPolicy, chosen: Container[int]
     ) -> OffloadResult:
-        """Log offloaded and failed items, update the manifest, and cut failed items that are too long.
-
-        Args:
-            result: result of the offloader.
-            policy: the policy of the offloader.
-            chosen: indices of the messages to offload.
-        """
+        """Log offloaded and failed items, update the manifest, and cut failed items that are too long."""
         for info in result.records:
             self._log_offload(info)
-        decisions = [d for d in result.decisions if d.item.message in chosen] if result.errors else []
-        failed = [decision.item for decision in decisions if _has_failed(decision, policy)]
+        kept = [d.item for d in result.decisions if d.action == "keep"] if result.errors else []
+        failed = [i for i in kept if i.message in chosen and policy.decide(i).action == "offload"]
         for item in failed:
             self._log_failure(item.tool_name, result.errors[0])
         self._update_manifest()
@@ -311,13 +305,11 @@ class ContextRefs:
             _log.info("[ToolCallProcessor] Offloaded tool output: %s (%d chars)", label, info.chars)
 
     def _log_failure(self, tool_name: str | None, error: OffloadError) -> None:
-        if self._line.category("tool_result", tool_name) == "Bash":
-            _log.warning("[AgentBashHandler] Failed to offload output: %s", error_text(error))
-        else:
+        subject = "[AgentBashHandler] Failed to offload output"
+        if self._line.category("tool_result", tool_name) != "Bash":
             label = tool_label(tool_name or "a tool")
-            _log.warning(
-                "[ToolCallProcessor] Failed to offload tool output for %s: %s", label, error_text(error)
-            )
+            subject = f"[ToolCallProcessor] Failed to offload tool output for {label}"
+        _log.warning("%s: %s", subject, error_text(error))
 
     def _update_manifest(self) -> None:
         """Update the manifest if files were stored or deleted; the next call catches up on a failure."""
@@ -358,10 +350,6 @@ class ContextRefs:
 
 def _full_name(tool_name: str, server_name: str | None) -> str:
     return tool_name if server_name is None else f"{server_name}.{tool_name}"
-
-
-def _has_failed(decision: Decision, policy: OffloadPolicy) -> bool:
-    return decision.action == "keep" and policy.decide(decision.item).action == "offload"
 
 
 def _cut(messages: Sequence[Any], items: Iterable[ItemFacts]) -> list[Any]:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,16 +58,12 @@ class _Manifest(msgspec.Struct):
 
 
 class _Place(NamedTuple):
-    """Location of a record's object: the conversation's key part, the id with its generation, the suffix."""
+    """Path of an object; for a record, the conversation's key part and the id with its generation too."""
 
-    part: str
-    stem: str
-    ending: str
-    folder: str
-
-    @property
-    def path(self) -> str:
-        return f"{self.part}/{self.folder}/{self.stem}{self.ending}"
+    path: str
+    part: str = ""
+    stem: str = ""
+    is_artifact: bool = False
 
 
 class ContextTree(WrapperStore):
@@ -93,23 +89,23 @@ class ContextTree(WrapperStore):
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
         place = _place_of(key)
-        if _is_artifact(place) and overwrite and not data:
+        if place.is_artifact and overwrite and not data:
             # gc empties a record and then deletes its header; this mark keeps the record's key.
             self.inner.put(_STATE + key, data, overwrite=True)
-        self.inner.put(_path(key, place), data, overwrite=overwrite)
+        self.inner.put(place.path, data, overwrite=overwrite)
         self._note_change(place, len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
         place = _place_of(key)
-        put_stream(self.inner, _path(key, place), pieces, size)
+        put_stream(self.inner, place.path, pieces, size)
         self._note_change(place, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         place = _place_of(key)
-        data = self.inner.get(_path(key, place), start=start, end=end)
-        if _is_artifact(place):
+        data = self.inner.get(place.path, start=start, end=end)
+        if place.is_artifact:
             self._note_use(place)
         return data
 
@@ -122,8 +118,8 @@ class ContextTree(WrapperStore):
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
         place = _place_of(key)
-        self.inner.delete(_path(key, place))
-        if _is_artifact(place):
+        self.inner.delete(place.path)
+        if place.is_artifact:
             self.inner.delete(_STATE + key)
             self.inner.delete(_read_mark(place))
             self._note_change(place)
@@ -136,10 +132,10 @@ class ContextTree(WrapperStore):
     def path_of(self, key: str) -> str | None:
         """Return the path of a record's file in the tree; None for any other key."""
         place = _place_of(key)
-        return None if place is None else place.path
+        return place.path if place.is_artifact else None
 
-    def _note_change(self, place: _Place | None, size: int = 0) -> None:
-        if not _is_artifact(place):
+    def _note_change(self, place: _Place, size: int = 0) -> None:
+        if not place.is_artifact:
             return
         self.is_changed = True
         if size:
@@ -181,8 +177,7 @@ class ContextTree(WrapperStore):
         stem, dot, ending = name.rpartition(".txt" if folder == ARTIFACTS else ".json")
         if folder != _FOLDERS[family] or not dot:
             return None
-        place = _Place(part, stem, dot + ending if folder == ARTIFACTS else ".txt", ARTIFACTS)
-        key = self._key_of(place)
+        key = self._key_of(_artifact(part, stem, dot + ending if folder == ARTIFACTS else ".txt"))
         if key is None:
             return None
         return StoredObject(key if family is RECORD else sidecar_key(key), file.size, file.modified)
@@ -210,13 +205,13 @@ class ContextTree(WrapperStore):
             manifest = msgspec.json.decode(self.inner.get(f"{part}/{MANIFEST}"), type=_Manifest)
             for item in manifest.items:
                 place = _place_of(item.record)
-                if place is not None and place.part == part:
+                if place.part == part:
                     self._keys[place.path] = item.record
 
     def _read_key(self, place: _Place) -> str:
         _, dot, generation = place.stem.partition(".")
-        if place.ending == _ENDINGS[".txt"]:
-            sidecar = self.inner.get(place._replace(folder=HEADERS, ending=".json").path)
+        if place.path.endswith(".txt"):
+            sidecar = self.inner.get(f"{place.part}/{HEADERS}/{place.stem}.json")
             decoded = msgspec.json.decode(sidecar, type=_Sidecar)
             header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:
@@ -227,24 +222,20 @@ class ContextTree(WrapperStore):
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
 
-def _place_of(key: str) -> _Place | None:
-    """Return the place of a store key in the tree; None for an object under `~state/`."""
+def _place_of(key: str) -> _Place:
+    """Return the place of a store key in the tree or under `~state/`."""
     check_key(key)
     match = RECORD.match(key) or SIDECAR.match(key)
     if match is None or match["suffix"] not in _ENDINGS:
-        return None
+        return _Place(_STATE + key)
     part, stem = match["session"], name_of(key).partition("~")[0]
     if key.startswith(SIDECAR.prefix()):
-        return _Place(part, stem, ".json", HEADERS)
-    return _Place(part, stem, _ENDINGS[match["suffix"]], ARTIFACTS)
+        return _Place(f"{part}/{HEADERS}/{stem}.json", part, stem)
+    return _artifact(part, stem, _ENDINGS[match["suffix"]])
 
 
-def _is_artifact(place: _Place | None) -> TypeGuard[_Place]:
-    return place is not None and place.folder == ARTIFACTS
-
-
-def _path(key: str, place: _Place | None) -> str:
-    return _STATE + key if place is None else place.path
+def _artifact(part: str, stem: str, ending: str) -> _Place:
+    return _Place(f"{part}/{ARTIFACTS}/{stem}{ending}", part, stem, is_artifact=True)
 
 
 def _tree_prefix(family: Family, rest: str) -> str:

@@ -15,7 +15,7 @@ from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_fs._layout import PathRenderer, folder_of, is_document
-from offload.presets.context_fs._tree import open_tree
+from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
 from offload.testing import StoreConformance
 
@@ -27,7 +27,7 @@ names = st.text(st.sampled_from("abAB._-=/~ \0\u00e9") | st.characters(), max_si
 class TestTheTree(StoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> OffloadStore:
-        return open_tree(tmp_path / "not" / "yet")
+        return TreeStore(tmp_path / "not" / "yet")
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:
         return Path(store.url.removeprefix("file://"), key).read_bytes()
@@ -66,19 +66,19 @@ def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
 
 @pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".json", ".link")])
 def test_other_objects_have_no_document(tmp_path, key):
-    open_tree(tmp_path).put(key, b"12345")
+    TreeStore(tmp_path).put(key, b"12345")
 
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
 
 
 def test_a_record_has_a_document_of_the_same_bytes(tmp_path):
-    open_tree(tmp_path).put(KEY, b"12345")
+    TreeStore(tmp_path).put(KEY, b"12345")
 
     assert (tmp_path / SHOWN).samefile(tmp_path / ".offload" / KEY)
 
 
 def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
-    tree, later = open_tree(tmp_path), KEY.replace("~", ".2~", 1)
+    tree, later = TreeStore(tmp_path), KEY.replace("~", ".2~", 1)
     tree.put(KEY, b"12345")
 
     tree.put(later, b"54321")
@@ -88,7 +88,7 @@ def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
 
 
 def test_an_emptied_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
-    tree = open_tree(tmp_path)
+    tree = TreeStore(tmp_path)
     for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz"), KEY.replace("~", ".2~", 1)):
         tree.put(key, key.encode())
     for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz")):
@@ -104,7 +104,7 @@ def test_an_emptied_record_loses_its_document_but_not_that_of_its_next_generatio
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_an_emptied_record_or_one_without_a_document_is_not_listed(tmp_path, is_marked):
-    tree, other = open_tree(tmp_path), KEY.replace("abcdefghij", "zzzzzzzzzz")
+    tree, other = TreeStore(tmp_path), KEY.replace("abcdefghij", "zzzzzzzzzz")
     for key in (KEY, other):
         tree.put(key, b"12345")
     if is_marked:
@@ -121,7 +121,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path / "tool_result", 12_345, -1)
 
     with pytest.raises(StorePermissionError, match="tool_result must be a folder of this user"):
-        open_tree(tmp_path).put(KEY, b"12345")
+        TreeStore(tmp_path).put(KEY, b"12345")
 
 
 def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_path):
@@ -129,11 +129,11 @@ def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_pat
     tmp_path.chmod(0o700)
 
     with pytest.raises(StoreError, match="hard links"):
-        open_tree(tmp_path).put(KEY, b"12345")
+        TreeStore(tmp_path).put(KEY, b"12345")
 
 
 def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
-    tree, writer, later = open_tree(tmp_path), open_tree(tmp_path), KEY.replace("~", ".2~", 1)
+    tree, writer, later = TreeStore(tmp_path), TreeStore(tmp_path), KEY.replace("~", ".2~", 1)
     tree.put(KEY, b"12345")
     tree.put(f"{KEY}.expired", b"")
     listing = tree._live
@@ -153,7 +153,7 @@ def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
 
 
 def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatch):
-    tree, other = open_tree(tmp_path), open_tree(tmp_path)
+    tree, other = TreeStore(tmp_path), TreeStore(tmp_path)
     tree.put(KEY, b"12345")
     put, second = tree._front.put, KEY.replace("abcdefghij", "zzzzzzzzzz")
 
@@ -171,7 +171,7 @@ def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatc
 
 
 def test_an_index_that_could_not_be_written_is_written_by_the_next_refresh(tmp_path):
-    tree = open_tree(tmp_path)
+    tree = TreeStore(tmp_path)
     tree.put(KEY, b"12345")
     (tmp_path / "index.json").unlink()
     (tmp_path / "index.json").mkdir()

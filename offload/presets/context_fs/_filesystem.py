@@ -20,7 +20,7 @@ from offload.options import PresetOptions
 from offload.policy import Decision, ItemFacts, OffloadPolicy, matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
-from offload.presets.context_fs._tree import TreeStore, open_tree
+from offload.presets.context_fs._tree import TreeStore
 from offload.record import ITEM_TYPES
 from offload.retention import GcReport
 from offload.session import SessionReader, check_name, new_name
@@ -112,7 +112,7 @@ class ContextFileSystem:
     ) -> None:
         session = new_name() if session is None else check_name(session)
         self.root = _root(DEFAULT_ROOT if offload_root_path is None else offload_root_path, session)
-        self._tree: TreeStore = open_tree(self.root)
+        self._tree = TreeStore(self.root)
         self._renderer = PathRenderer(self.root, ".zst" if compress else ".json")
         self._ephemeral = {
             tool: kept if ephemeral_keep_recent is None else ephemeral_keep_recent

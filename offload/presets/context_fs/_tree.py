@@ -21,17 +21,12 @@ from offload.presets._files import mapped_errors, sync_folder, write_until_curre
 from offload.presets.context_fs._layout import Document, is_document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
-from offload.store import OffloadStore, StoredObject
+from offload.store import StoredObject
 from offload.wrappers import WrapperStore
 
 INDEX = "index.json"
 _RECORDS_FOLDER = ".offload"
 _SCHEMA = "1.0"
-
-
-def open_tree(root: Path) -> TreeStore:
-    """Return the store of the tree at `root`, an absolute path, without touching it."""
-    return TreeStore(open_store(root / _RECORDS_FOLDER), root)
 
 
 class TreeStore(WrapperStore):
@@ -40,12 +35,11 @@ class TreeStore(WrapperStore):
     `put` returns once the record and its document are durable. A root that other users can change is refused.
 
     Args:
-        inner: the local store at `<root>/.offload`.
-        root: absolute path of the tree, on a file system with hard links.
+        root: absolute path of the tree, on a file system with hard links; nothing is created before a `put`.
     """
 
-    def __init__(self, inner: OffloadStore, root: Path) -> None:
-        super().__init__(inner)
+    def __init__(self, root: Path) -> None:
+        super().__init__(open_store(root / _RECORDS_FOLDER))
         self.root = root
         # Holds only the index: store keys are lower-case, tool names need not be.
         self._front = open_store(root)
@@ -54,8 +48,9 @@ class TreeStore(WrapperStore):
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, and link the document of a record."""
-        info = _record(StoredObject(check_key(key), len(data), 0.0))
-        if info is None:
+        info = parse_key(StoredObject(check_key(key), len(data), 0.0))
+        # A link belongs to the tree of another session.
+        if not isinstance(info, RecordInfo) or is_link(info.key):
             super().put(key, data, overwrite=overwrite)
             return
         self._claim_root()
@@ -116,7 +111,6 @@ class TreeStore(WrapperStore):
         """Return the readable records by the path of their document."""
         listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
         infos = (info for objects in listed for info in objects.records)
-        # A link belongs to the tree of another session.
         return {path_of(info): info for info in infos if not is_link(info.key)}
 
     def _files(self) -> list[Path]:
@@ -145,12 +139,6 @@ class TreeStore(WrapperStore):
             # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
                 raise StorePermissionError(f"{made} must be a folder of this user; remove it")
-
-
-def _record(stored: StoredObject) -> RecordInfo | None:
-    """Return the listing entry of a record; None for other objects and for records of another tree."""
-    info = parse_key(stored)
-    return info if isinstance(info, RecordInfo) and not is_link(info.key) else None
 
 
 def _render(documents: list[Document]) -> bytes:

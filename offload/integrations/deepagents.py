@@ -130,12 +130,11 @@ class OffloadBackend(protocol.BackendProtocol):
     @_reporting(protocol.DeleteResult)
     def delete(self, file_path: str) -> Any:
         """Delete a file, or a folder with its files."""
-        files = self._files()
-        names = [info.name for info in files.list() if _is_in(info.name, file_path)]
-        if not names:
+        infos = self._matching(None, file_path)
+        if not infos:
             raise _not_found(file_path)
-        for name in names:
-            files.delete(name)
+        for info in infos:
+            self._files().delete(info.name)
         return protocol.DeleteResult(path=file_path)
 
     @_reporting(protocol.GlobResult)
@@ -179,15 +178,12 @@ class OffloadBackend(protocol.BackendProtocol):
         ]
 
     def _files(self) -> ObjectStore:
-        return ObjectStore(self._store, FILE, self._session or thread_id() or self._of_no_thread())
-
-    def _of_no_thread(self) -> str:
-        """Return the session of calls outside of runs. Raises `ConfigError` in a run without a thread."""
-        if var_child_runnable_config.get() is not None:
+        session = self._session or thread_id()
+        if session is None and var_child_runnable_config.get() is not None:
             raise ConfigError(
                 'this run has no thread for its files; set a thread_id, or OffloadBackend(session="...")'
             )
-        return self._without_thread
+        return ObjectStore(self._store, FILE, session or self._without_thread)
 
     def _data(self, path: str) -> Any:
         try:
@@ -205,8 +201,8 @@ class OffloadBackend(protocol.BackendProtocol):
     def _matching(self, glob: str | None, root: str) -> list[ObjectInfo]:
         """Return the files in `root`, or `root` itself, whose path from there matches `glob`."""
         matches = compile_grep_include_glob(glob) if glob else None
-        infos = [info for info in self._files().list() if _is_in(info.name, root)]
-        return [info for info in infos if matches is None or matches(_below(info.name, root))]
+        paths = ((info, _relative(info.name, root)) for info in self._files().list())
+        return [info for info, path in paths if path is not None and (matches is None or matches(path))]
 
     def _texts(self, names: list[str]) -> Iterator[tuple[str, Any]]:
         """Yield the files of these names in batches, omitting files that were deleted meanwhile."""
@@ -225,14 +221,12 @@ def _inside(folder: str) -> str:
     return "/" + f"{folder.strip('/')}/".lstrip("/")
 
 
-def _is_in(name: str, root: str) -> bool:
-    return name == root.rstrip("/") or name.startswith(_inside(root))
-
-
-def _below(name: str, root: str) -> str:
-    """Return the path of a file relative to `root`; of `root` itself, its last part."""
+def _relative(name: str, root: str) -> str | None:
+    """Return the path of a file relative to `root`, the last part of `root` itself, or None if outside."""
+    if name == root.rstrip("/"):
+        return name.rpartition("/")[2]
     inside = _inside(root)
-    return name.removeprefix(inside) if name.startswith(inside) else name.rpartition("/")[2]
+    return name.removeprefix(inside) if name.startswith(inside) else None
 
 
 def _file_data(content: bytes) -> Any:

@@ -65,7 +65,9 @@ class AdkOffloadPlugin(BasePlugin):
         super().__init__(name="offload")
         self._sessions = Sessions(store, **options)
         self._prompt = self._sessions.own.prompt()
-        self._tools = [_RetrievalTool(each, self._answer) for each in self._sessions.own.tools.definitions()]
+        self._tools = [
+            _RetrievalTool(each, self.offloader) for each in self._sessions.own.tools.definitions()
+        ]
 
     def offloader(self, session: Any) -> Offloader:
         """Return the `Offloader` of an ADK session, by its app, user and id."""
@@ -91,17 +93,14 @@ class AdkOffloadPlugin(BasePlugin):
     def _named(self, session: Any, messages: str) -> Offloader:
         return self._sessions.named(_space(session.app_name, session.user_id, session.id), messages)
 
-    def _answer(self, session: Any, name: str, arguments: Mapping[str, Any]) -> str:
-        return self.offloader(session).tools.call(name, arguments)
-
 
 class _RetrievalTool(BaseTool):
     """A retrieval tool that answers calls with any arguments."""
 
-    def __init__(self, definition: Mapping[str, Any], answer: Any) -> None:
+    def __init__(self, definition: Mapping[str, Any], offloader: Any) -> None:
         super().__init__(name=definition["name"], description=definition["description"])
         self._schema = definition["input_schema"]
-        self._answer = answer
+        self._offloader = offloader
 
     def _get_declaration(self) -> types.FunctionDeclaration:
         return types.FunctionDeclaration(
@@ -109,7 +108,7 @@ class _RetrievalTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> str | dict[str, str]:
-        answer: str = await in_thread(self._answer, tool_context.session, self.name, args)
+        answer: str = await in_thread(self._offloader(tool_context.session).tools.call, self.name, args)
         return {"error": answer} if is_error(answer) else answer
 
 

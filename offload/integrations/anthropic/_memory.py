@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from anthropic.lib.tools import (
@@ -14,7 +14,7 @@ from anthropic.lib.tools import (
 from anthropic.types.beta import BetaCacheControlEphemeralParam
 
 from offload.errors import ExistsError, NotFoundError, OffloadError
-from offload.integrations._objects import ObjectInfo, ObjectStore, StorageOptions
+from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.layout import FILE
 from offload.record import decode_text, encode_text
 from offload.session import check_name
@@ -64,7 +64,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         """Show a file with line numbers, or a folder up to two levels deep."""
         path = _path(command.path)
         try:
-            text = self._text(path)
+            text = decode_text(self._files.get(path))
         except NotFoundError:
             return self._folder(path)
         lines = text.split("\n")
@@ -75,7 +75,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
     def create(self, command: Any) -> str:
         """Write a new file."""
         path = _path(command.path)
-        if path == _ROOT or any(self._below(path)):
+        if path == _ROOT or any(self._files.list(f"{path}/")):
             raise ToolError(f"{path} is a folder")
         try:
             self._files.create(path, encode_text(command.file_text))
@@ -126,7 +126,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         if old == _ROOT or new.startswith(f"{old}/"):
             raise ToolError(f"{old} cannot be renamed to {new}")
         names = self._all_of(old)
-        if new == _ROOT or any(self._below(new)):
+        if new == _ROOT or any(self._files.list(f"{new}/")):
             raise ToolError(f"The destination {new} already exists")
         for name in names:
             self._move(name, new + name.removeprefix(old))
@@ -134,7 +134,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
 
     def clear_all_memory(self) -> str:
         """Delete every file."""
-        for info in self._below(_ROOT):
+        for info in self._files.list(f"{_ROOT}/"):
             self._files.delete(info.name)
         return "All memory cleared"
 
@@ -145,28 +145,23 @@ class OffloadMemory(BetaAbstractMemoryTool):
             raise ToolError(f"The destination {new} already exists") from None
         self._files.delete(old)
 
-    def _text(self, path: str) -> str:
-        return decode_text(self._files.get(path))
-
     def _existing(self, path: str) -> str:
         try:
-            return self._text(path)
+            return decode_text(self._files.get(path))
         except NotFoundError:
             raise ToolError(f"The file {path} does not exist") from None
 
-    def _below(self, folder: str) -> Iterator[ObjectInfo]:
-        return self._files.list(f"{folder}/")
-
     def _all_of(self, path: str) -> list[str]:
         """Return the names of a file or of all files in a folder. Raises `ToolError` if neither exists."""
-        names = sorted(info.name for info in self._files.list(path) if _is_in(info.name, path))
+        listed = (info.name for info in self._files.list(path))
+        names = sorted(name for name in listed if name == path or name.startswith(f"{path}/"))
         if not names:
             raise ToolError(f"The path {path} does not exist")
         return names
 
     def _folder(self, path: str) -> str:
         sizes: dict[str, int] = {}
-        infos = sorted(self._below(path))
+        infos = sorted(self._files.list(f"{path}/"))
         if not infos and path != _ROOT:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
         for info in infos:
@@ -218,10 +213,6 @@ def _path(path: str) -> str:
     if not path.startswith("/") or not parts or f"/{parts[0]}" != _ROOT or {".", ".."} & set(parts):
         raise ToolError(f"path must start with {_ROOT} and not contain '..' or '.', got {path!r:.200}")
     return "/" + "/".join(parts)
-
-
-def _is_in(name: str, path: str) -> bool:
-    return name == path or name.startswith(f"{path}/")
 
 
 def _numbered(lines: list[str], first: int) -> str:

@@ -12,7 +12,255 @@ Each offloaded item is a document under `~/.agent/context/{session_id}`; its pla
     .offload/                               the store; documents are hard links to its records
 """
 
-from offload.presets.context_fs._filesystem import ContextFileSystem, ItemState
-from offload.presets.context_fs._layout import Document
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Unpack
+
+from offload.engine.results import OffloadResult
+from offload.errors import ConfigError, OffloadError
+from offload.layout import encode_part
+from offload.messages import Block, scan_of
+from offload.offloader import Offloader
+from offload.options import PresetOptions
+from offload.policy import Decision, ItemFacts, OffloadPolicy, matches_any
+from offload.presets._files import local_path
+from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
+from offload.presets.context_fs._tree import TreeStore
+from offload.record import ITEM_TYPES
+from offload.retention import GcReport
+from offload.session import SessionReader, check_name, new_name
+from offload.threads import in_thread
 
 __all__ = ["ContextFileSystem", "Document", "ItemState"]
+
+_DEFAULT_ROOT = "~/.agent/context/{session_id}"
+_OFFLOADED_TYPES = ("tool_result", "user_message", "skill_prompt")
+_COLLECTION_SECONDS = 3600.0
+
+_log = logging.getLogger("offload")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemState:
+    """State of one item in the messages of the last `offload` call.
+
+    Attributes:
+        message: index of its message.
+        block: index of its block, None if the message content is a single value.
+        item_type: item type.
+        tool_name: the tool that produced it, or None.
+        tool_use_id: the provider's id of the call, or None.
+        tokens: tokens of the item as it was passed to `offload`.
+        destroyed: whether it was offloaded because its tool keeps only the latest outputs in view.
+        offloaded: whether a placeholder replaces it and its document is in the tree.
+        item_id: id of the document, or None.
+        offload_path: absolute path of the document, as in the placeholder; or None.
+    """
+
+    message: int
+    block: Block
+    item_type: str
+    tool_name: str | None
+    tool_use_id: str | None
+    tokens: int
+    destroyed: bool
+    offloaded: bool
+    item_id: str | None
+    offload_path: str | None
+
+
+class ContextFileSystem:
+    """Stores large and old items of one session's messages as documents for a Read tool.
+
+    Tool results, user messages and skill prompts above `offload_token_threshold` tokens are offloaded after
+    the model's next reply; assistant messages, summaries and system prompts are kept. Without that wait,
+    reading a document would give a placeholder again.
+
+    Args:
+        offload_root_path: folder of the tree; `{session_id}` in it is replaced by the session name. The
+            default is `~/.agent/context/{session_id}`. It needs a file system with hard links, and only this
+            user may have write access.
+        session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
+            and root resume a session.
+        offload_enabled: False keeps all items, including outputs of ephemeral tools.
+        offload_token_threshold: offload items with more tokens than this.
+        ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
+            `{"Read": 3}`. Older outputs are offloaded if they are longer than a placeholder; the latest are
+            kept at any size.
+        ephemeral_keep_recent: replaces every number in `ephemeral`.
+        ttl: minimum lifetime of a document: seconds, a `timedelta` or a text like "7d". Later calls of
+            `offload` delete expired documents, even if a message refers to them. None keeps all.
+        compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
+            `context_read`, one of `fs.offloader.tools`.
+        **options: `token_counter`, `redact`, `should_offload`, `summarizer`, `tools`, `on_error` and so on;
+            see `Offloader`.
+
+    Attributes:
+        root: absolute path of the tree.
+        offloader: the `Offloader` of the session; call `reindex` after changing records through it.
+
+    Raises:
+        ConfigError: an argument is invalid or the root is a URL. Nothing is read or written.
+    """
+
+    def __init__(
+        self,
+        offload_root_path: str | os.PathLike[str] | None = None,
+        session: str | None = None,
+        *,
+        offload_enabled: bool = True,
+        offload_token_threshold: int = 2000,
+        ephemeral: Mapping[str, int] | None = None,
+        ephemeral_keep_recent: int | None = None,
+        ttl: float | str | timedelta | None = None,
+        compress: bool = False,
+        **options: Unpack[PresetOptions],
+    ) -> None:
+        session = new_name() if session is None else check_name(session)
+        self.root = _root(_DEFAULT_ROOT if offload_root_path is None else offload_root_path, session)
+        self._tree = TreeStore(self.root)
+        self._renderer = PathRenderer(self.root, ".zst" if compress else ".json")
+        self._ephemeral = {
+            tool: kept if ephemeral_keep_recent is None else ephemeral_keep_recent
+            for tool, kept in (ephemeral or {}).items()
+        }
+        self.offloader = Offloader(
+            self._tree,
+            session=session,
+            policy=_policy(offload_token_threshold, self._ephemeral, is_enabled=offload_enabled, ttl=ttl),
+            placeholder=self._renderer,
+            codec="zstd" if compress else "json",
+            **options,
+        )
+        self._expires = ttl is not None
+        self._collects_at = 0.0
+        self._last = OffloadResult([], [], [], 0, 0, 0, [])
+
+    def __repr__(self) -> str:
+        return f"ContextFileSystem({str(self.root)!r}, session={self.session!r})"
+
+    @property
+    def session(self) -> str:
+        """Name of the session."""
+        return self.offloader.session
+
+    def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+        """Replace items by placeholders; call it with the whole conversation before each request.
+
+        Arguments and errors are those of `Offloader.offload`. A failed update of the index is an error too:
+        it is raised with `on_error="raise"`, otherwise it is in the result.
+        """
+        result = self.offloader.offload(messages, pinned=pinned)
+        self._last = result
+        try:
+            if self._expires and time.monotonic() >= self._collects_at and self.root.is_dir():
+                self._collects_at = time.monotonic() + _COLLECTION_SECONDS
+                self.gc()
+            self._tree.refresh()
+        except OffloadError as error:
+            if self.offloader.options.on_error == "raise":
+                raise
+            # The records are stored; the next call writes the index.
+            _log.warning("session %s: could not update the index: %s", self.session, error)
+            result.errors.append(error)
+        return result
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
+        return self.offloader.restore(messages)
+
+    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+        """Run `offload` in a thread."""
+        return await in_thread(self.offload, messages, pinned=pinned)
+
+    async def arestore(self, messages: Sequence[Any]) -> list[Any]:
+        """Run `restore` in a thread."""
+        return await in_thread(self.restore, messages)
+
+    def items(self) -> list[ItemState]:
+        """Return every item in the messages of the last `offload` call, in order.
+
+        A placeholder of another process is verified by its record. Raises `StoreError`.
+        """
+        texts = _texts(self._last)
+        # An image, which is never offloaded here, moves when one text replaces several blocks before it.
+        return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
+
+    def history(self) -> list[Document]:
+        """Return the session's documents from all processes, oldest first. Raises `StoreError`."""
+        return self._tree.documents(encode_part(self.session))
+
+    def gc(self, *, dry_run: bool = False) -> GcReport:
+        """Delete expired documents now, and their records after an hour. Raises `StoreError`."""
+        report = self.offloader.gc(dry_run=dry_run)
+        if not dry_run:
+            self._tree.reindex()
+        return report
+
+    def reindex(self) -> None:
+        """Rebuild the documents and the index from the records. Raises `StoreError`."""
+        self._tree.reindex()
+
+    def _state(self, decision: Decision, text: str) -> ItemState:
+        item = decision.item
+        ref = decision.ref or self._verified_ref(text)
+        return ItemState(
+            message=item.message,
+            block=item.block,
+            item_type=item.item_type,
+            tool_name=item.tool_name,
+            tool_use_id=item.tool_use_id,
+            tokens=item.tokens,
+            destroyed=ref is not None and self._is_ephemeral(item),
+            offloaded=ref is not None,
+            item_id=ref,
+            offload_path=None if ref is None else self._renderer.find_path(text),
+        )
+
+    def _verified_ref(self, text: str) -> str | None:
+        """Return the ref in `text` if its record has this text as its placeholder."""
+        ref = self._renderer.find_ref(text)
+        if ref is None:
+            return None
+        headers = SessionReader(self._tree, self.session).headers(ref)
+        return ref if any(header.placeholder == text for header in headers) else None
+
+    def _is_ephemeral(self, item: ItemFacts) -> bool:
+        return item.item_type == "tool_result" and matches_any(item.tool_name, self._ephemeral)
+
+
+def _root(path: str | os.PathLike[str], session: str) -> Path:
+    text = os.fspath(path)
+    if not text or not text.isprintable():
+        raise ConfigError(f"offload_root_path must be a local folder in printable characters, got {text!r}")
+    return local_path(text.replace("{session_id}", folder_of(encode_part(session))), "offload_root_path")
+
+
+def _policy(
+    threshold: int, ephemeral: Mapping[str, int], *, is_enabled: bool, ttl: float | str | timedelta | None
+) -> OffloadPolicy:
+    """Return the policy of the preset: by size, and by age for ephemeral tools."""
+    if type(threshold) is not int or threshold < 0:
+        raise ConfigError(f"offload_token_threshold must be an integer of at least 0, got {threshold!r}")
+    common: dict[str, Any] = {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": ttl}
+    types: dict[str, Any] = {name: {"enabled": False} for name in ITEM_TYPES}
+    types |= {name: {**common, "min_tokens": threshold + 1} for name in _OFFLOADED_TYPES}
+    tools = {tool: {**common, "min_tokens": 1, "keep_recent": kept} for tool, kept in ephemeral.items()}
+    # The threshold and the age alone decide, so any saving is enough.
+    return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
+
+
+def _texts(result: OffloadResult) -> dict[tuple[int, Block], str]:
+    """Return the text of each item in the messages of `result`, by message and block."""
+    return {
+        (index, item.block): item.text
+        for index in {decision.item.message for decision in result.decisions}
+        for item in scan_of(result.messages[index]).offloadable
+    }

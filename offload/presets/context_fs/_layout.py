@@ -64,29 +64,29 @@ class Document:
         )
 
 
+@dataclass(frozen=True)
 class PathRenderer:
     """Placeholder with the path of the document and the tool that opens it.
 
-    Args:
+    Attributes:
         root: absolute path of the tree, in printable characters.
         suffix: suffix of the documents: ".json" or another codec's.
     """
 
-    def __init__(self, root: Path, suffix: str = ".json") -> None:
-        self._root = root
-        self._suffix = suffix
+    root: Path
+    suffix: str = ".json"
 
     def render(self, facts: PlaceholderFacts) -> str:
         """Return the placeholder: three lines, and one each for a redaction and a summary."""
         part = "" if facts.tool_name is None else encode_part(facts.tool_name)
-        path = self._root / _tree_path(facts.item_type, part, facts.ref, self._suffix)
+        path = self.root / _tree_path(facts.item_type, part, facts.ref, self.suffix)
         lines = ["[Content offloaded]", f"Path: {path}"]
         if facts.is_redacted:
             lines.append("Redacted: some content was removed before storage.")
         if facts.summary is not None:
             lines.append(f"Summary: {' '.join(facts.summary.split())}")
         # A Read tool cannot show a compressed file.
-        tool = "Read tool" if self._suffix == ".json" else f'context_read with id "{facts.ref}"'
+        tool = "Read tool" if self.suffix == ".json" else f'context_read with id "{facts.ref}"'
         return "\n".join([*lines, f"Use {tool} to view details."])
 
     def find_ref(self, text: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from offload.index._entries import Tombstone, parse_key
-from offload.index._listing import LARGE, MAX_AGE, CachedListing, Page, SessionListing
+from offload.index._listing import LARGE, MAX_AGE, Page, SessionListing
 from offload.index._objects import DeletedRecord, split_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
@@ -44,8 +44,8 @@ class Catalog:
         # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
         # The newest listing of a large session, and the listing that the entries were read from.
-        self._cached: CachedListing | None = None
-        self._loaded: CachedListing | None = None
+        self._cached: SessionListing | None = None
+        self._loaded: SessionListing | None = None
 
     def add(self, info: RecordInfo) -> None:
         """Add a record that this process stored or adopted."""
@@ -175,19 +175,14 @@ class Catalog:
                 self._loaded = listing
         return self.entries()
 
-    def reindex(self) -> None:
-        """Delete the snapshots of the session, list it and write a new snapshot."""
-        delete_snapshots(self._store, self._session)
-        self.load()
-
-    def _recent_listing(self) -> CachedListing:
+    def _recent_listing(self) -> SessionListing:
         """Return a listing that is fresh enough; for a small session always a new one."""
         cached = self._cached
         if cached is not None and cached.is_fresh(time.time()):
             return cached
         return self._list(may_use_snapshot=True)
 
-    def _list(self, *, may_use_snapshot: bool) -> CachedListing:
+    def _list(self, *, may_use_snapshot: bool) -> SessionListing:
         """List the session into memory, or read a recent snapshot instead."""
         with self._lock:
             known = set(self._entries)
@@ -198,29 +193,27 @@ class Catalog:
             if may_use_snapshot and len(objects) == LARGE + 1:
                 snapshot = read_snapshot(self._store, self._session, time.time())
                 if snapshot is not None:
-                    return self._cache_snapshot(snapshot)
+                    return self._cache(snapshot)
         took = time.monotonic() - start
         with self._lock:
             self._deleted.clear()
             for key in known - self._insert_all(objects):
                 self._remove(key)
-            listing = SessionListing.of(self.entries(), began, took)
-            cached = self._loaded = CachedListing(listing, self._prefix)
-            self._cached = cached if len(objects) > LARGE else None
-        if self._cached is not None:
+            listing = self._loaded = SessionListing.of(self.entries(), began, took, self._prefix)
+            self._cached = listing if len(objects) > LARGE else None
+        if len(objects) > LARGE:
             write_snapshot(self._store, self._session, listing, time.time())
-        return cached
+        return listing
 
-    def _cache_snapshot(self, snapshot: SessionListing) -> CachedListing:
+    def _cache(self, snapshot: SessionListing) -> SessionListing:
         """Cache a snapshot with the records that this process wrote since."""
-        cached = CachedListing(snapshot, self._prefix)
         with self._lock:
             for info in self._own.values():
                 # The snapshot's clock may be another machine's.
                 if info.created_at >= snapshot.began - MAX_AGE:
-                    cached.add(info)
-            self._cached = cached
-        return cached
+                    snapshot.add(info)
+            self._cached = snapshot
+        return snapshot
 
     def _insert_all(self, objects: Iterable[StoredObject]) -> set[str]:
         """Insert the listed records and deleted records; return the keys of the entries."""
@@ -252,12 +245,11 @@ class Catalog:
             return True
 
     def _remove(self, key: str) -> None:
-        with self._lock:
-            info = self._entries.pop(key, None)
-            if info is not None:
-                self._keys_of[info.ref].remove(key)
-                self._ordered = None
-            self._own.pop(key, None)
+        info = self._entries.pop(key, None)
+        if info is not None:
+            self._keys_of[info.ref].remove(key)
+            self._ordered = None
+        self._own.pop(key, None)
 
 
 def reindex(store: OffloadStore, session: str) -> int:
@@ -265,6 +257,7 @@ def reindex(store: OffloadStore, session: str) -> int:
 
     Raises `StoreError` if the store fails, also to delete a snapshot; no record is affected.
     """
+    delete_snapshots(store, session)
     catalog = Catalog(store, session)
-    catalog.reindex()
+    catalog.load()
     return len(catalog.entries())

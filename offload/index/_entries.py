@@ -48,9 +48,11 @@ def record_key(header: Header, counts: Counts, suffix: str, generation: int = 1)
 
 def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
     """Return the record, shared record or tombstone at a listed key, None for any other object."""
-    match = RECORD.match(stored.key) or LINK.match(stored.key)
-    if match is None:
-        return _parse_tombstone(stored)
+    if not (match := RECORD.match(stored.key) or LINK.match(stored.key)):
+        if not (match := TOMBSTONE.match(stored.key)):
+            return None
+        reason = cast("Reason", match["reason"])
+        return Tombstone(stored.key.removesuffix(f".{reason}"), match["ref"], reason, stored.modified)
     try:
         session, tool = decode_part(match["session"]), decode_part(match["tool"])
     except InvalidKeyError:
@@ -67,11 +69,3 @@ def parse_key(stored: StoredObject) -> RecordInfo | Tombstone | None:
         expires_at=stored.modified + int(match["ttl"]) if match["ttl"] else None,
         key=stored.key,
     )
-
-
-def _parse_tombstone(stored: StoredObject) -> Tombstone | None:
-    match = TOMBSTONE.match(stored.key)
-    if match is None:
-        return None
-    reason = cast("Reason", match["reason"])
-    return Tombstone(stored.key.removesuffix(f".{reason}"), match["ref"], reason, stored.modified)

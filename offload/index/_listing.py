@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -21,30 +22,6 @@ _REUSE_FACTOR = 100
 MAX_AGE = 600.0
 
 
-class SessionListing(NamedTuple):
-    """One record per ref from a complete listing of a session, oldest first.
-
-    Attributes:
-        began: the time when the listing began, in seconds since the epoch.
-        took: its duration in seconds.
-        names: the keys of the records without the session.
-        sizes: their stored sizes in bytes.
-        times: their times by the store's clock, in seconds since the epoch.
-    """
-
-    began: float
-    took: float
-    names: Sequence[str]
-    sizes: Sequence[int]
-    times: Sequence[float]
-
-    @classmethod
-    def of(cls, infos: Sequence[RecordInfo], began: float, took: float) -> SessionListing:
-        """Return the listing of `infos`."""
-        names = [name_of(info.key) for info in infos]
-        return cls(began, took, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
-
-
 class Page(NamedTuple):
     """Entries of a session, newest first.
 
@@ -59,45 +36,54 @@ class Page(NamedTuple):
     total: int
 
 
-class CachedListing:
-    """A listing in memory; a page parses only the names of its own entries.
+@dataclass(eq=False)
+class SessionListing:
+    """One record per ref from a complete listing of a session, oldest first.
 
-    Args:
-        listing: the listing.
+    Attributes:
+        began: the time when the listing began, in seconds since the epoch.
+        took: its duration in seconds.
         prefix: the prefix of the session's keys.
+        names: the keys of the records without the prefix; of a removed one the empty string, so that the
+            indexes of the others do not change.
+        sizes: their stored sizes in bytes.
+        times: their times by the store's clock, in seconds since the epoch.
     """
 
-    def __init__(self, listing: SessionListing, prefix: str) -> None:
-        self.began = listing.began
-        self._took = listing.took
-        self._prefix = prefix
-        # The name of a removed record becomes empty, so that the indexes of the others do not change.
-        self._names = list(listing.names)
-        self._sizes = list(listing.sizes)
-        self._times = list(listing.times)
-        # Item type and tool of a query → indexes of its matches, oldest first.
-        self._matching: dict[tuple[str | None, str | None], list[int]] = {}
+    began: float
+    took: float
+    prefix: str
+    names: list[str]
+    sizes: list[int]
+    times: list[float]
+    # Item type and tool of a query → indexes of its matches, oldest first.
+    _matching: dict[tuple[str | None, str | None], list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, infos: Sequence[RecordInfo], began: float, took: float, prefix: str) -> SessionListing:
+        """Return the listing of `infos`."""
+        names = [name_of(info.key) for info in infos]
+        return cls(began, took, prefix, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
 
     def is_fresh(self, now: float) -> bool:
         """Return whether the listing may still be used."""
-        return is_fresh(now - self.began, self._took)
+        return is_fresh(now - self.began, self.took)
 
     def objects(self) -> Iterator[StoredObject]:
         """Yield the listed objects."""
-        return (self._object(place) for place, name in enumerate(self._names) if name)
+        return (self._object(place) for place, name in enumerate(self.names) if name)
 
     def add(self, info: RecordInfo) -> None:
         """Add a record as the newest; it replaces another key of its ref."""
-        name = name_of(info.key)
-        known = self._place_of.get(info.ref)
-        if known is not None and self._names[known] == name:
-            return
+        name, known = name_of(info.key), self._place_of.get(info.ref)
         if known is not None:
+            if self.names[known] == name:
+                return
             self._remove(known)
-        place = self._place_of[info.ref] = len(self._names)
-        self._names.append(name)
-        self._sizes.append(info.stored_bytes)
-        self._times.append(info.created_at)
+        place = self._place_of[info.ref] = len(self.names)
+        self.names.append(name)
+        self.sizes.append(info.stored_bytes)
+        self.times.append(info.created_at)
         for query, places in self._matching.items():
             if _matches(name, *query):
                 places.append(place)
@@ -106,14 +92,14 @@ class CachedListing:
         """Remove the record at `key`."""
         name = name_of(key)
         place = self._place_of.get(ref_of(name))
-        if place is not None and self._names[place] == name:
+        if place is not None and self.names[place] == name:
             self._remove(place)
 
     def page(self, item_type: str | None, tool: str | None, limit: int, after: str | None) -> Page:
         """Return entries, newest first; see `Catalog.page`."""
         places = self._matching.get((item_type, tool))
         if places is None:
-            places = [n for n, name in enumerate(self._names) if _matches(name, item_type, tool)]
+            places = [n for n, name in enumerate(self.names) if _matches(name, item_type, tool)]
             self._matching[item_type, tool] = places
         end = len(places) if after is None else self._end_before(places, after)
         entries = [parse_key(self._object(n)) for n in reversed(places[max(0, end - limit) : end])]
@@ -129,14 +115,14 @@ class CachedListing:
 
     @cached_property
     def _place_of(self) -> dict[str, int]:
-        return {ref_of(name): place for place, name in enumerate(self._names) if name}
+        return {ref_of(name): place for place, name in enumerate(self.names) if name}
 
     def _object(self, place: int) -> StoredObject:
-        return StoredObject(self._prefix + self._names[place], self._sizes[place], self._times[place])
+        return StoredObject(self.prefix + self.names[place], self.sizes[place], self.times[place])
 
     def _remove(self, place: int) -> None:
-        del self._place_of[ref_of(self._names[place])]
-        self._names[place] = ""
+        del self._place_of[ref_of(self.names[place])]
+        self.names[place] = ""
         for places in self._matching.values():
             index = bisect_left(places, place)
             if places[index : index + 1] == [place]:

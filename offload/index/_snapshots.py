@@ -16,7 +16,7 @@ import zstandard
 
 from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
-from offload.layout import SNAPSHOT, encode_part, random_letters
+from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
 from offload.store import OffloadStore
 
 _VERSION = 1
@@ -58,8 +58,9 @@ def read_snapshot(store: OffloadStore, session: str, now: float) -> SessionListi
     """
     with suppress(OffloadError):
         for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
-            if snapshot.is_fresh(now) and (listing := _read(store, snapshot)) is not None:
-                return listing
+            if snapshot.is_fresh(now) and (lists := _read(store, snapshot.key)) is not None:
+                prefix = RECORD.prefix(encode_part(session))
+                return SessionListing(snapshot.began, snapshot.took, prefix, *lists)
     return None
 
 
@@ -74,7 +75,9 @@ def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, n
         snapshots = list(_snapshots(store, session))
         if any(snapshot.is_fresh(now) for snapshot in snapshots):
             return
-        lists = {"names": listing.names, "sizes": listing.sizes, "times": listing.times}
+        # Another thread may add a record meanwhile, its time last.
+        count = len(listing.times)
+        lists = {name: getattr(listing, name)[:count] for name in ("names", "sizes", "times")}
         packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
         key = SNAPSHOT.key(
             session=encode_part(session),
@@ -90,26 +93,22 @@ def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, n
 
 def delete_snapshots(store: OffloadStore, session: str) -> None:
     """Delete every snapshot of `session`. Raises `StoreError`."""
-    for stored in list(store.keys(_prefix(session))):
+    for stored in list(store.keys(SNAPSHOT.prefix(encode_part(session)))):
         store.delete(stored.key)
 
 
-def _prefix(session: str) -> str:
-    return SNAPSHOT.prefix(encode_part(session))
-
-
 def _snapshots(store: OffloadStore, session: str) -> Iterator[_Snapshot]:
-    for stored in store.keys(_prefix(session)):
+    for stored in store.keys(SNAPSHOT.prefix(encode_part(session))):
         match = SNAPSHOT.match(stored.key)
         if match:
             began, took = int(match["began"]) / 1000, int(match["took"]) / 1000
             yield _Snapshot(began, took, stored.modified, stored.key)
 
 
-def _read(store: OffloadStore, snapshot: _Snapshot) -> SessionListing | None:
-    """Return the listing of a snapshot, None if it is gone, damaged, too large or of another version."""
+def _read(store: OffloadStore, key: str) -> tuple[list[str], list[int], list[float]] | None:
+    """Return names, sizes and times; None if the snapshot is gone, damaged, too large or another version."""
     try:
-        packed = store.get(snapshot.key)
+        packed = store.get(key)
         # Check claimed sizes before allocating memory.
         if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
@@ -117,10 +116,11 @@ def _read(store: OffloadStore, snapshot: _Snapshot) -> SessionListing | None:
         counts = {_length_of(packed_list) for packed_list in (body.names, body.sizes, body.times)}
         if body.version != _VERSION or len(counts) > 1 or max(counts) * _MIN_PACKED > len(packed):
             return None
-        names = msgspec.msgpack.decode(body.names, type=list[str])
-        sizes = msgspec.msgpack.decode(body.sizes, type=list[int])
-        times = msgspec.msgpack.decode(body.times, type=list[float])
-        return SessionListing(snapshot.began, snapshot.took, names, sizes, times)
+        return (
+            msgspec.msgpack.decode(body.names, type=list[str]),
+            msgspec.msgpack.decode(body.sizes, type=list[int]),
+            msgspec.msgpack.decode(body.times, type=list[float]),
+        )
     except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
 

@@ -3,8 +3,14 @@
 from offload.index._catalog import Catalog, reindex
 from offload.index._entries import Tombstone, parse_key, record_key
 from offload.index._listing import Page
-from offload.index._objects import DeletedRecord, SessionObjects, list_session, list_sessions
-from offload.index._sessions import session_name, sessions
+from offload.index._objects import (
+    DeletedRecord,
+    SessionObjects,
+    list_session,
+    list_sessions,
+    session_name,
+    sessions,
+)
 
 __all__ = [
     "Catalog",

@@ -1,16 +1,22 @@
-"""The objects of a session, sorted into records and deleted records from one listing."""
+"""The sessions of a store, and the objects of each, sorted into records and deleted records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 
-from offload.errors import InvalidKeyError
+from offload.codec import find_codec
+from offload.errors import InvalidKeyError, OffloadError
 from offload.index._entries import Tombstone, parse_key
-from offload.layout import RECORD, Reason, decode_part, session_part
+from offload.layout import RECORD, Reason, decode_part, is_hashed, session_part, sidecar_key
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
+
+# The maximum number of records that are opened to find a session's name.
+_MAX_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +111,35 @@ def _session_objects(part: str, objects: Iterable[StoredObject]) -> SessionObjec
     records = [info for info in oldest_first if info.stored_bytes]
     torn = [info for info in oldest_first if not info.stored_bytes]
     return SessionObjects(part, records, torn, deleted, records[-1].created_at if records else 0.0)
+
+
+def sessions(store: OffloadStore) -> Iterator[str]:
+    """Yield the name of each session in `store`, with one short listing per session."""
+    after = ""
+    while True:
+        first = next(store.keys(RECORD.prefix(), after=after), None)
+        if first is None:
+            return
+        if first.key.count("/") == 1:
+            after = first.key  # Records are one level deeper.
+            continue
+        part = session_part(first.key)
+        with suppress(InvalidKeyError):
+            yield session_name(store, part)
+        # "0" follows "/": this is the next key after all keys of this session.
+        after = f"{RECORD.prefix()}{part}0"
+
+
+def session_name(store: OffloadStore, part: str) -> str:
+    """Return the name of the session with this key part.
+
+    The name behind a hashed part is read from the header of a record; without one it ends in an ellipsis.
+    Raises `InvalidKeyError` if `part` encodes no name.
+    """
+    for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES if is_hashed(part) else 0):
+        codec = find_codec(stored.key)
+        if codec is not None and stored.size:
+            with suppress(OffloadError):
+                sidecar = partial(store.get, sidecar_key(stored.key))
+                return codec.open(partial(store.get, stored.key), sidecar).session
+    return decode_part(part)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Self
 
 from offload.events import EventBus, Observer
 from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
@@ -13,8 +15,7 @@ from offload.record import RecordInfo
 from offload.retention import _acts as acts
 from offload.retention._clock import check_times, store_time
 from offload.retention._marks import Marks, read_marks
-from offload.retention._quota import Excess, Total
-from offload.retention._report import GcReport, Protection
+from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name
 from offload.store import OffloadStore, delete_many
 
@@ -86,6 +87,36 @@ def delete(
     return run.report
 
 
+class _Total(NamedTuple):
+    """The totals of the readable records of one session, and the time of the newest."""
+
+    part: str
+    stored_bytes: int
+    records: int
+    newest: float
+
+    @classmethod
+    def of(cls, objects: SessionObjects) -> Self:
+        """Return the totals of a session."""
+        return cls(objects.part, size_of(objects.records), len(objects.records), objects.newest)
+
+
+class _Excess:
+    """Bytes and records of sessions over a quota, None for no limit; true while there are any."""
+
+    def __init__(self, totals: Sequence[_Total], max_bytes: int | None, max_records: int | None) -> None:
+        self._bytes = sum(t.stored_bytes for t in totals) - (math.inf if max_bytes is None else max_bytes)
+        self._records = sum(t.records for t in totals) - (math.inf if max_records is None else max_records)
+
+    def __bool__(self) -> bool:
+        return self._bytes > 0 or self._records > 0
+
+    def subtract(self, infos: Sequence[RecordInfo]) -> None:
+        """Subtract records that will be deleted."""
+        self._bytes -= size_of(infos)
+        self._records -= len(infos)
+
+
 class _Run:
     """One gc: its time, its rules and its report."""
 
@@ -96,7 +127,7 @@ class _Run:
         self._now = now
         self._writes = not report.is_dry_run
 
-    def collect_session(self, objects: SessionObjects) -> Total:
+    def collect_session(self, objects: SessionObjects) -> _Total:
         """Do every step for one session; return the total of its remaining records."""
         check_times(self._store, objects)
         expired = [i for i in objects.records if i.expires_at is not None and i.expires_at <= self._now]
@@ -106,11 +137,11 @@ class _Run:
         self._mark_excess(objects)
         self._empty_expired(objects)
         self._mark_torn(objects)
-        return Total.of(objects)
+        return _Total.of(objects)
 
-    def collect_store(self, totals: list[Total]) -> None:
+    def collect_store(self, totals: list[_Total]) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
-        excess = Excess(totals, self._retention.store_bytes, self._retention.store_records)
+        excess = _Excess(totals, self._retention.store_bytes, self._retention.store_records)
         if not excess:
             return
         marked = {info.key for infos in self.report.marked.values() for info in infos}
@@ -158,7 +189,7 @@ class _Run:
     def _mark_excess(self, objects: SessionObjects) -> None:
         """Mark the oldest records of a session until it is within its quota."""
         limits = self._retention
-        excess = Excess([Total.of(objects)], limits.session_bytes, limits.session_records)
+        excess = _Excess([_Total.of(objects)], limits.session_bytes, limits.session_records)
         if not excess:
             return
         marks = read_marks(self._store, objects.part)
@@ -245,7 +276,7 @@ class _Run:
 
         return protection
 
-    def _last_use(self, total: Total) -> tuple[float, str]:
+    def _last_use(self, total: _Total) -> tuple[float, str]:
         return max(total.newest, read_marks(self._store, total.part).last_use), total.part
 
 

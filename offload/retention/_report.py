@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,7 +10,6 @@ from offload.index import list_sessions
 from offload.layout import Reason
 from offload.record import RecordInfo
 from offload.retention._marks import read_marks
-from offload.retention._quota import size_of
 from offload.store import OffloadStore
 
 Protection = Literal["pinned", "active", "shared"]
@@ -71,6 +70,11 @@ class Usage:
     marked_bytes: int
     pinned: int
     last_use: float
+
+
+def size_of(infos: Iterable[RecordInfo]) -> int:
+    """Return the stored bytes of records."""
+    return sum(info.stored_bytes for info in infos)
 
 
 def usage(store: OffloadStore) -> Iterator[Usage]:

@@ -1,10 +1,9 @@
 """The records of one session in one store: written once and read by ref."""
 
 from offload.session._create import NewRecord, create_records
-from offload.session._deletions import note_deletions
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
-from offload.session._session import Draft, OffloadedItem, Session
+from offload.session._session import Draft, OffloadedItem, Session, note_deletions
 
 __all__ = [
     "Damage",

@@ -14,13 +14,7 @@ from offload.store import OffloadStore, put_many
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRecord:
-    """A record before it is stored.
-
-    Attributes:
-        key: its key.
-        header: its header.
-        encoded: its bytes.
-    """
+    """A record before it is stored."""
 
     key: str
     header: Header

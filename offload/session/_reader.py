@@ -240,8 +240,9 @@ class SessionReader:
         if codec is None:
             raise CorruptError(f"no codec reads {info.key}")
         sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
+        fetch = (lambda *, start=0, end=None: body[start:end]) if body else self._fetch(info, info.key)
         try:
-            return codec.open(_fetch_from(body) if body else self._fetch(info, info.key), sidecar)
+            return codec.open(fetch, sidecar)
         except CorruptError as error:
             raise CorruptError(f"{info.key}: {error}") from error
 
@@ -263,13 +264,6 @@ class SessionReader:
 
 def _is_small(info: RecordInfo) -> bool:
     return info.stored_bytes <= _BULK_RECORD_BYTES and not is_link(info.key)
-
-
-def _fetch_from(data: bytes) -> Fetch:
-    def fetch(*, start: int = 0, end: int | None = None) -> bytes:
-        return data[start:end]
-
-    return fetch
 
 
 def _expired(tombstone: Tombstone) -> ExpiredError:

@@ -17,11 +17,10 @@ from offload.errors import (
     result_or_error,
 )
 from offload.index import record_key
-from offload.layout import LAST_USE, encode_part
+from offload.layout import LAST_USE, encode_part, session_part
 from offload.messages import Item
 from offload.record import MAX_DRAWS, Counts, Header, ItemIdentity, RecordInfo, RefStyle, draw_ref
 from offload.session._create import NewRecord, create_records
-from offload.session._deletions import latest_deletion
 from offload.session._reader import SessionReader
 from offload.store import OffloadStore
 
@@ -29,6 +28,8 @@ from offload.store import OffloadStore
 _MAX_TRIES = 20
 # gc needs the time of last use by the hour.
 _TOUCH_SECONDS = 3600
+# By store and session, a token of the latest deletion by this process: sessions learn of it without a request.
+_deletions: dict[tuple[str, str], object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Session(SessionReader):
         self._refs: RefStyle = refs
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
-        self._last_deletion = latest_deletion(store, encode_part(name))
+        self._last_deletion = _deletions.get((store.url, encode_part(name)))
 
     def write(self, drafts: Sequence[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
@@ -162,7 +163,8 @@ class Session(SessionReader):
 
     def has_new_deletions(self) -> bool:
         """Return whether this process marked records of the session since the last call."""
-        before, self._last_deletion = self._last_deletion, latest_deletion(self.store, encode_part(self.name))
+        latest = _deletions.get((self.store.url, encode_part(self.name)))
+        before, self._last_deletion = self._last_deletion, latest
         return before is not self._last_deletion
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
@@ -287,3 +289,9 @@ class Session(SessionReader):
         self.catalog.add(info)
         self._stored_here.add(key)
         return OffloadedItem(info, header.placeholder)
+
+
+def note_deletions(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
+    """Note that this process marked records of `store` for deletion."""
+    for part in {session_part(info.key) for info in infos}:
+        _deletions[store.url, part] = object()

@@ -6,14 +6,17 @@ a member name is checked as a key and never becomes a path.
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from offload.errors import (
+    ConfigError,
     CorruptError,
     ExistsError,
     InvalidKeyError,
@@ -38,7 +41,10 @@ from offload.layout import (
 )
 from offload.store import Durability, OffloadStore, StoredObject, check_range
 from offload.transfer._copy import CopyReport, copy
-from offload.transfer._tar import END, Member, read_members, write_member
+
+_END = bytes(2 * tarfile.BLOCKSIZE)
+# More than the headers of any key take: what claims more is not read.
+_MAX_HEADER_BYTES = 64 * 1024
 
 
 def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> CopyReport:
@@ -84,6 +90,13 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
         return copy(archive, store, archive.session(), name=name)
 
 
+class _Member(NamedTuple):
+    """The position and size of a member's bytes in the tar file."""
+
+    start: int
+    size: int
+
+
 class TarStore:
     """A store in a tar file, for one thread. Objects can be added and read, not replaced or deleted.
 
@@ -101,14 +114,14 @@ class TarStore:
     def __init__(self, file: BinaryIO, url: str) -> None:
         self.url = url
         self._file = file
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, _Member] = {}
 
     @classmethod
     def read(cls, file: BinaryIO, url: str) -> TarStore:
         """Open a written file. Raises `CorruptError` if it is not a tar of plain files."""
         archive = cls(file, url)
         try:
-            archive._members = read_members(file)
+            archive._members = _read_members(file)
         except CorruptError as error:
             raise CorruptError(f"{url}: {error}") from error
         return archive
@@ -144,7 +157,7 @@ class TarStore:
             raise StorePermissionError(f"{self.url} is open for reading only")
         end = self._file.seek(0, os.SEEK_END)
         try:
-            self._members[key] = write_member(self._file, key, pieces, size)
+            self._members[key] = _write_member(self._file, key, pieces, size)
         except BaseException:
             self._file.truncate(end)
             raise
@@ -152,7 +165,7 @@ class TarStore:
     def finish(self) -> None:
         """Write the end of the tar file."""
         self._file.seek(0, os.SEEK_END)
-        self._file.write(END)
+        self._file.write(_END)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -232,6 +245,82 @@ def _link(temporary: Path, path: Path) -> None:
 
 def _exists(path: Path) -> ExistsError:
     return ExistsError(f"{path} exists; use another name")
+
+
+def _write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) -> _Member:
+    """Write a member of `size` bytes at the position of `file`, without owner and time.
+
+    Raises `ConfigError` if the total size of `pieces` is different.
+    """
+    info = tarfile.TarInfo(name)
+    info.size = size
+    info.mode = 0o600
+    file.write(info.tobuf(tarfile.PAX_FORMAT))
+    start = file.tell()
+    file.writelines(pieces)
+    if file.tell() != start + size:
+        raise ConfigError(f"{name}: size must be the total of the pieces, got {size}")
+    file.write(bytes(-size % tarfile.BLOCKSIZE))
+    return _Member(start, size)
+
+
+def _read_members(file: BinaryIO) -> dict[str, _Member]:
+    """Return every member by name; only headers are read.
+
+    Raises `CorruptError` for a damaged or compressed tar file, and for one that contains anything other than
+    plain files with different names.
+    """
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    members: dict[str, _Member] = {}
+    try:
+        with tarfile.TarFile(fileobj=_Headers(file)) as tar:
+            while (info := tar.next()) is not None:
+                _check_member(info, size, members)
+                members[info.name] = _Member(info.offset_data, info.size)
+        file.seek(tar.offset)
+    except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
+        raise CorruptError(f"not a plain tar file, or damaged: {error}") from error
+    # The tar module reports an unreadable header as the end.
+    if file.read(len(_END)) != _END:
+        raise CorruptError("the tar file is truncated or damaged: no end marker")
+    return members
+
+
+def _check_member(info: tarfile.TarInfo, size: int, members: dict[str, _Member]) -> None:
+    name = repr(info.name[:80])
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
+        raise CorruptError(f"{name} must be a plain file")
+    if info.name in members:
+        raise CorruptError(f"{name} occurs twice")
+    if not 0 <= info.size <= size - info.offset_data:
+        raise CorruptError(f"{name} claims {info.size} bytes, but the file is shorter")
+
+
+class _Headers(io.RawIOBase):
+    """A file for reading headers; a claimed size never costs more memory than a header."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._is_at_end = False
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the position in the file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in the file."""
+        return self._file.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next `size` bytes; none at the end, but only once: the tar module would read forever."""
+        if not 0 <= size <= _MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header of {size} bytes")
+        data = self._file.read(size)
+        if self._is_at_end and not data:
+            raise tarfile.ReadError("the file ends within a header")
+        self._is_at_end = not data
+        return data
 
 
 if TYPE_CHECKING:

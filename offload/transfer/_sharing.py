@@ -56,14 +56,8 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
 def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: bool = True) -> bool:
     """Revoke access granted with `share`: for session `to` the ref is then unknown.
 
-    A missing grant is success; a grant of another session is kept.
-
-    Args:
-        store: the store of both sessions.
-        session: the session that shared the record.
-        ref: the record; it may be deleted already.
-        to: the name of the other session.
-        must_exist: whether a `session` without any object is an error.
+    Takes the arguments of `share`. A missing grant is success; a grant of another session is kept, and the
+    record may be deleted already. Without `must_exist` a `session` without any object is no error.
 
     Returns:
         Whether it was shared.

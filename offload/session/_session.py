@@ -28,7 +28,7 @@ from offload.store import OffloadStore
 _MAX_TRIES = 20
 # gc needs the time of last use by the hour.
 _TOUCH_SECONDS = 3600
-# By store and session, a token of the latest deletion by this process: sessions learn of it without a request.
+# By store and session: a token of the latest deletion by this process, which sessions see without a request.
 _deletions: dict[tuple[str, str], object] = {}
 
 

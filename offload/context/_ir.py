@@ -82,54 +82,41 @@ class ContextItem:
 class _Items(list[ContextItem]):
     """A list of items that caches the sum of their tokens and the list of their messages.
 
-    Appending an item and replacing one update the cache; any other change makes it stale.
+    Appending an item and replacing one update the cache; any other change clears it.
     """
 
-    def __init__(self, items: Iterable[ContextItem] = ()) -> None:
-        super().__init__(items)
-        self._is_stale = True
-        self._tokens = 0
-        self._messages: list[Any] = []
+    cache: tuple[int, list[Any]] | None = None
 
     def append(self, item: ContextItem) -> None:
         super().append(item)
-        self._tokens += item.token_count
-        self._messages.append(item.message)
+        if self.cache is not None:
+            tokens, messages = self.cache
+            messages.append(item.message)
+            self.cache = tokens + item.token_count, messages
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, int) and not self._is_stale:
-            self._tokens += value.token_count - self[index].token_count
-            self._messages[index] = value.message
+        if isinstance(index, int) and self.cache is not None:
+            tokens, messages = self.cache
+            messages[index] = value.message
+            self.cache = tokens + value.token_count - self[index].token_count, messages
         else:
-            self._is_stale = True
+            self.cache = None
         super().__setitem__(index, value)
 
     def __reduce__(self) -> Any:
         return _Items, (list(self),)
 
-    @property
-    def tokens(self) -> int:
-        self._freshen()
-        return self._tokens
-
-    @property
-    def messages(self) -> list[Any]:
-        self._freshen()
-        return self._messages
-
-    def _freshen(self) -> None:
-        if self._is_stale:
-            self._tokens = sum(item.token_count for item in self)
-            self._messages = [item.message for item in self]
-            self._is_stale = False
+    def totals(self) -> tuple[int, list[Any]]:
+        """Return the sum of the tokens and the messages."""
+        if self.cache is None:
+            self.cache = sum(item.token_count for item in self), [item.message for item in self]
+        return self.cache
 
 
-def _making_stale(name: str) -> Callable[..., Any]:
-    change = getattr(list, name)
-
+def _clearing(change: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(change)
     def changed(items: _Items, *args: Any, **options: Any) -> Any:
-        items._is_stale = True  # noqa: SLF001 # a method of that class
+        items.cache = None
         return change(items, *args, **options)
 
     return changed
@@ -139,7 +126,7 @@ for _name in (
     *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
     *("__delitem__", "__iadd__", "__imul__"),
 ):
-    setattr(_Items, _name, _making_stale(_name))
+    setattr(_Items, _name, _clearing(getattr(list, _name)))
 
 
 class Segment:
@@ -169,12 +156,12 @@ class Segment:
     @property
     def messages(self) -> Sequence[Any]:
         """The messages of its items, in order; do not change the list."""
-        return self._items.messages
+        return self._items.totals()[1]
 
     @property
     def tokens(self) -> int:
         """The tokens of all its items."""
-        return self._items.tokens
+        return self._items.totals()[0]
 
     def of_type(self, item_type: ItemType) -> list[ContextItem]:
         """Return its items of one type, oldest first."""

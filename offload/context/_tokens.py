@@ -24,9 +24,8 @@ class MessageCounter:
 
     def __init__(self, token_counter: TokenCounter | None = None) -> None:
         self._count = in_whole_numbers(estimate_tokens if token_counter is None else token_counter)
-        # The message is kept too: its id could be reused once it is freed.
-        self._known: dict[int, tuple[Any, int]] = {}
-        self._summed: list[Any] = []
+        self._messages: list[Any] = []
+        self._counts: list[int] = []
         self._sum = 0
 
     def text(self, text: str) -> int:
@@ -46,24 +45,21 @@ class MessageCounter:
 
     def messages(self, messages: Sequence[Any]) -> list[int]:
         """Return the tokens of each message; only those that the last list did not hold are counted."""
-        known, self._known = self._known, {}
-        for message in messages:
-            count = known.get(id(message))
-            self._known[id(message)] = (message, self.message(message)) if count is None else count
-        return [self._known[id(message)][1] for message in messages]
+        self.total(messages)
+        return list(self._counts)
 
     def total(self, messages: Sequence[Any]) -> int:
         """Return the tokens of all messages; if the list grew, only the new ones are counted."""
-        current = messages if isinstance(messages, list) else list(messages)
-        summed, length = self._summed, len(self._summed)
-        summed.extend(current[length:])
-        if are_equal(summed, current):
-            new = summed[length:]
-            counts = [self.message(message) for message in new]
-            self._known |= {id(m): (m, count) for m, count in zip(new, counts, strict=True)}
-            self._sum += sum(counts)
+        current, length = list(messages), len(self._messages)
+        if are_equal(self._messages, current[:length]):
+            new = [self.message(message) for message in current[length:]]
+            self._counts += new
+            self._sum += sum(new)
         else:
-            self._summed, self._sum = list(current), sum(self.messages(current))
+            known = dict(zip(map(id, self._messages), self._counts, strict=True))
+            self._counts = [known[id(m)] if id(m) in known else self.message(m) for m in current]
+            self._sum = sum(self._counts)
+        self._messages = current
         return self._sum
 
 

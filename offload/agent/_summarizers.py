@@ -7,15 +7,15 @@ keeps the conversation, and reports the error.
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from offload.errors import ConfigError
 from offload.messages._access import get
 
 
-class _ClientSummarizer(ABC):
+class _ClientSummarizer:
     """Asks a model through a client, sync or async.
 
     Args:
@@ -27,11 +27,15 @@ class _ClientSummarizer(ABC):
         ConfigError: the client cannot send messages.
     """
 
+    # The SDK's method that sends messages, and its argument for the maximum length of the answer.
+    _endpoint: ClassVar[str]
+    _limit: ClassVar[str]
+
     def __init__(self, client: Any, model: str, *, max_tokens: int = 1024) -> None:
         self._model = model
         self._max_tokens = max_tokens
         try:
-            self._create = self._endpoint(client)
+            self._create = attrgetter(self._endpoint)(client)
         except AttributeError as error:
             raise ConfigError(f"{type(self).__name__} needs a client of its SDK: {error}") from None
 
@@ -40,30 +44,22 @@ class _ClientSummarizer(ABC):
 
         With an async client, return an awaitable of it. Raises the errors of the SDK.
         """
-        reply = self._send(messages)
+        limit = {self._limit: self._max_tokens}
+        reply = self._create(model=self._model, messages=messages, **limit)
         return self._awaited(reply) if inspect.isawaitable(reply) else self._text(reply)
 
     async def _awaited(self, reply: Awaitable[Any]) -> str:
         return self._text(await reply)
 
-    @abstractmethod
-    def _endpoint(self, client: Any) -> Any: ...
-
-    @abstractmethod
-    def _send(self, messages: list[Any]) -> Any: ...
-
-    @abstractmethod
-    def _text(self, reply: Any) -> str: ...
+    def _text(self, reply: Any) -> str:
+        raise NotImplementedError
 
 
 class AnthropicSummarizer(_ClientSummarizer):
     """Asks `model` through `client`, an `anthropic.Anthropic` or `anthropic.AsyncAnthropic`."""
 
-    def _endpoint(self, client: Any) -> Any:
-        return client.messages.create
-
-    def _send(self, messages: list[Any]) -> Any:
-        return self._create(model=self._model, max_tokens=self._max_tokens, messages=messages)
+    _endpoint = "messages.create"
+    _limit = "max_tokens"
 
     def _text(self, reply: Any) -> str:
         return "".join(get(block, "text") or "" for block in reply.content)
@@ -72,11 +68,8 @@ class AnthropicSummarizer(_ClientSummarizer):
 class OpenAISummarizer(_ClientSummarizer):
     """Asks `model` by chat completions, through `client`, an `openai.OpenAI` or `openai.AsyncOpenAI`."""
 
-    def _endpoint(self, client: Any) -> Any:
-        return client.chat.completions.create
-
-    def _send(self, messages: list[Any]) -> Any:
-        return self._create(model=self._model, max_completion_tokens=self._max_tokens, messages=messages)
+    _endpoint = "chat.completions.create"
+    _limit = "max_completion_tokens"
 
     def _text(self, reply: Any) -> str:
         return (reply.choices[0].message.content or "") if reply.choices else ""

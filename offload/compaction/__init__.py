@@ -1,8 +1,7 @@
 """Compaction: removes messages from a conversation that nears its context window, and loses none of them."""
 
 from offload.compaction._archive import MessageArchive, Notice
-from offload.compaction._config import Refusal, RoundConfig
-from offload.compaction._rounds import CompactResult, Confirm, Proposal, RoundCompactor
+from offload.compaction._rounds import CompactResult, Confirm, Proposal, Refusal, RoundCompactor, RoundConfig
 from offload.compaction._rules import DEFAULT_RULES, RuleStrategy, TypeRule
 from offload.compaction._selective import SelectiveCompaction, SelectiveResult
 from offload.compaction._strategy import CompactionResult, CompactionStrategy

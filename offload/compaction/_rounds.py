@@ -1,22 +1,67 @@
-"""Compaction by rounds: a summary replaces the oldest rounds, and the latest are kept."""
+"""Compaction by rounds, and its settings: a summary replaces the oldest rounds, the latest are kept."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, Self, cast, get_args
 
-from offload.compaction._archive import MessageArchive
-from offload.compaction._config import Refusal, RoundConfig
-from offload.compaction._strategy import CompactionResult, Plan, View, warn
-from offload.compaction._summary import Summarizer, ask, rounds_request
+from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View, warn
+from offload.compaction._summary import Summarizer, summarize
 from offload.context import EventBus, MessageCounter, split_rounds
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.messages import SYSTEM_ROLES, role_or_none
 from offload.offloader import Offloader
+from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads import call_hook, in_thread
 from offload.tokens import TokenCounter
+
+Refusal = Literal["drop_oldest", "new_session", "error"]
+
+_TABLE = "context_compaction"
+
+
+class RoundConfig(SettingsModel):
+    """Settings of compaction by rounds.
+
+    Attributes:
+        enabled: whether `should_compact` may return True.
+        max_context_tokens: the context window, in tokens.
+        trigger_ratio: a compaction is due at this part of the window or more.
+        keep_recent_rounds: how many of the latest rounds are kept.
+        require_confirmation: whether `confirm` is called first.
+        summary_max_length: the maximum length of a summary, in characters; a longer one is cut.
+        on_refusal: the effect of a refusal: "drop_oldest" removes as few rounds as possible, without a
+            summary; "new_session" keeps the current round only; "error" raises.
+    """
+
+    enabled: Flag = True
+    max_context_tokens: Size = 80_000
+    trigger_ratio: Fraction = 0.8
+    keep_recent_rounds: Size = 2
+    require_confirmation: Flag = False
+    summary_max_length: Size = 1000
+    on_refusal: Refusal = "error"
+
+    @property
+    def trigger_tokens(self) -> int:
+        """The number of tokens at which a compaction is due."""
+        return int(self.max_context_tokens * self.trigger_ratio)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return the settings in the table `context_compaction` of a YAML, TOML or JSON file.
+
+        Raises:
+            ConfigError: the file cannot be read, has no such table, or has an invalid value.
+            MissingExtraError: a YAML file, and the package that reads it is not installed.
+        """
+        table = read_file(path).get(_TABLE)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path} holds no table {_TABLE}")
+        return cls.model_validate(table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +102,7 @@ class CompactResult(CompactionResult):
     compacted_count: int = 0
 
 
-class RoundCompactor:
+class RoundCompactor(StoringCompactor):
     """Replaces the oldest rounds of a conversation with a summary when it nears the context window.
 
     A round is the user's messages and all that follows until the next ones, so a tool call and its result
@@ -93,7 +138,7 @@ class RoundCompactor:
         if self.config.require_confirmation and confirm is None:
             raise ConfigError("require_confirmation needs confirm=, a function that asks the user")
         self.events = EventBus() if events is None else events
-        self._archive = MessageArchive(offloader)
+        super().__init__(offloader)
         self._summarizer = summarizer
         self._confirm = confirm
         self._counter = MessageCounter(token_counter)
@@ -155,16 +200,6 @@ class RoundCompactor:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, messages, system_prompt, tools)
 
-    def restore(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with all that compactions ever removed, as it was.
-
-        SDK objects are restored as data.
-
-        Raises:
-            OffloadError: a record is damaged, was deleted, or cannot be read.
-        """
-        return self._archive.restore(messages)
-
     def _view(self, messages: Sequence[Any], system_prompt: str, tools: Sequence[Any]) -> View:
         others = [i for i, message in enumerate(messages) if role_or_none(message) not in SYSTEM_ROLES]
         rounds = [others[one.start : one.stop] for one in split_rounds([messages[i] for i in others])]
@@ -189,8 +224,7 @@ class RoundCompactor:
             return self.config.on_refusal
         if answer not in get_args(Refusal):
             raise ConfigError(f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}")
-        refusal: Refusal = answer
-        return refusal
+        return cast("Refusal", answer)
 
     def _plan(self, view: View, refusal: Refusal | None) -> Plan | None:
         """Return which rounds to remove; None if none has to be removed.
@@ -202,7 +236,8 @@ class RoundCompactor:
             removed = [i for one in view.groups[: len(view.groups) - keep] for i in one]
             if keep > 1 and view.tokens_without(removed) >= self.config.trigger_tokens:
                 continue
-            plan = view.plan(removed, "" if refusal else self._summary(view, removed))
+            old, max_chars = [view.messages[i] for i in removed], self.config.summary_max_length
+            plan = view.plan(removed, "" if refusal else summarize(self._summarizer, old, max_chars))
             if plan.tokens < self.config.trigger_tokens:
                 break
         tokens = view.total if plan is None else plan.tokens
@@ -226,11 +261,6 @@ class RoundCompactor:
         """Return whether a round may be removed: never the last, and recent ones only if it is due."""
         is_due = view.total >= self.config.trigger_tokens
         return len(view.groups) > (1 if is_due else self.config.keep_recent_rounds)
-
-    def _summary(self, view: View, removed: Sequence[int]) -> str:
-        max_chars = self.config.summary_max_length
-        request = rounds_request([view.messages[i] for i in removed], max_chars)
-        return ask(self._summarizer, request, max_chars)
 
     def _carry_out(self, view: View, plan: Plan) -> CompactResult:
         ref, notice = view.store(plan)

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from offload.compaction._archive import MessageArchive
 from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
-from offload.compaction._strategy import CompactionResult, Plan, View, warn
-from offload.compaction._summary import Summarizer, ask, full_request
+from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View, warn
+from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import threshold_for
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
@@ -37,7 +36,7 @@ class SelectiveResult(CompactionResult):
     removed: list[ContextItem] = field(default_factory=list)
 
 
-class SelectiveCompaction:
+class SelectiveCompaction(StoringCompactor):
     """Removes the least important messages of a full context, type by type, with a summary as last resort.
 
     The types are removed in the order of their priority, each by its rule, until the context, by its own
@@ -78,7 +77,7 @@ class SelectiveCompaction:
         check_choice("on_error", on_error, get_args(OnFailure))
         self.rules = merge_rules({} if rules is None else rules)
         self.threshold_tokens = _threshold(threshold_tokens, model, windows)
-        self._archive = MessageArchive(offloader)
+        super().__init__(offloader)
         self._summarizer = summarizer
         self._events = events
         self._on_error = on_error
@@ -124,16 +123,6 @@ class SelectiveCompaction:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
 
-    def restore(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages`, as `lower` returns them, with all that compactions ever removed, as it was.
-
-        SDK objects are restored as data.
-
-        Raises:
-            OffloadError: a record is damaged, was deleted, or cannot be read.
-        """
-        return self._archive.restore(messages)
-
     def _view(self, context: ContextIR, tokens: int) -> View:
         sizes = [len(group) for group in context.groups()]
         groups = [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -169,8 +158,8 @@ class SelectiveCompaction:
         if sum(view.tokens[:past]) >= self.threshold_tokens:
             quoted = [i for i in quoted if i not in removed] or quoted
         max_chars = max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
-        request = full_request([view.messages[i] for i in quoted], view.messages[past:], max_chars)
-        return ask(summarizer, request, max_chars)
+        old = [view.messages[i] for i in quoted]
+        return summarize(summarizer, old, max_chars, waiting=view.messages[past:])
 
     def _failed(self, context: ContextIR, tokens: int, error: OffloadError) -> SelectiveResult:
         warn(error)

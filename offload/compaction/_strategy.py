@@ -12,6 +12,7 @@ from offload.compaction._archive import MessageArchive, Notice, as_message
 from offload.context import ContextCompactor, ContextEvent, EventBus, EventType
 from offload.errors import OffloadError
 from offload.events import error_text
+from offload.offloader import Offloader
 
 _log = logging.getLogger("offload")
 
@@ -63,6 +64,23 @@ class CompactionStrategy(ContextCompactor[CompactionResult], Protocol):
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with all that `compact` ever removed, as it was."""
         ...
+
+
+class StoringCompactor:
+    """A compactor that stores the messages that it removes in an offloader's session."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._archive = MessageArchive(offloader)
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` with all that compactions ever removed, as it was.
+
+        SDK objects are restored as data.
+
+        Raises:
+            OffloadError: a record is damaged, was deleted, or cannot be read.
+        """
+        return self._archive.restore(messages)
 
 
 @dataclass(frozen=True, slots=True)

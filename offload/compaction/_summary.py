@@ -29,22 +29,27 @@ At most {max_chars} characters, between <summary> and </summary>.
 {history}
 {fence}"""
 
-_ROUNDS_PARTS = """\
+_ROUNDS_WORDS = {
+    "task": "",
+    "aim": "",
+    "parts": """\
 Keep, in the third person ("The user asked …", "The assistant did …"):
 1. what the user wants;
 2. files read, written or changed, by path;
 3. decisions and their results;
-4. open work and questions."""
-
-_FULL_TASK = "An assistant will continue an unfinished task from your summary alone. "
-_FULL_AIM = " so that no work or mistake is repeated"
-_FULL_PARTS = """\
+4. open work and questions.""",
+}
+_FULL_WORDS = {
+    "task": "An assistant will continue an unfinished task from your summary alone. ",
+    "aim": " so that no work or mistake is repeated",
+    "parts": """\
 Third person ("The user asked …", "The assistant did …"), five parts:
 1. Task: the request, when it is done, limits and clarifications.
 2. State: finished work; files created, changed or read, by path; results.
 3. Lessons: constraints, decisions and reasons, errors and fixes, failed attempts and why.
 4. Next: remaining steps in order, blockers, open questions.
-5. Do not forget: style preferences, facts nobody would guess, promises."""
+5. Do not forget: style preferences, facts nobody would guess, promises.""",
+}
 
 
 class Summarizer(Protocol):
@@ -58,49 +63,32 @@ class Summarizer(Protocol):
         ...
 
 
-def rounds_request(messages: Sequence[Any], max_chars: int) -> list[Any]:
-    """Return the request for a summary of `messages`: one message, with them as fenced data in it.
+def summarize(
+    summarizer: Summarizer, messages: Sequence[Any], max_chars: int, *, waiting: Sequence[Any] | None = None
+) -> str:
+    """Return a model's summary of `messages`, cut to `max_chars` characters.
 
     Args:
-        messages: the messages to summarize.
+        summarizer: asks the model.
+        messages: the messages to summarize, as fenced data in one message.
         max_chars: the maximum length of the summary.
-    """
-    return _request(_texts(messages), max_chars, parts=_ROUNDS_PARTS)
-
-
-def full_request(messages: Sequence[Any], waiting: Sequence[Any], max_chars: int) -> list[Any]:
-    """Return the request for a summary that an assistant continues from: one message, with fenced data in it.
-
-    Args:
-        messages: the messages to summarize.
-        waiting: the latest messages, with open calls; they are quoted without the calls.
-        max_chars: the maximum length of the summary.
-    """
-    texts = [*_texts(messages), *_texts(waiting, without=("tool_call",))]
-    return _request(texts, max_chars, parts=_FULL_PARTS, task=_FULL_TASK, aim=_FULL_AIM)
-
-
-def _request(texts: Iterable[str], max_chars: int, *, parts: str, task: str = "", aim: str = "") -> list[Any]:
-    # Nobody who wrote into the conversation can know the fence, so nothing in it ends the fence.
-    fence = f"=== {secrets.token_hex(8)} ==="
-    history = escape_surrogates("\n".join(texts))
-    prompt = _REQUEST.format(
-        task=task, aim=aim, parts=parts, fence=fence, max_chars=max_chars, history=history
-    )
-    return [{"role": "user", "content": prompt}]
-
-
-def ask(summarizer: Summarizer, request: list[Any], max_chars: int) -> str:
-    """Return the model's summary, cut to `max_chars` characters.
+        waiting: the latest messages, with open calls, if an assistant continues from the summary alone; they
+            are quoted without the calls.
 
     Raises:
         OffloadError: the summarizer failed, or its answer is empty.
     """
+    texts = [*_texts(messages), *_texts(waiting or (), without=("tool_call",))]
+    # Nobody who wrote into the conversation can know the fence, so nothing in it ends the fence.
+    fence = f"=== {secrets.token_hex(8)} ==="
+    history = escape_surrogates("\n".join(texts))
+    words = _ROUNDS_WORDS if waiting is None else _FULL_WORDS
+    prompt = _REQUEST.format(**words, fence=fence, max_chars=max_chars, history=history)
     try:
-        answer = call_hook(summarizer, request, seconds=_SECONDS)
+        answer = call_hook(summarizer, [{"role": "user", "content": prompt}], seconds=_SECONDS)
     except Exception as error:
         raise OffloadError(f"the summarizer failed: {type(error).__name__}: {error}") from error
-    summary = parse_summary(answer) if isinstance(answer, str) else ""
+    summary = _parse(answer) if isinstance(answer, str) else ""
     if not summary:
         raise OffloadError(f"the summarizer must return a summary, got {answer!r:.60}")
     if len(summary) <= max_chars:
@@ -108,7 +96,7 @@ def ask(summarizer: Summarizer, request: list[Any], max_chars: int) -> str:
     return (summary[: max(0, max_chars - len(_CUT))] + _CUT)[:max_chars]
 
 
-def parse_summary(answer: str) -> str:
+def _parse(answer: str) -> str:
     """Return the text in the <summary> tags of `answer`, or all of it if it has none."""
     match = _TAGGED.search(answer)
     return escape_surrogates(match[1] if match else answer).strip()

@@ -1,13 +1,22 @@
-"""Entries of a journal, and the state of a conversation that they describe."""
+"""Entries of a journal, the conversation that they describe, and the journal of release 0.1."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.context import ItemType
 from offload.errors import CollisionError, NotFoundError
+from offload.messages import from_json
+from offload.record import decode_text
+from offload.session import SessionReader
+from offload.store import OffloadStore
+
+# The tool names of records that are entries of the old journal.
+_LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
 
 
 class JournalMessage(NamedTuple):
@@ -71,3 +80,21 @@ def latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
             f"session {session!r} cannot be resumed: journal entries were deleted; start a new session"
         )
     return current
+
+
+def read_old(store: OffloadStore, session: str) -> JournalState:
+    """Return the conversation of `session` from the journal of release 0.1; empty if it has none.
+
+    That journal is the records of a session named `<session>.journal`. It is only read.
+    Raises the errors of `Journal.read`.
+    """
+    reader = SessionReader(store, f"{session}.journal")
+    infos = [info for info in reader.infos() if info.item_type == "user_message"]
+    labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)
+    entries = [JournalEntry(int(label[2]), label[1], info) for label, info in labelled if label]
+    state = JournalState()
+    for _, content in reader.load_many([entry.at for entry in latest(entries, session)]):
+        head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
+        messages = [JournalMessage(ItemType(row["type"]), row["message"]) for row in rows]
+        state = JournalState([*state.messages, *messages], head["ratios"])
+    return state

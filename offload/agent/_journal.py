@@ -15,11 +15,10 @@ writers of one number are detected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.agent._entries import JournalEntry, JournalMessage, JournalState, latest, next_number
-from offload.agent._old_journal import read_old
+from offload.agent._entries import JournalEntry, JournalMessage, JournalState, latest, next_number, read_old
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.context import ContextItem, ItemType
 from offload.errors import CorruptError, MessageError, OffloadError
@@ -49,12 +48,7 @@ class _Row(NamedTuple):
 
 
 class Journal:
-    """Stores a conversation as it grows, and reads it again.
-
-    Args:
-        store: the store.
-        session: the session of the conversation.
-        hooks: the hooks; `redact` is applied to each text separately.
+    """Stores a conversation as it grows, and reads it again; `redact` is applied to each text separately.
 
     Attributes:
         stored: how many messages from the first on are in the store unchanged.
@@ -106,18 +100,14 @@ class Journal:
         if not is_whole and _has_only_unstored(self._rows[start:], written, kept):
             return failed
         texts, rows = [text for text, _ in written if text], [row for _, row in written]
-        self._put(self._head(start, edits, ratios, is_whole=is_whole), texts, is_whole=is_whole)
+        head: dict[str, Any] = {"ratios": dict(ratios)} if is_whole or ratios != self._ratios else {}
+        # Other messages are appended.
+        inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
+        if inner:
+            head["edits"] = inner
+        self._put(head, texts, is_whole=is_whole)
         self._note(start, rows, ratios)
         return failed
-
-    def _head(
-        self, start: int, edits: Sequence[_Edit], ratios: Mapping[str, float], *, is_whole: bool
-    ) -> dict[str, Any]:
-        """Return the first line of an entry."""
-        moved = [(start + at, removed, added) for at, removed, added in edits]
-        inner = [edit for edit in moved if edit[0] < len(self._rows)]
-        is_other = is_whole or ratios != self._ratios
-        return {**({"ratios": dict(ratios)} if is_other else {}), **({"edits": inner} if inner else {})}
 
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.
@@ -133,7 +123,9 @@ class Journal:
             return read_old(self._store, self._session)
         entries = latest(listed, self._session)
         rows, ratios = list[_Row](), dict[str, float]()
-        for entry, data in zip(entries, self._bodies(entries), strict=True):
+        for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
+            if isinstance(data, OffloadError):
+                raise data
             head, new = _parse(entry, data)
             rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
             ratios = head.get("ratios", ratios)
@@ -205,13 +197,6 @@ class Journal:
         keys = [stored.key for stored in self._store.keys(JOURNAL.prefix(encode_part(self._session)))]
         matches = filter(None, map(JOURNAL.match, keys))
         return [JournalEntry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]
-
-    def _bodies(self, entries: Sequence[JournalEntry]) -> Iterator[bytes]:
-        """Yield the object of each entry."""
-        for body in get_many(self._store, (entry.at for entry in entries)):
-            if isinstance(body, OffloadError):
-                raise body
-            yield body
 
 
 def _edits(before: Sequence[_Row], after: Sequence[_Line]) -> tuple[list[_Edit], list[_Row | None]]:

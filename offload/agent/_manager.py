@@ -139,10 +139,15 @@ class ContextManager:
             self._shrink(self._reducer.unseen, errors)
             self._write_journal(errors)
             self._report_counter(errors)
-            self._sent = self._fixed + self._messages.tokens
-            if self._tokens() > self.config.window:
-                self._report([self._too_full()], errors)
-            return Request(self._messages.messages, self._tokens(), errors)
+            self._sent = self._fixed + self._messages.context.total_tokens
+            tokens = self._tokens()
+            if tokens > self.config.window:
+                error = ContextFullError(
+                    f"the request has {tokens} tokens, and the window is {self.config.window}; shorten the "
+                    "system prompt, the tool definitions or the last messages, or use a larger window"
+                )
+                self._report([error], errors)
+            return Request(self._messages.context.lower(), tokens, errors)
 
     def after_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
@@ -164,7 +169,7 @@ class ContextManager:
             self._messages.flush()
             counted = input_tokens(usage)
             if counted is not None:
-                self._calibration.observe(self._model(model), self._sent, counted)
+                self._calibration.observe(self.config.model if model is None else model, self._sent, counted)
             errors: list[OffloadError] = []
             if message is not None:
                 self._messages.enqueue(message)
@@ -226,12 +231,10 @@ class ContextManager:
         """Run `restore` in a thread."""
         return await in_thread(self.restore)
 
-    def _model(self, model: str | None = None) -> str:
-        return self.config.model if model is None else model
-
     def _tokens(self) -> int:
         """Return the tokens of a request now, as its provider would count them."""
-        return self._calibration.correct(self._model(), self._fixed + self._messages.tokens)
+        estimated = self._fixed + self._messages.context.total_tokens
+        return self._calibration.correct(self.config.model, estimated)
 
     def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         """Run the steps that are due."""
@@ -240,12 +243,6 @@ class ContextManager:
         for limit, step in steps:
             if self._tokens() >= limit:
                 self._report(step(self._messages, self._tokens()), errors)
-
-    def _too_full(self) -> ContextFullError:
-        return ContextFullError(
-            f"the request has {self._tokens()} tokens, and the window is {self.config.window}; "
-            "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
-        )
 
     def _write_journal(self, errors: list[OffloadError]) -> None:
         if not self.config.resumable:

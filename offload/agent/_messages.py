@@ -23,18 +23,15 @@ _FEW = 8
 
 
 class AgentMessages:
-    """The context of an agent; an offloader or a compaction makes it smaller.
-
-    Args:
-        token_counter: counts tokens of a text.
-        events: gets the events of the context.
+    """The messages of an agent's context; an offloader or a compaction makes it smaller.
 
     Attributes:
+        context: the messages of a request.
         settled: how many items from the first on are unchanged since this was last set to their number.
     """
 
     def __init__(self, token_counter: TokenCounter, events: EventBus) -> None:
-        self._context = ContextIR(token_counter=token_counter, event_bus=events)
+        self.context = ContextIR(token_counter=token_counter, event_bus=events)
         self.settled = 0
         # For each message that offloaders get: its index in the conversation, the message as they got it
         # before, since they compare it with their history, and the message that is sent now.
@@ -45,29 +42,19 @@ class AgentMessages:
         self._queue_lock = Lock()
 
     @property
-    def messages(self) -> list[Any]:
-        """The messages of a request."""
-        return self._context.lower()
-
-    @property
     def all_messages(self) -> list[Any]:
         """The messages of a request, then those in the queue."""
         with self._queue_lock:
-            return [*self._context.lower(), *(item.message for item in self._queue)]
-
-    @property
-    def tokens(self) -> int:
-        """An estimate of the tokens of `messages`."""
-        return self._context.total_tokens
+            return [*self.context.lower(), *(item.message for item in self._queue)]
 
     @property
     def count(self) -> int:
         """The number of messages of a request."""
-        return len(self._context.header.items) + len(self._context.conversation.items)
+        return len(self.context.header.items) + len(self.context.conversation.items)
 
     def items(self, start: int = 0) -> Sequence[ContextItem]:
-        """Return the items of `messages` from index `start` on."""
-        header, items = self._context.header.items, self._context.conversation.items
+        """Return the items of a request from index `start` on."""
+        header, items = self.context.header.items, self.context.conversation.items
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
 
     def enqueue(self, message: Any, item_type: ItemType | None = None) -> None:
@@ -78,7 +65,7 @@ class AgentMessages:
         if message is None or isinstance(message, str | bytes | list | tuple):
             raise MessageError(f"a message must be one dict or SDK object, got {message!r:.60}")
         try:
-            item = self._context.new_item(message, item_type)
+            item = self.context.new_item(message, item_type)
         except OffloadError:
             raise
         except Exception as error:
@@ -94,7 +81,7 @@ class AgentMessages:
 
     def _add(self, item: ContextItem) -> None:
         """Append an item; a system message within a conversation keeps its place there."""
-        context = self._context
+        context = self.context
         place = len(context.conversation.items)
         if item.item_type is ItemType.SYSTEM_PROMPT and place:
             context.conversation.items.append(item)
@@ -120,37 +107,35 @@ class AgentMessages:
         """
         result = offloader.offload(self._current if for_good else self._originals)
         changed = _differences(self._current, result.messages)
-        before = self._context.total_tokens
+        before = self.context.total_tokens
         for index in changed:
             self._replace(index, result.messages[index], for_good=for_good)
         if changed:
-            freed = before - self._context.total_tokens
+            freed = before - self.context.total_tokens
             detail = f"{len(changed)} messages became smaller, by {freed} tokens"
             data = {"messages": len(changed), "tokens": freed}
-            self._context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
+            self.context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
         return result.errors
 
     def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
-        items, place = self._context.conversation.items, self._places[index]
-        items[place] = replace(self._context.new_item(message, items[place].item_type), id=items[place].id)
+        items, place = self.context.conversation.items, self._places[index]
+        items[place] = replace(self.context.new_item(message, items[place].item_type), id=items[place].id)
         self._current[index] = message
         if for_good:
             self._originals[index] = message
-        self.settled = min(self.settled, len(self._context.header.items) + place)
+        self.settled = min(self.settled, len(self.context.header.items) + place)
 
     def compact(self, strategy: CompactionStrategy, tokens: int) -> list[OffloadError]:
-        """Remove messages; return the failures.
+        """Remove messages by `strategy`; return the failures.
 
-        Args:
-            strategy: decides which messages, and what replaces them.
-            tokens: the tokens of the request, as its provider would count them.
+        `tokens` is the number of tokens of the request, as its provider would count them.
         """
-        items = list(self._context.conversation.items)
+        items = list(self.context.conversation.items)
         try:
-            error = self._context.auto_compact(strategy, current_total_tokens=tokens).error
+            error = self.context.auto_compact(strategy, current_total_tokens=tokens).error
         except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
             error = failure("the compaction strategy raised", raised)
-        if not are_equal(items, self._context.conversation.items):
+        if not are_equal(items, self.context.conversation.items):
             originals = zip(self._places, self._originals, strict=True)
             self._register_all({items[place].id: original for place, original in originals})
         # A context that cannot be made small enough is reported with the request, if it matters.
@@ -158,18 +143,18 @@ class AgentMessages:
 
     def _register_all(self, originals: Mapping[str, Any]) -> None:
         self._places, self._originals, self._current = [], [], []
-        self.settled = min(self.settled, len(self._context.header.items))
-        for place, item in enumerate(self._context.conversation.items):
+        self.settled = min(self.settled, len(self.context.header.items))
+        for place, item in enumerate(self.context.conversation.items):
             self._register(place, item, originals.get(item.id, item.message))
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
-        messages = self._context.conversation_messages
+        messages = self.context.conversation_messages
         while True:
             # Compacted messages may hold placeholders, and offloaded ones may be notices.
             restored = offloader.restore(strategy.restore(messages))
             if restored == messages:
-                return [*(item.message for item in self._context.header.items), *restored]
+                return [*(item.message for item in self.context.header.items), *restored]
             messages = restored
 
 

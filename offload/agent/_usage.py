@@ -30,11 +30,7 @@ def input_tokens(usage: Any) -> int | None:
 
 
 class Calibration:
-    """Corrects token estimates by a provider's counts, for each model separately.
-
-    Args:
-        ratios: model → ratio, from an earlier `ratios`.
-    """
+    """Corrects token estimates by a provider's counts: `ratios` maps each model to its ratio."""
 
     def __init__(self, ratios: Mapping[str, float] | None = None) -> None:
         self.ratios = dict(ratios or {})

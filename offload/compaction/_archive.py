@@ -15,7 +15,7 @@ from typing import Any
 from offload.errors import MessageError, NotFoundError, OffloadError
 from offload.hooks import Hooks
 from offload.layout import REF_PATTERN
-from offload.messages import adapter_for, from_json, map_texts, scan_of, to_json
+from offload.messages import adapter_for, as_data, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader
 from offload.placeholder import PlaceholderFacts, escape_placeholders
 from offload.policy import OffloadPolicy, Rule
@@ -152,7 +152,7 @@ class MessageArchive:
     def _line(self, index: int, message: Any) -> str:
         row = {"at": index, "message": to_json(message)}
         line = json.dumps(row, ensure_ascii=False)
-        if json.loads(line, object_hook=from_json)["message"] != adapter_for(message).as_data(message):
+        if json.loads(line, object_hook=from_json)["message"] != as_data(message):
             raise MessageError(f"messages[{index}]: JSON cannot restore it exactly, so it cannot be stored")
         if self._hooks.redact is None:
             return line

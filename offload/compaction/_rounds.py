@@ -148,12 +148,8 @@ class RoundCompactor(StoringCompactor):
     ) -> bool:
         """Return whether a compaction is due: the request has reached the trigger.
 
-        If the list grew since the last call, only the new messages are counted.
-
-        Args:
-            messages: the conversation.
-            system_prompt: a system prompt that is sent separately.
-            tools: the tool definitions that are sent with it.
+        The arguments are those of `compact`. If the list grew since the last call, only the new messages are
+        counted.
         """
         if not self.config.enabled:
             return False

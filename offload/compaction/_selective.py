@@ -83,12 +83,7 @@ class SelectiveCompaction(StoringCompactor):
         self._on_error = on_error
 
     def should_compact(self, context: ContextIR, current_total_tokens: int | None = None) -> bool:
-        """Return whether a compaction is due: the context has reached the threshold.
-
-        Args:
-            context: the context.
-            current_total_tokens: the provider's token count; by default, the context's own.
-        """
+        """Return whether a compaction is due, with the arguments of `compact`."""
         return _tokens(context, current_total_tokens) >= self.threshold_tokens
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> SelectiveResult:
@@ -134,7 +129,9 @@ class SelectiveCompaction(StoringCompactor):
     def _plan(self, context: ContextIR, view: View) -> Plan:
         """Return which messages to remove. Raises `ContextFullError` if none can be removed."""
         types = [item.item_type for item in context.conversation.items]
-        past = _past(view)
+        first = waiting_from(view.messages)
+        # How many messages precede the first group with an open call.
+        past = next((group[0] for group in view.groups if group[-1] >= first), len(view.messages))
         removed: list[int] = []
         plan = None
         for more in filter(None, removed_by_rule(view.groups, types, self.rules, past)):
@@ -170,12 +167,6 @@ class SelectiveCompaction(StoringCompactor):
 
     def _bus(self, context: ContextIR) -> EventBus:
         return context.event_bus if self._events is None else self._events
-
-
-def _past(view: View) -> int:
-    """Return how many messages precede the first group with an open call."""
-    first = waiting_from(view.messages)
-    return next((group[0] for group in view.groups if group[-1] >= first), len(view.messages))
 
 
 def _carry_out(context: ContextIR, view: View, plan: Plan) -> SelectiveResult:

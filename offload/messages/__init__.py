@@ -38,7 +38,7 @@ from offload.messages._formats import (
     scan_of,
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
-from offload.messages._stored import from_json, map_texts, to_json
+from offload.messages._stored import as_data, from_json, map_texts, to_json
 
 __all__ = [
     "FORMATS",
@@ -50,6 +50,7 @@ __all__ = [
     "Scan",
     "adapter_for",
     "answered_calls",
+    "as_data",
     "from_json",
     "is_result",
     "map_texts",

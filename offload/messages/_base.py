@@ -276,16 +276,3 @@ class MessageAdapter(ABC):
     def user_message(self, text: str) -> Any:
         """Return `text` as a user message."""
         return {"role": "user", "content": text}
-
-    def as_data(self, message: Any) -> Any:
-        """Return `message` as data: dicts, lists, bytes and JSON values in place of SDK objects."""
-        return as_data(message)
-
-
-def as_data(value: Any) -> Any:
-    """Return `value` with each SDK object in it as data."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
-    if isinstance(value, Mapping):
-        return {name: as_data(part) for name, part in value.items()}
-    return [as_data(part) for part in value] if isinstance(value, list) else value

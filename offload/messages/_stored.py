@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from offload.errors import MessageError
-from offload.messages._formats import adapter_for
 
 _BYTES = "$bytes"
 _RESERVED, _ESCAPED = re.compile(r"\$+bytes"), re.compile(r"\$\$+bytes")
@@ -19,6 +18,15 @@ def refuse(value: Any) -> Any:
     raise MessageError(f"a message holds {type(value).__name__}, which has no JSON")
 
 
+def as_data(value: Any) -> Any:
+    """Return a message with each SDK object in it as data: dicts, lists, bytes and JSON values."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
+    if isinstance(value, Mapping):
+        return {name: as_data(part) for name, part in value.items()}
+    return [as_data(part) for part in value] if isinstance(value, list) else value
+
+
 def to_json(message: Any, fallback: Callable[[Any], Any] = refuse) -> Any:
     """Return `message` as a JSON value.
 
@@ -26,7 +34,7 @@ def to_json(message: Any, fallback: Callable[[Any], Any] = refuse) -> Any:
         message: the message, in any format.
         fallback: returns a replacement for a part that has no JSON.
     """
-    return _encoded(adapter_for(message).as_data(message), fallback)
+    return _encoded(as_data(message), fallback)
 
 
 def from_json(fields: dict[str, Any]) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.context import ItemType
@@ -26,8 +25,7 @@ class JournalMessage(NamedTuple):
     message: Any
 
 
-@dataclass(frozen=True, slots=True)
-class JournalState:
+class JournalState(NamedTuple):
     """A conversation as a journal describes it.
 
     Attributes:
@@ -35,8 +33,8 @@ class JournalState:
         ratios: model → tokens that its provider counts for one estimated token.
     """
 
-    messages: list[JournalMessage] = field(default_factory=list)
-    ratios: Mapping[str, float] = field(default_factory=dict)
+    messages: Sequence[JournalMessage]
+    ratios: Mapping[str, float]
 
 
 class JournalEntry(NamedTuple):
@@ -92,7 +90,7 @@ def read_old(store: OffloadStore, session: str) -> JournalState:
     infos = [info for info in reader.infos() if info.item_type == "user_message"]
     labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)
     entries = [JournalEntry(int(label[2]), label[1], info) for label, info in labelled if label]
-    state = JournalState()
+    state = JournalState([], {})
     for _, content in reader.load_many([entry.at for entry in latest(entries, session)]):
         head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
         messages = [JournalMessage(ItemType(row["type"]), row["message"]) for row in rows]

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Literal, get_args
 
 from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View, warn
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import threshold_for
-from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType, waiting_from
+from offload.context import (
+    ContextEvent,
+    ContextIR,
+    ContextItem,
+    EventBus,
+    EventType,
+    ItemType,
+    split_groups,
+    waiting_from,
+)
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
 from offload.events import failure
 from offload.offloader import Offloader
@@ -119,12 +127,9 @@ class SelectiveCompaction(StoringCompactor):
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
 
     def _view(self, context: ContextIR, tokens: int) -> View:
-        sizes = [len(group) for group in context.groups()]
-        groups = [range(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+        messages = context.conversation_messages
         counts = [item.token_count for item in context.conversation.items]
-        return View(
-            context.conversation_messages, counts, tokens, groups, self._archive, context.count_message
-        )
+        return View(messages, counts, tokens, split_groups(messages), self._archive, context.count_message)
 
     def _plan(self, context: ContextIR, view: View) -> Plan:
         """Return which messages to remove. Raises `ContextFullError` if none can be removed."""

@@ -9,7 +9,7 @@ from offload.context._ir import (
     Segment,
     SegmentName,
 )
-from offload.context._pairs import partners, split_rounds, waiting_from
+from offload.context._pairs import partners, split_groups, split_rounds, waiting_from
 from offload.context._tokens import MessageCounter
 from offload.events import ContextEvent, EventBus, EventType
 
@@ -26,6 +26,7 @@ __all__ = [
     "Segment",
     "SegmentName",
     "partners",
+    "split_groups",
     "split_rounds",
     "waiting_from",
 ]

@@ -9,11 +9,11 @@ from enum import StrEnum
 from functools import wraps
 from typing import Any, Protocol, TypeVar
 
-from offload.context._pairs import partners
+from offload.context._pairs import split_groups
 from offload.context._tokens import MessageCounter
 from offload.errors import ConfigError, check_choice
 from offload.events import ContextEvent, EventBus, EventType
-from offload.messages import SYSTEM_ROLES, adapter_for, is_result, role_or_none, scan_of
+from offload.messages import SYSTEM_ROLES, is_result, role_or_none, scan_of
 from offload.threads import in_thread
 from offload.tokens import TokenCounter
 
@@ -318,27 +318,10 @@ class ContextIR:
     def together(self, items: Iterable[ContextItem]) -> list[ContextItem]:
         """Return `items` of the conversation with their calls and results, in order."""
         ids = {item.id for item in items}
-        return [item for group in self.groups() if any(item.id in ids for item in group) for item in group]
-
-    def groups(self) -> list[list[ContextItem]]:
-        """Return the conversation in groups of items that are kept or removed together.
-
-        A group starts with a tool call and ends with its last result, with all messages between them.
-        """
-        last = partners(self.conversation_messages)
-        groups: list[list[ContextItem]] = []
-        reach, is_needed = -1, False
-        for index, item in enumerate(self.conversation.items):
-            adapter = adapter_for(item.message)
-            # In formats without ids, results directly follow their calls.
-            is_bound = index <= reach or is_needed or bool(adapter.results(item.message))
-            if groups and is_bound:
-                groups[-1].append(item)
-            else:
-                groups.append([item])
-            reach = max(reach, last.get(index, -1))
-            is_needed = adapter.needs_next(item.message)
-        return groups
+        groups = (
+            self.conversation.items[run.start : run.stop] for run in split_groups(self.conversation.messages)
+        )
+        return [item for group in groups if any(item.id in ids for item in group) for item in group]
 
     def _remove(self, matches: Callable[[ContextItem], bool]) -> list[ContextItem]:
         removed = self.together(filter(matches, self.conversation.items))

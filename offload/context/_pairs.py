@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from offload.messages import answered_calls, is_result, role_or_none, scan_of
+from offload.messages import adapter_for, answered_calls, is_result, role_or_none, scan_of
 
 
 def partners(messages: Sequence[Any]) -> dict[int, int]:
@@ -59,5 +59,27 @@ def split_rounds(messages: Sequence[Any]) -> list[range]:
         if is_user and not was_user and reach < index:
             starts.append(index)
         reach, was_user = max(reach, last.get(index, -1)), is_user
-    bounds = [0, *starts[1:], len(messages)] if messages else [0]
-    return [range(start, end) for start, end in pairwise(bounds)]
+    return _ranges(starts[1:], len(messages))
+
+
+def split_groups(messages: Sequence[Any]) -> list[range]:
+    """Return the shortest runs of messages that are kept or removed together, in order, as ranges of indices.
+
+    A run starts with a tool call and ends with its last result, with all messages between them.
+    """
+    last = partners(messages)
+    starts: list[int] = []
+    reach, is_needed = -1, False
+    for index, message in enumerate(messages):
+        adapter = adapter_for(message)
+        # In formats without ids, results directly follow their calls.
+        if index > reach and not is_needed and not adapter.results(message):
+            starts.append(index)
+        reach, is_needed = max(reach, last.get(index, -1)), adapter.needs_next(message)
+    return _ranges(starts, len(messages))
+
+
+def _ranges(starts: Sequence[int], end: int) -> list[range]:
+    """Return the ranges from 0 to `end` that begin at `starts`, besides the first."""
+    bounds = [0, *filter(None, starts), end] if end else []
+    return [range(start, stop) for start, stop in pairwise(bounds)]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
 from offload.messages._access import Path, built_like, edit_at, fields_of, get, with_field
-from offload.messages._pixels import pixels_of
 from offload.messages._shapes import ItemText
 
 _DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
@@ -28,6 +28,8 @@ _HEAD_CHARS = 64 * 1024
 _PIXELS_PER_TOKEN = 750
 _MOST_IMAGE_TOKENS = 1600
 _BYTES_PER_PAGE, _TOKENS_PER_PAGE = 64 * 1024, 2250
+# Markers of a JPEG frame header, which follows segments of any length: SOF0 to SOF15 without DHT, JPG, DAC.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 class MediaFacts(NamedTuple):
@@ -75,7 +77,7 @@ def media_facts(url: str) -> MediaFacts | None:
     except ValueError:
         head = b""
     padding = url.count("=", max(match.end(), len(url) - 2))
-    return MediaFacts(match[1], (len(url) - match.end()) * 3 // 4 - padding, pixels_of(head))
+    return MediaFacts(match[1], (len(url) - match.end()) * 3 // 4 - padding, _pixels_of(head))
 
 
 def media_ref(text: str) -> str | None:
@@ -195,3 +197,49 @@ def _from_url(url: str, kind: str) -> str | bytes:
     if kind == "bytes":
         return base64.b64decode(data)
     return url if kind == "url" else data
+
+
+def _pixels_of(head: bytes) -> tuple[int, int] | None:
+    """Return width and height of a PNG, JPEG, GIF or WebP that begins with `head`, None if it has none."""
+    read = next((read for magic, read in _READERS.items() if re.match(magic, head, re.DOTALL)), None)
+    try:
+        return read(head) if read else None
+    except (struct.error, IndexError):
+        return None
+
+
+def _png(head: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from(">II", head, 16)
+    return width, height
+
+
+def _gif(head: bytes) -> tuple[int, int]:
+    width, height = struct.unpack_from("<HH", head, 6)
+    return width, height
+
+
+def _jpeg(head: bytes) -> tuple[int, int]:
+    at = 2
+    while head[at + 1] not in _JPEG_FRAMES:
+        at += 2 + max(2, struct.unpack_from(">H", head, at + 2)[0])
+    height, width = struct.unpack_from(">HH", head, at + 5)
+    return width, height
+
+
+def _webp(head: bytes) -> tuple[int, int]:
+    if head[12:16] == b"VP8X":
+        width, height = (int.from_bytes(head[i : i + 3], "little") + 1 for i in (24, 27))
+        return width, height
+    if head[12:16] == b"VP8L":
+        bits = struct.unpack_from("<I", head, 21)[0]
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    width, height = struct.unpack_from("<HH", head, 26)
+    return width & 0x3FFF, height & 0x3FFF
+
+
+_READERS: dict[bytes, Callable[[bytes], tuple[int, int]]] = {
+    b"\x89PNG\r\n\x1a\n": _png,
+    b"GIF8[79]a": _gif,
+    b"\xff\xd8\xff": _jpeg,
+    b"RIFF....WEBP": _webp,
+}

@@ -23,6 +23,7 @@ from offload.context import (
     ItemType,
     MessageCounter,
     partners,
+    split_groups,
     split_rounds,
     waiting_from,
 )
@@ -210,7 +211,7 @@ def test_a_search_by_the_api_is_an_assistant_message_and_removed_alone():
         context.add_message(message)
 
     assert [item.item_type for item in context.conversation.items] == ["user_message", "assistant_message"]
-    assert [len(group) for group in context.groups()] == [1, 1]
+    assert [len(group) for group in split_groups(context.conversation_messages)] == [1, 1]
 
 
 def test_a_search_and_its_results_in_two_messages_are_removed_together():
@@ -219,7 +220,7 @@ def test_a_search_and_its_results_in_two_messages_are_removed_together():
     for message in (user("find it"), asked, found):
         context.add_message(message)
 
-    assert [len(group) for group in context.groups()] == [1, 2]
+    assert [len(group) for group in split_groups(context.conversation_messages)] == [1, 2]
 
 
 def test_an_image_and_the_placeholder_of_one_are_counted():

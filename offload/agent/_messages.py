@@ -99,11 +99,9 @@ class AgentMessages:
             self._current.append(item.message)
 
     def offload(self, offloader: Offloader, *, for_good: bool = False) -> list[OffloadError]:
-        """Offload items; return the failures.
+        """Offload items by the offloader's policy; return the failures.
 
-        Args:
-            offloader: its policy decides which items.
-            for_good: whether all later calls start from its output, in place of the original messages.
+        With `for_good`, all later calls start from its output, in place of the original messages.
         """
         result = offloader.offload(self._current if for_good else self._originals)
         changed = _differences(self._current, result.messages)

@@ -110,9 +110,7 @@ class MessageArchive:
     def _proven(self, messages: Sequence[Any], contents: dict[str, str | None]) -> list[tuple[int, int, str]]:
         """Return index, number and content of each notice among `messages` that has a record.
 
-        Args:
-            messages: the conversation.
-            contents: text → content of its record or None, for texts that were looked up before.
+        `contents` maps texts that were looked up before to the content of their record or None.
         """
         notices = []
         for index, message in enumerate(messages):

@@ -85,13 +85,7 @@ class StoringCompactor:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Messages to remove, and the notice that replaces them.
-
-    Attributes:
-        removed: their indices, in order.
-        notice: the notice.
-        tokens: the tokens of the request after.
-    """
+    """Indices of the messages to remove, the notice that replaces them, the tokens of the request after."""
 
     removed: Sequence[int]
     notice: Notice
@@ -103,11 +97,9 @@ class View:
     """A conversation before a compaction.
 
     Attributes:
-        messages: its messages.
-        tokens: the tokens of each.
+        tokens: the tokens of each message.
         total: the tokens of the request: of the messages and of all that is sent with them.
         groups: indices of messages, in runs that are removed together.
-        archive: stores the removed messages.
         count: counts the tokens of a message.
     """
 

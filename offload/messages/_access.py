@@ -72,16 +72,9 @@ def blocks_of(content: Any, where: str) -> list[Any]:
 
 
 def string_field(thing: Any, name: str, where: str, owner: str) -> str:
-    """Return a field that must be a string.
+    """Return a field that must be a string; `where` is the place of `thing` and `owner` its name, for errors.
 
-    Args:
-        thing: the mapping or object.
-        name: the field.
-        where: the place of `thing`, for the error.
-        owner: the name of `thing`, for the error.
-
-    Raises:
-        MessageError: the field is missing or no string.
+    Raises `MessageError` if the field is missing or no string.
     """
     value = get(thing, name)
     if not isinstance(value, str):

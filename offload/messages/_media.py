@@ -101,12 +101,7 @@ class Place(NamedTuple):
 
 
 class Media:
-    """The shape of an image or a document: a block that a text block replaces.
-
-    Args:
-        places: the places of bytes in blocks of the format.
-        text_block: the other fields of a text block.
-    """
+    """The shape of an image or a document: a block that a text block with fields `text_block` replaces."""
 
     def __init__(self, places: Sequence[Place], text_block: Mapping[str, str]) -> None:
         self._places = places

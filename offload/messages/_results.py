@@ -24,11 +24,7 @@ from offload.messages._shapes import ItemText
 
 
 class ResultBlocks:
-    """The content of a tool result, in blocks that name their type.
-
-    Args:
-        text_type: the type of text blocks.
-    """
+    """The content of a tool result, in blocks that name their type; that of text blocks is `text_type`."""
 
     def __init__(self, text_type: str = "text") -> None:
         self._text_type = text_type

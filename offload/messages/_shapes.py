@@ -52,11 +52,7 @@ class PlainText:
 
 
 class JsonObject:
-    """An object, as such or as a string of JSON.
-
-    Args:
-        key: the key of a placeholder, unless the object had one string field only.
-    """
+    """An object, as such or as a string of JSON; a placeholder is under `key`, or that of a lone string."""
 
     def __init__(self, key: str = "offloaded") -> None:
         self._key = key

@@ -28,12 +28,7 @@ def as_data(value: Any) -> Any:
 
 
 def to_json(message: Any, fallback: Callable[[Any], Any] = refuse) -> Any:
-    """Return `message` as a JSON value.
-
-    Args:
-        message: the message, in any format.
-        fallback: returns a replacement for a part that has no JSON.
-    """
+    """Return `message` as a JSON value; `fallback` returns a replacement for a part that has no JSON."""
     return _encoded(as_data(message), fallback)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
 from offload.messages._access import Path, built_like, edit_at, fields_of, get, with_field
-from offload.messages._shapes import ItemText
+from offload.messages._shapes import ItemText, Shape
 
 _DATA_URL = re.compile(r"data:((?:image|application)/[\w.+-]{1,80})(?:;[\w.=+-]{1,40})*;base64,", re.ASCII)
 _STAND_IN = re.compile(
@@ -100,7 +100,7 @@ class Place(NamedTuple):
     prefix: str = ""
 
 
-class Media:
+class Media(Shape):
     """The shape of an image or a document: a block that a text block with fields `text_block` replaces."""
 
     def __init__(self, places: Sequence[Place], text_block: Mapping[str, str]) -> None:

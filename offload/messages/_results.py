@@ -20,10 +20,10 @@ from offload.messages._access import (
     with_field,
 )
 from offload.messages._media import media_ref
-from offload.messages._shapes import ItemText
+from offload.messages._shapes import ItemText, Shape
 
 
-class ResultBlocks:
+class ResultBlocks(Shape):
     """The content of a tool result, in blocks that name their type; that of text blocks is `text_type`."""
 
     def __init__(self, text_type: str = "text") -> None:

@@ -7,7 +7,7 @@ field and nothing else, that string is the text and its key is kept; else the te
 from __future__ import annotations
 
 import json
-from typing import Any, Protocol
+from typing import Any
 
 # The form of an item whose text is the JSON of the value, not a string inside it.
 WHOLE = '"json"'
@@ -16,42 +16,29 @@ WHOLE = '"json"'
 ItemText = tuple[str, str | None] | None
 
 
-class Shape(Protocol):
-    """The place of a text in a value of a message: the value itself, its blocks, a field of an object."""
+class Shape:
+    """The place of a text in a value of a message: the value itself, which is one string.
 
-    def read(self, value: Any, where: str, /) -> ItemText:
-        """Return the text in `value`; `where` is its place, for errors.
+    Subclasses have it in blocks, or in a field of an object.
+    """
+
+    def read(self, value: Any, _where: str, /) -> ItemText:
+        """Return the text in `value`; the second argument is its place, for errors.
 
         Raises `MessageError` if `value` is malformed.
         """
-        ...
-
-    def replace(self, value: Any, text: str, /) -> Any:
-        """Return `value` with `text` in place of its own text."""
-        ...
-
-    def restore(self, value: Any, text: str, form: str | None, /) -> Any:
-        """Return the value before `replace`, from its text and its form."""
-        ...
-
-
-class PlainText:
-    """A field that is one string."""
-
-    def read(self, value: Any, _where: str = "") -> ItemText:
-        """Return the string; None for any other value."""
         return (value, None) if isinstance(value, str) else None
 
-    def replace(self, _value: Any, text: str) -> str:
-        """Return `text`."""
+    def replace(self, _value: Any, text: str, /) -> Any:
+        """Return a value with `text` in place of its own text."""
         return text
 
-    def restore(self, _value: Any, text: str, _form: str | None) -> str:
-        """Return `text`."""
+    def restore(self, _value: Any, text: str, _form: str | None, /) -> Any:
+        """Return the value before `replace`, from its text and its form."""
         return text
 
 
-class JsonObject:
+class JsonObject(Shape):
     """An object, as such or as a string of JSON; a placeholder is under `key`, or that of a lone string."""
 
     def __init__(self, key: str = "offloaded") -> None:
@@ -80,7 +67,7 @@ class JsonObject:
         return text if isinstance(value, str) else json.loads(text)
 
 
-PLAIN = PlainText()
+PLAIN = Shape()
 ARGUMENTS = JsonObject()
 
 

@@ -1,15 +1,8 @@
 """The journal of a conversation: the state that another process needs to continue it.
 
-It is kept next to the records of its session, under keys that no listing of sessions or records shows:
-
-    j/<session>/<number>~<kind>~<bytes>~<letters>.zst
-
-Each entry is an object that is written once: a zstd frame of `bytes` bytes of JSON lines, a head and then the
-new messages, each as `[item type, message]`. New messages are appended, except those in the head's `edits`:
-for each replaced stretch its start, the number of removed messages and the number of new ones. The head has
-`ratios` if they changed. Entries of the kinds `begun` and `whole` hold the whole conversation (`begun` by a
-writer that read no earlier entry), `grown` the changes since the entry before. The letters are random, so two
-writers of one number are detected.
+It is kept next to the records of its session, under keys that no listing of sessions or records shows.
+`FORMAT.md` describes its entries: each is an object that is written once, with all messages or the changes
+since the entry before. Random letters in its key show that two writers took one number.
 """
 
 from __future__ import annotations

@@ -130,15 +130,7 @@ for _name in (
 
 
 class Segment:
-    """One part of the context.
-
-    Args:
-        name: its name.
-        items: its items, in order.
-
-    Attributes:
-        name: its name.
-    """
+    """One part of the context, with a name: items in order."""
 
     def __init__(self, name: SegmentName, items: Iterable[ContextItem] = ()) -> None:
         self.name = name
@@ -172,11 +164,9 @@ class ContextCompactor(Protocol[ResultT_co]):
     """Shortens a context in place."""
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> ResultT_co:
-        """Shorten `context` if it is due; return the result.
+        """Shorten `context` in place if it is due; return the result.
 
-        Args:
-            context: the context, changed in place.
-            current_total_tokens: the provider's token count; by default, the context's own.
+        `current_total_tokens` is the provider's token count; by default, it is the context's own.
         """
         ...
 

@@ -16,10 +16,8 @@ MESSAGE_TOKENS = 4
 class MessageCounter:
     """Counts the tokens of messages, and keeps the counts of the list that it counted last.
 
-    A message that is changed in place after it was counted keeps its old count: pass a changed copy.
-
-    Args:
-        token_counter: counts tokens of a text; the default is the offline estimate.
+    A message that is changed in place after it was counted keeps its old count: pass a changed copy. The
+    default token counter is the offline estimate.
     """
 
     def __init__(self, token_counter: TokenCounter | None = None) -> None:

@@ -105,8 +105,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
 
     def needs_next(self, message: Any) -> bool:
         """Return whether `message` is reasoning: the API accepts it only before the item that it led to."""
-        kind: str = get(message, "type")
-        return kind == "reasoning"
+        return bool(get(message, "type") == "reasoning")
 
 
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:

@@ -5,7 +5,7 @@ from offload.codec._content import StoredContent, TextContent
 from offload.codec._readable import DocumentCodec, PlainCodec, parse_sidecar
 from offload.codec._seekable import SeekableCodec
 from offload.codec._spooled import ContentWriter, SpooledContent
-from offload.errors import check_choice
+from offload.errors import CorruptError, check_choice
 
 CODECS: dict[str, Codec] = {c.name: c for c in (SeekableCodec(), DocumentCodec(), PlainCodec())}
 _BY_SUFFIX = {c.suffix: c for c in CODECS.values()}
@@ -32,6 +32,9 @@ def get_codec(name: str) -> Codec:
     return CODECS[name]
 
 
-def find_codec(key: str) -> Codec | None:
-    """Return the codec whose suffix `key` ends in, or None."""
-    return _BY_SUFFIX.get("." + key.rpartition(".")[2])
+def find_codec(key: str) -> Codec:
+    """Return the codec whose suffix `key` ends in. Raises `CorruptError` if there is none."""
+    codec = _BY_SUFFIX.get("." + key.rpartition(".")[2])
+    if codec is None:
+        raise CorruptError(f"no codec reads {key}")
+    return codec

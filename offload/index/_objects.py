@@ -137,9 +137,8 @@ def session_name(store: OffloadStore, part: str) -> str:
     Raises `InvalidKeyError` if `part` encodes no name.
     """
     for stored in islice(store.keys(RECORD.prefix(part)), _MAX_TRIES if is_hashed(part) else 0):
-        codec = find_codec(stored.key)
-        if codec is not None and stored.size:
+        if stored.size:
             with suppress(OffloadError):
                 sidecar = partial(store.get, sidecar_key(stored.key))
-                return codec.open(partial(store.get, stored.key), sidecar).session
+                return find_codec(stored.key).open(partial(store.get, stored.key), sidecar).session
     return decode_part(part)

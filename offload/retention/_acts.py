@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from offload.codec import find_codec
 from offload.errors import ExistsError
 from offload.index import DeletedRecord, list_session
-from offload.layout import Reason, sidecar_key, tombstone_key
+from offload.layout import Reason, is_link, sidecar_key, tombstone_key
 from offload.record import RecordInfo
 from offload.session import note_deletions
 from offload.store import OffloadStore, delete_many, put_many
@@ -49,12 +49,8 @@ def empty(store: OffloadStore, records: Sequence[DeletedRecord]) -> None:
 
 def delete_sidecars(store: OffloadStore, infos: Iterable[RecordInfo]) -> None:
     """Delete the separate headers of the emptied records of one session."""
-    keys = {sidecar_key(info.key) for info in infos if _has_sidecar(info)}
+    records = [info.key for info in infos if not is_link(info.key)]
+    keys = {sidecar_key(key) for key in records if find_codec(key).has_sidecar}
     if keys:
         folder = min(keys).rpartition("/")[0]
         delete_many(store, [stored.key for stored in store.keys(f"{folder}/") if stored.key in keys])
-
-
-def _has_sidecar(info: RecordInfo) -> bool:
-    codec = find_codec(info.key)
-    return codec is not None and codec.has_sidecar

@@ -92,8 +92,7 @@ class SessionReader:
                 # It was deleted since the listing, and perhaps stored again.
                 info = self.find(ref)
                 record = self.open(info)
-        codec = find_codec(info.key)
-        if codec is not None and codec.reads_ranges:
+        if not is_link(info.key) and find_codec(info.key).reads_ranges:
             self._opened.put(info.key, record)
         return record
 
@@ -237,8 +236,6 @@ class SessionReader:
 
     def _open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         codec = find_codec(info.key)
-        if codec is None:
-            raise CorruptError(f"no codec reads {info.key}")
         sidecar = self._fetch(info, sidecar_key(info.key)) if codec.has_sidecar else None
         fetch = (lambda *, start=0, end=None: body[start:end]) if body else self._fetch(info, info.key)
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from offload.codec import Codec, ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
+from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
 from offload.errors import CorruptError
 from offload.index import record_key
 from offload.layout import generation_of, sidecar_key
@@ -58,7 +58,7 @@ def pack_as_it_is(store: OffloadStore, info: RecordInfo, record: StoredRecord, b
     chars, lines = _measured(record)
     if (chars, lines) != (record.counts.chars, record.counts.lines):
         raise CorruptError(f"{info.key}: the size of its content does not match its counts")
-    codec = _codec_of(info)
+    codec = find_codec(info.key)
     _check_ref(record.header)
     if record_key(record.header, record.counts, codec.suffix, generation_of(info.key)) != info.key:
         raise CorruptError(f"{info.key} does not match the record that it contains")
@@ -77,7 +77,7 @@ def pack_anew(info: RecordInfo, record: StoredRecord, session: str, spools: Exit
     _check_ref(record.header)
     if content.counts != record.counts:
         raise CorruptError(f"{info.key}: the size of its content does not match its counts")
-    return _codec_of(info).encode(moved(record.header, session), content)
+    return find_codec(info.key).encode(moved(record.header, session), content)
 
 
 def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | SpooledContent:
@@ -108,13 +108,6 @@ def _texts(record: StoredRecord) -> Iterator[str]:
             yield decode_text(chunk)
     except UnicodeDecodeError as error:
         raise CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error
-
-
-def _codec_of(info: RecordInfo) -> Codec:
-    codec = find_codec(info.key)
-    if codec is None:
-        raise CorruptError(f"no codec reads {info.key}")
-    return codec
 
 
 def _check_ref(header: Header) -> None:

@@ -40,7 +40,6 @@ def fetch(path: Path, *, start: int = 0, end: int | None = None) -> bytes:
 
 def reopen(file: str) -> StoredRecord:
     codec = find_codec(file)
-    assert codec is not None
     sidecar = partial(fetch, HERE / f"{file}.header") if codec.has_sidecar else None
     return codec.open(partial(fetch, HERE / file), sidecar)
 

@@ -86,8 +86,9 @@ def test_a_codec_is_found_by_its_name_and_by_the_end_of_a_key() -> None:
     for name, codec in CODECS.items():
         assert get_codec(name) is codec
         assert find_codec(f"r/s/abcdefghij~tool_result~~1~1{codec.suffix}") is codec
-    assert find_codec("r/s/readme.md") is None
-    assert find_codec("r/s/zst") is None
+    for key in ("r/s/readme.md", "r/s/zst"):
+        with pytest.raises(CorruptError, match=key):
+            find_codec(key)
 
 
 def test_a_codec_that_is_none_is_refused_and_the_others_are_named() -> None:

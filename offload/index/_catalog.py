@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from offload.index._entries import Tombstone, parse_key
-from offload.index._listing import LARGE, MAX_AGE, Page, SessionListing
+from offload.index._listing import LARGE, MAX_AGE, Page, SessionListing, is_fresh
 from offload.index._objects import DeletedRecord, split_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
@@ -178,7 +178,7 @@ class Catalog:
     def _recent_listing(self) -> SessionListing:
         """Return a listing that is fresh enough; for a small session always a new one."""
         cached = self._cached
-        if cached is not None and cached.is_fresh(time.time()):
+        if cached is not None and is_fresh(time.time() - cached.began, cached.took):
             return cached
         return self._list(may_use_snapshot=True)
 

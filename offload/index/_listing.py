@@ -65,10 +65,6 @@ class SessionListing:
         names = [name_of(info.key) for info in infos]
         return cls(began, took, prefix, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
 
-    def is_fresh(self, now: float) -> bool:
-        """Return whether the listing may still be used."""
-        return is_fresh(now - self.began, self.took)
-
     def objects(self) -> Iterator[StoredObject]:
         """Yield the listed objects."""
         return (self._object(place) for place, name in enumerate(self.names) if name)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Self
 
+from offload.errors import ConfigError
 from offload.events import EventBus, Observer
 from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
-from offload.layout import JOURNAL, Reason, encode_part
+from offload.layout import CLOCK, JOURNAL, Reason, encode_part
 from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention import _acts as acts
-from offload.retention._clock import check_times, store_time
 from offload.retention._marks import Marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name
 from offload.store import OffloadStore, delete_many
+
+_ABANDONED_SECONDS = 3600
 
 
 def collect(
@@ -87,6 +90,30 @@ def delete(
     return run.report
 
 
+def store_time(store: OffloadStore) -> float:
+    """Return the time by the clock of `store`, in seconds since the epoch, from a fresh object.
+
+    Raises:
+        ConfigError: the store reports no modification times.
+        StoreError: the store cannot be written.
+    """
+    key = CLOCK.key(digits=secrets.token_hex(8))
+    store.put(key, b"")
+    probes = {stored.key: stored.modified for stored in store.keys(CLOCK.prefix())}
+    now = probes.get(key, 0.0)
+    # Probes of killed processes are deleted too.
+    for probe, at in probes.items():
+        if probe == key or at < now - _ABANDONED_SECONDS:
+            store.delete(probe)
+    _check_times(store, [now])
+    return now
+
+
+def _check_times(store: OffloadStore, times: Iterable[float]) -> None:
+    if any(modified <= 0 for modified in times):
+        raise ConfigError(f"{store.url} reports no modification times of its objects, so gc cannot run on it")
+
+
 class _Total(NamedTuple):
     """The totals of the readable records of one session, and the time of the newest."""
 
@@ -129,7 +156,8 @@ class _Run:
 
     def collect_session(self, objects: SessionObjects) -> _Total:
         """Do every step for one session; return the total of its remaining records."""
-        check_times(self._store, objects)
+        times = [info.created_at for info in (*objects.records, *objects.torn)]
+        _check_times(self._store, times + [record.marked_at for record in objects.deleted])
         expired = [i for i in objects.records if i.expires_at is not None and i.expires_at <= self._now]
         if expired:
             pinned_by = _pinned_by(read_marks(self._store, objects.part))
@@ -225,7 +253,9 @@ class _Run:
         if self._writes and not self._retention.grace:
             # The new tombstones, with their times in the store.
             deleted = list_session(self._store, objects.part).deleted
-        due = [record for record in deleted if record.info.stored_bytes and self._is_due(record)]
+        marked = [record for record in deleted if record.info.stored_bytes]
+        grace = self._retention.grace
+        due = [record for record in marked if not grace or self._now - record.marked_at >= grace]
         # Read again: a pin may be newer than the mark.
         marks = read_marks(self._store, objects.part) if due else None
         pinned = [record for record in due if marks is not None and self._is_undeleted(marks, record)]
@@ -238,10 +268,6 @@ class _Run:
             acts.delete_sidecars(self._store, [record.info for record in (*empty, *emptied)])
         self.report.undeleted.extend(undeleted)
         self.report.deleted.extend(record.info for record in emptied)
-
-    def _is_due(self, record: DeletedRecord) -> bool:
-        grace = self._retention.grace
-        return not grace or self._now - record.marked_at >= grace
 
     def _is_undeleted(self, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.

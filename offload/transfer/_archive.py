@@ -305,11 +305,9 @@ class _Headers(io.RawIOBase):
         self._is_at_end = False
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position in the file."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the position in the file."""
         return self._file.tell()
 
     def read(self, size: int = -1) -> bytes:

@@ -72,7 +72,9 @@ def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: 
         check_known(store, session)
     if not is_ref(ref):
         return False
-    owner = _owner_name(SessionReader(store, check_name(session)), ref)
+    reader, owner = SessionReader(store, check_name(session)), session
+    with suppress(NotFoundError, CorruptError):
+        owner = owner_of(reader, reader.find(ref))[0].name
     for link in _links(store, ref, to):
         if _linked_session(store, link) == owner:
             store.delete(link)
@@ -91,14 +93,6 @@ def owner_of(reader: SessionReader, info: RecordInfo) -> tuple[SessionReader, Re
         return reader, info
     owner = SessionReader(reader.store, reader.open(info).session)
     return owner, owner.find(info.ref)
-
-
-def _owner_name(reader: SessionReader, ref: str) -> str:
-    """Return the session whose grant `reader` can revoke."""
-    try:
-        return owner_of(reader, reader.find(ref))[0].name
-    except (NotFoundError, CorruptError):
-        return reader.name
 
 
 def _grant_key(owner: str, ref: str, to: str) -> str:

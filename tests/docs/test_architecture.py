@@ -1,0 +1,34 @@
+"""The architecture page lists every package and module, and names only files that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+# `__main__` and `__init__` have no room of their own.
+ROOMS = {
+    f"{path.name}/" if path.is_dir() else path.name
+    for path in (ROOT / "offload").iterdir()
+    if not path.name.startswith("_") and (path.is_dir() or path.suffix == ".py")
+}
+
+
+def test_the_map_lists_every_room_and_no_other() -> None:
+    rows = [line.split("|")[1] for line in PAGE.partition("## ")[0].splitlines() if line.startswith("| `")]
+    listed = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+    assert listed == ROOMS
+
+
+def test_every_file_on_the_page_exists() -> None:
+    names = {name for name in re.findall(r"`([\w./]+)`", PAGE) if "/" in name and "NAME" not in name}
+
+    assert [
+        name for name in names if not ((ROOT / name).exists() or (ROOT / "offload" / name).exists())
+    ] == []
+
+
+def test_the_page_fits_a_screen() -> None:
+    assert len(PAGE.splitlines()) <= 60

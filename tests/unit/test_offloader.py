@@ -715,7 +715,7 @@ def test_a_session_without_a_name_gets_one_by_time_and_chance(tmp_path):
         ({"store": "nope://x"}, "nope"),
         ({"session": ""}, "session name must be a str"),
         ({"session": "\ud800"}, "valid Unicode"),
-        ({"codec": "gzip"}, "'zstd', 'json', 'raw'"),
+        ({"codec": "gzip"}, "zstd, json, raw"),
         ({"on_error": "ignore"}, "on_error must be one of"),
         ({"policy": {"min_saving": 1}}, "policy must be an OffloadPolicy, got dict"),
     ],

@@ -24,7 +24,8 @@ class Options:
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
 
     Raises:
-        ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
+        ConfigError: an unknown `refs` or `on_error`, a policy or renderer of the wrong type. Hooks are
+            checked when an offloader is opened.
     """
 
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)

@@ -7,6 +7,7 @@ keeps the conversation, and reports the error.
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from offload.errors import ConfigError
 from offload.messages._access import get
 
 
-class _ClientSummarizer:
+class _ClientSummarizer(ABC):
     """Asks a model through a client, sync or async.
 
     Args:
@@ -51,8 +52,8 @@ class _ClientSummarizer:
     async def _awaited(self, reply: Awaitable[Any]) -> str:
         return self._text(await reply)
 
-    def _text(self, reply: Any) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def _text(self, reply: Any) -> str: ...
 
 
 class AnthropicSummarizer(_ClientSummarizer):

@@ -15,7 +15,7 @@ from offload.events import failure
 from offload.messages import Item
 from offload.options import Options
 from offload.placeholder import MediaAwareRenderer
-from offload.record import Header, ItemIdentity, RecordInfo, encode_text
+from offload.record import Header, RecordInfo, encode_text
 from offload.session import Session, SessionReader
 
 # "ours": a record says that the text is its placeholder. "foreign": no record does, and all were read.
@@ -119,8 +119,7 @@ class Recognition:
             text = self._hooks.to_store(item)
         except Exception:  # noqa: BLE001 # the hook's failure is reported when the item is stored
             return None
-        digest = sha256(encode_text(text)).digest()
-        ref = self._session.ref_of(ItemIdentity(item.item_type, item.tool_use_id, digest, item.form))
+        ref = self._session.ref_of(item.identity(sha256(encode_text(text)).digest()))
         return ref if catalog.known(ref) else None
 
     def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:

@@ -75,8 +75,7 @@ class _Measured(NamedTuple):
 
     @property
     def identity(self) -> ItemIdentity:
-        item = self.request.item
-        return ItemIdentity(item.item_type, item.tool_use_id, self.content.counts.sha256, item.form)
+        return self.request.item.identity(self.content.counts.sha256)
 
     @property
     def is_redacted(self) -> bool:

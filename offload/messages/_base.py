@@ -21,7 +21,7 @@ from offload.messages._access import (
 )
 from offload.messages._media import Media, MediaFacts, media_facts
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
-from offload.record import escape_surrogates
+from offload.record import ItemIdentity, escape_surrogates
 
 SYSTEM_ROLES = ("system", "developer")
 _TEXT_TYPES = {"assistant": "assistant_message", **dict.fromkeys(SYSTEM_ROLES, "system_prompt")}
@@ -73,6 +73,10 @@ class Item:
     def replace_in(self, message: Any, text: str) -> Any:
         """Return a copy of `message` with this item replaced by `text`."""
         return edit_at(message, self.path, lambda value: self.shape.replace(value, text))
+
+    def identity(self, sha256: bytes) -> ItemIdentity:
+        """Return the identity of the item, given the digest of its stored content."""
+        return ItemIdentity(self.item_type, self.tool_use_id, sha256, self.form)
 
     def restore_in(self, message: Any, text: str, form: str | None) -> Any:
         """Return a copy of `message` with the value that this item replaced, the inverse of `replace_in`."""

@@ -55,9 +55,7 @@ class Draft:
     @property
     def identity(self) -> ItemIdentity:
         """The identity of the item in its session."""
-        return ItemIdentity(
-            self.item.item_type, self.item.tool_use_id, self.content.counts.sha256, self.item.form
-        )
+        return self.item.identity(self.content.counts.sha256)
 
 
 @dataclass(frozen=True, slots=True)

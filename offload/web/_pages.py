@@ -275,7 +275,7 @@ class Pages:
                 raise HTTPException(404, "Unknown change.")
         return RedirectResponse(f"{path if ref is None else f'{path}/r/{ref}'}?done={act}", 303)
 
-    # What the pages share
+    # Shared by the pages
 
     def _render(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
         """Return the page rendered from `template` for the store, or for the session in the request."""

@@ -9,33 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from offload.errors import CorruptError, NotFoundError, OffloadError
 from offload.layout import Family, decode_part, encode_part, is_hashed
 from offload.record import decode_text, encode_text
 from offload.registry import open_store
-from offload.store import OffloadStore, get_many, put_many
+from offload.store import OffloadStore, StoredObject, get_many, put_many
 
 _LENGTH = struct.Struct(">I")
 # Bytes to read for a name that is hashed in the key.
 _HEAD_BYTES = 8192
 
 StorageOptions = Mapping[str, Any] | None
-
-
-class ObjectInfo(NamedTuple):
-    """Listing entry of an object.
-
-    Attributes:
-        name: its name.
-        size: bytes of its content.
-        modified: time of its last write, in seconds since the epoch by the store's clock.
-    """
-
-    name: str
-    size: int
-    modified: float
 
 
 class ObjectStore:
@@ -62,18 +49,10 @@ class ObjectStore:
         keys = [self._key(name) for name in names]
         return [_content(data, name) for name, data in zip(names, get_many(self._store, keys), strict=True)]
 
-    def get(self, name: str) -> bytes:
-        """Return the content of `name`.
-
-        Raises:
-            NotFoundError: no object has this name.
-            CorruptError: the object is damaged.
-            StoreError: the store failed.
-        """
+    def get(self, name: str) -> bytes | None:
+        """Return the content of `name`, or None. Raises `CorruptError` and `StoreError`."""
         [content] = self.get_many([name])
-        if isinstance(content, OffloadError):
-            raise content
-        return content
+        return found(content)
 
     def put_many(self, contents: Mapping[str, bytes]) -> None:
         """Store every content under its name, overwriting what exists. Raises `StoreError`."""
@@ -82,20 +61,16 @@ class ObjectStore:
             if error is not None:
                 raise error
 
-    def put(self, name: str, content: bytes) -> None:
-        """Store `content` under `name`, overwriting what exists. Raises `StoreError`."""
-        self._store.put(self._key(name), _framed(name, content), overwrite=True)
-
-    def create(self, name: str, content: bytes) -> None:
-        """Store `content` under `name`. Raises `ExistsError` if the name is used, and `StoreError`."""
-        self._store.put(self._key(name), _framed(name, content))
+    def put(self, name: str, content: bytes, *, overwrite: bool = True) -> None:
+        """Store `content` under `name`. Raises `StoreError`, and `ExistsError` without `overwrite`."""
+        self._store.put(self._key(name), _framed(name, content), overwrite=overwrite)
 
     def delete(self, name: str) -> None:
         """Delete `name`; a missing object is success. Raises `StoreError`."""
         self._store.delete(self._key(name))
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Yield the objects whose name starts with `prefix`, in any order.
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Yield the objects whose name starts with `prefix`, with the name as the key, in any order.
 
         Each long name costs a read. Raises `StoreError`.
         """
@@ -103,7 +78,7 @@ class ObjectStore:
             part = stored.key.removeprefix(self._prefix)
             name = self._stored_name(stored.key) if is_hashed(part) else decode_part(part)
             if name is not None and name.startswith(prefix):
-                yield ObjectInfo(name, max(0, stored.size - len(_framed(name, b""))), stored.modified)
+                yield replace(stored, key=name, size=max(0, stored.size - len(_framed(name, b""))))
 
     def _key(self, name: str) -> str:
         return self._prefix + encode_part(name)
@@ -112,7 +87,9 @@ class ObjectStore:
         """Return the name in an object; None if the object was deleted meanwhile."""
         try:
             head = self._store.get(key, end=_HEAD_BYTES)
-            end = _name_end(head, key)
+            if len(head) < _LENGTH.size:
+                raise CorruptError(f"{key!r}: the object is truncated before the end of its name")
+            end = _LENGTH.size + _LENGTH.unpack_from(head)[0]
             if end > len(head):
                 head = self._store.get(key, end=end)
         except NotFoundError:
@@ -120,15 +97,18 @@ class ObjectStore:
         return decode_text(head[_LENGTH.size : end])
 
 
+def found(content: bytes | OffloadError) -> bytes | None:
+    """Return a result of `get_many`, None for a missing object. Raises any other error."""
+    if isinstance(content, NotFoundError):
+        return None
+    if isinstance(content, OffloadError):
+        raise content
+    return content
+
+
 def _framed(name: str, content: bytes) -> bytes:
     encoded = encode_text(name)
     return b"".join((_LENGTH.pack(len(encoded)), encoded, content))
-
-
-def _name_end(head: bytes, where: str) -> int:
-    if len(head) < _LENGTH.size:
-        raise CorruptError(f"{where!r}: the object is truncated before the end of its name")
-    return int(_LENGTH.unpack_from(head)[0]) + _LENGTH.size
 
 
 def _content(data: bytes | OffloadError, name: str) -> bytes | OffloadError:

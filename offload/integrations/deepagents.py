@@ -22,13 +22,15 @@ from offload.errors import (
     NotFoundError,
     OffloadError,
     StorePermissionError,
+    result_or_error,
 )
-from offload.integrations._objects import ObjectInfo, ObjectStore, StorageOptions
+from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations.langchain import thread_id
 from offload.layout import FILE
 from offload.record import encode_text
 from offload.registry import open_store
 from offload.session import check_name, new_name
+from offload.store import StoredObject
 
 try:
     from deepagents.backends import protocol
@@ -96,7 +98,7 @@ class OffloadBackend(protocol.BackendProtocol):
         """List a folder; folders in it end with a slash."""
         folder, entries = _inside(path), {}
         for info in self._files().list(folder):
-            child, slash, _ = info.name.removeprefix(folder).partition("/")
+            child, slash, _ = info.key.removeprefix(folder).partition("/")
             entries[child + slash] = _folder(folder + child + slash) if slash else _info(info)
         return protocol.LsResult(entries=[entries[child] for child in sorted(entries)])
 
@@ -111,7 +113,7 @@ class OffloadBackend(protocol.BackendProtocol):
     @_reporting(protocol.WriteResult)
     def write(self, file_path: str, content: str) -> Any:
         """Write a file, overwriting an existing one."""
-        self._files().put(file_path, encode_text(content))
+        self._put(file_path, encode_text(content))
         return protocol.WriteResult(path=file_path)
 
     @_reporting(protocol.EditResult)
@@ -124,7 +126,7 @@ class OffloadBackend(protocol.BackendProtocol):
         if isinstance(edited, str):
             return protocol.EditResult(error=edited)
         text, occurrences = edited
-        self._files().put(file_path, encode_text(text))
+        self._put(file_path, encode_text(text))
         return protocol.EditResult(path=file_path, occurrences=occurrences)
 
     @_reporting(protocol.DeleteResult)
@@ -134,14 +136,14 @@ class OffloadBackend(protocol.BackendProtocol):
         if not infos:
             raise _not_found(file_path)
         for info in infos:
-            self._files().delete(info.name)
+            self._files().delete(info.key)
         return protocol.DeleteResult(path=file_path)
 
     @_reporting(protocol.GlobResult)
     def glob(self, pattern: str, path: str | None = None) -> Any:
         """Find files below `path` by a glob of their paths, newest first."""
         matches = self._matching(pattern, path or "/")
-        newest = sorted(matches, key=lambda info: (-info.modified, info.name))
+        newest = sorted(matches, key=lambda info: (-info.modified, info.key))
         return protocol.GlobResult(matches=[_info(info) for info in newest])
 
     @_reporting(protocol.GrepResult)
@@ -151,7 +153,7 @@ class OffloadBackend(protocol.BackendProtocol):
         """Find the lines with a text in the files below `path` whose paths match `glob`."""
         root = path or "/"
         matches: list[Any] = []
-        names = [info.name for info in self._matching(glob, root)]
+        names = [info.key for info in self._matching(glob, root)]
         for name, data in self._texts(sorted(names)):
             remaining = None if max_count is None else max_count - len(matches)
             result = grep_matches_from_files({name: data}, pattern, root, max_count=remaining)
@@ -162,18 +164,19 @@ class OffloadBackend(protocol.BackendProtocol):
 
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[Any]:
         """Write files of any content, and report each failure."""
-        return [protocol.FileUploadResponse(path, self._failure(path, content)) for path, content in files]
+        return [
+            protocol.FileUploadResponse(path, _code(result_or_error(self._put, path, content)))
+            for path, content in files
+        ]
 
     def download_files(self, paths: list[str]) -> list[Any]:
         """Read files of any content, and report each failure."""
-        try:
-            contents = self._files().get_many(paths)
-        except OffloadError as error:
-            contents = [error] * len(paths)
+        results = result_or_error(lambda: self._files().get_many(paths))
+        contents = [results] * len(paths) if isinstance(results, OffloadError) else results
         return [
-            protocol.FileDownloadResponse(path, error=_code(content))
-            if isinstance(content, OffloadError)
-            else protocol.FileDownloadResponse(path, content)
+            protocol.FileDownloadResponse(
+                path, content if isinstance(content, bytes) else None, _code(content)
+            )
             for path, content in zip(paths, contents, strict=True)
         ]
 
@@ -186,22 +189,18 @@ class OffloadBackend(protocol.BackendProtocol):
         return ObjectStore(self._store, FILE, session or self._without_thread)
 
     def _data(self, path: str) -> Any:
-        try:
-            return _file_data(self._files().get(path))
-        except NotFoundError:
-            raise _not_found(path) from None
+        content = self._files().get(path)
+        if content is None:
+            raise _not_found(path)
+        return _file_data(content)
 
-    def _failure(self, path: str, content: bytes) -> str | None:
-        try:
-            self._files().put(path, content)
-        except OffloadError as error:
-            return _code(error)
-        return None
+    def _put(self, path: str, content: bytes) -> None:
+        self._files().put(path, content)
 
-    def _matching(self, glob: str | None, root: str) -> list[ObjectInfo]:
+    def _matching(self, glob: str | None, root: str) -> list[StoredObject]:
         """Return the files in `root`, or `root` itself, whose path from there matches `glob`."""
         matches = compile_grep_include_glob(glob) if glob else None
-        paths = ((info, _relative(info.name, root)) for info in self._files().list())
+        paths = ((info, _relative(info.key, root)) for info in self._files().list())
         return [info for info, path in paths if path is not None and (matches is None or matches(path))]
 
     def _texts(self, names: list[str]) -> Iterator[tuple[str, Any]]:
@@ -209,11 +208,9 @@ class OffloadBackend(protocol.BackendProtocol):
         files = self._files()
         for start in range(0, len(names), _BATCH_FILES):
             batch = names[start : start + _BATCH_FILES]
-            for name, content in zip(batch, files.get_many(batch), strict=True):
-                if isinstance(content, bytes):
+            for name, content in zip(batch, map(found, files.get_many(batch)), strict=True):
+                if content is not None:
                     yield name, _file_data(content)
-                elif not isinstance(content, NotFoundError):
-                    raise content
 
 
 def _inside(folder: str) -> str:
@@ -236,19 +233,22 @@ def _file_data(content: bytes) -> Any:
         return protocol.FileData(content=base64.b64encode(content).decode(), encoding="base64")
 
 
-def _info(info: ObjectInfo) -> Any:
+def _info(info: StoredObject) -> Any:
     modified = datetime.fromtimestamp(info.modified, UTC).isoformat()
-    return protocol.FileInfo(path=info.name, is_dir=False, size=info.size, modified_at=modified)
+    return protocol.FileInfo(path=info.key, is_dir=False, size=info.size, modified_at=modified)
 
 
 def _folder(path: str) -> Any:
     return protocol.FileInfo(path=path, is_dir=True, size=0, modified_at="")
 
 
-def _code(error: OffloadError) -> str:
-    if isinstance(error, NotFoundError):
+def _code(result: bytes | OffloadError | None) -> str | None:
+    """Return the framework's code of an error, None for any other result."""
+    if isinstance(result, NotFoundError):
         return str(protocol.FILE_NOT_FOUND)
-    return str(protocol.PERMISSION_DENIED) if isinstance(error, StorePermissionError) else str(error)
+    if isinstance(result, StorePermissionError):
+        return str(protocol.PERMISSION_DENIED)
+    return str(result) if isinstance(result, OffloadError) else None
 
 
 def _not_found(path: str) -> NotFoundError:

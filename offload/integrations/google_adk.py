@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
-from offload.errors import ExistsError, MissingExtraError, NotFoundError
+from offload.errors import ExistsError, MissingExtraError
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import FILE, encode_part
@@ -197,7 +197,7 @@ class OffloadArtifactService(BaseArtifactService):
         spaces = [_space(app_name, user_id)]
         if session_id is not None:
             spaces.append(_space(app_name, user_id, session_id))
-        names = await in_thread(lambda: [each.name for space in spaces for each in self._open(space).list()])
+        names = await in_thread(lambda: [each.key for space in spaces for each in self._open(space).list()])
         return sorted({name.rpartition("/")[0] for name in names})
 
     async def delete_artifact(self, **where: Any) -> None:
@@ -229,7 +229,7 @@ class OffloadArtifactService(BaseArtifactService):
         while True:
             content = _packed(file.described(part, version, metadata), part)
             try:
-                files.create(f"{file.filename}/{version}", content)
+                files.put(f"{file.filename}/{version}", content, overwrite=False)
             except ExistsError:  # another process saved it meanwhile
                 version += 1
             else:
@@ -247,17 +247,15 @@ class OffloadArtifactService(BaseArtifactService):
     def _read(self, file: _File, version: int | None) -> _Artifact | None:
         if version is None:
             version = max(self._versions(file), default=-1)
-        try:
-            return _unpacked(self._open(file.space).get(f"{file.filename}/{version}"))
-        except NotFoundError:
-            return None
+        stored = self._open(file.space).get(f"{file.filename}/{version}")
+        return None if stored is None else _unpacked(stored)
 
     def _delete(self, file: _File) -> None:
         for version in self._versions(file):
             self._open(file.space).delete(f"{file.filename}/{version}")
 
     def _versions(self, file: _File) -> list[int]:
-        names = (each.name.rpartition("/") for each in self._open(file.space).list())
+        names = (each.key.rpartition("/") for each in self._open(file.space).list())
         return sorted(int(version) for name, _, version in names if name == file.filename)
 
 

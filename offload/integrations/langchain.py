@@ -15,8 +15,8 @@ from functools import partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
-from offload.errors import MissingExtraError, NotFoundError, OffloadError
-from offload.integrations._objects import ObjectStore, StorageOptions
+from offload.errors import MissingExtraError
+from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
 from offload.offloader import Offloader
@@ -236,7 +236,7 @@ class OffloadByteStore(BaseStore[str, bytes]):
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the value of each key, or None. Raises `CorruptError` and `StoreError`."""
-        return list(map(_value, self._values.get_many(keys)))
+        return list(map(found, self._values.get_many(keys)))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Store each value under its key, overwriting an older one. Raises `StoreError`."""
@@ -249,10 +249,4 @@ class OffloadByteStore(BaseStore[str, bytes]):
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """Yield the keys that start with `prefix`, by listing the namespace. Raises `StoreError`."""
-        return (value.name for value in self._values.list(prefix or ""))
-
-
-def _value(value: bytes | OffloadError) -> bytes | None:
-    if isinstance(value, OffloadError) and not isinstance(value, NotFoundError):
-        raise value
-    return None if isinstance(value, NotFoundError) else value
+        return (value.key for value in self._values.list(prefix or ""))

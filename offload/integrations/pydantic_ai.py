@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
-from offload.errors import CorruptError, MissingExtraError, NotFoundError
+from offload.errors import CorruptError, MissingExtraError
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
@@ -210,8 +210,9 @@ class OffloadOverflowStore:
             OSError: the data is damaged, or the store failed (`StoreError`).
         """
         try:
-            return await in_thread(self._objects.get, handle)
-        except NotFoundError as error:
-            raise FileNotFoundError(str(error)) from error
+            data = await in_thread(self._objects.get, handle)
         except CorruptError as error:
             raise OSError(str(error)) from error
+        if data is None:
+            raise FileNotFoundError(f"no data is stored under {handle!r:.80}")
+        return data

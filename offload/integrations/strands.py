@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
-from offload.errors import ConfigError, MissingExtraError, NotFoundError, OffloadError
+from offload.errors import ConfigError, MissingExtraError, OffloadError
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
@@ -180,7 +180,7 @@ class OffloadStorage(Storage):
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of `key`, or None. Raises `StorageError`, also for damaged data."""
-        return await _run(self._read, key)
+        return await _run(self._values.get, key)
 
     async def delete(self, key: str) -> None:
         """Delete `key`; a missing key is success. Raises `StorageError`."""
@@ -188,13 +188,7 @@ class OffloadStorage(Storage):
 
     async def list(self, query: str = "") -> list[str]:
         """Return the keys that start with `query`, sorted. Raises `StorageError`."""
-        return await _run(lambda: sorted(value.name for value in self._values.list(query)))
-
-    def _read(self, key: str) -> bytes | None:
-        try:
-            return self._values.get(key)
-        except NotFoundError:
-            return None
+        return await _run(lambda: sorted(value.key for value in self._values.list(query)))
 
 
 async def _run(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -13,7 +13,7 @@ from anthropic.lib.tools import (
 )
 from anthropic.types.beta import BetaCacheControlEphemeralParam
 
-from offload.errors import ExistsError, NotFoundError, OffloadError
+from offload.errors import ExistsError, OffloadError
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.layout import FILE
 from offload.record import decode_text, encode_text
@@ -63,11 +63,10 @@ class OffloadMemory(BetaAbstractMemoryTool):
     def view(self, command: Any) -> str:
         """Show a file with line numbers, or a folder up to two levels deep."""
         path = _path(command.path)
-        try:
-            text = decode_text(self._files.get(path))
-        except NotFoundError:
+        content = self._files.get(path)
+        if content is None:
             return self._folder(path)
-        lines = text.split("\n")
+        lines = decode_text(content).split("\n")
         first, last = command.view_range or (1, -1)
         lines = lines[max(first, 1) - 1 : None if last == -1 else last]
         return f"Here's the content of {path} with line numbers:\n{_numbered(lines, max(first, 1))}"
@@ -77,16 +76,13 @@ class OffloadMemory(BetaAbstractMemoryTool):
         path = _path(command.path)
         if path == _ROOT or any(self._files.list(f"{path}/")):
             raise ToolError(f"{path} is a folder")
-        try:
-            self._files.create(path, encode_text(command.file_text))
-        except ExistsError:
-            raise ToolError(f"File {path} already exists") from None
+        self._create(path, encode_text(command.file_text), f"File {path} already exists")
         return f"File created successfully at: {path}"
 
     def str_replace(self, command: Any) -> str:
         """Replace the only occurrence of a text in a file."""
         path = _path(command.path)
-        text = self._existing(path)
+        text = decode_text(self._existing(path))
         if not command.old_str or command.old_str not in text:
             raise ToolError(f"No replacement was performed: old_str is not in {path}")
         before, _, after = text.partition(command.old_str)
@@ -102,7 +98,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
     def insert(self, command: Any) -> str:
         """Insert lines into a file after a line number; 0 is the start."""
         path = _path(command.path)
-        lines = self._existing(path).splitlines(keepends=True)
+        lines = decode_text(self._existing(path)).splitlines(keepends=True)
         if not 0 <= command.insert_line <= len(lines):
             raise ToolError(f"insert_line must be 0 to {len(lines)} in {path}, got {command.insert_line}")
         before = "".join(lines[: command.insert_line])
@@ -129,31 +125,32 @@ class OffloadMemory(BetaAbstractMemoryTool):
         if new == _ROOT or any(self._files.list(f"{new}/")):
             raise ToolError(f"The destination {new} already exists")
         for name in names:
-            self._move(name, new + name.removeprefix(old))
+            target = new + name.removeprefix(old)
+            self._create(target, self._existing(name), f"The destination {target} already exists")
+            self._files.delete(name)
         return f"Successfully renamed {old} to {new}"
 
     def clear_all_memory(self) -> str:
         """Delete every file."""
         for info in self._files.list(f"{_ROOT}/"):
-            self._files.delete(info.name)
+            self._files.delete(info.key)
         return "All memory cleared"
 
-    def _move(self, old: str, new: str) -> None:
+    def _create(self, path: str, content: bytes, otherwise: str) -> None:
         try:
-            self._files.create(new, self._files.get(old))
+            self._files.put(path, content, overwrite=False)
         except ExistsError:
-            raise ToolError(f"The destination {new} already exists") from None
-        self._files.delete(old)
+            raise ToolError(otherwise) from None
 
-    def _existing(self, path: str) -> str:
-        try:
-            return decode_text(self._files.get(path))
-        except NotFoundError:
-            raise ToolError(f"The file {path} does not exist") from None
+    def _existing(self, path: str) -> bytes:
+        content = self._files.get(path)
+        if content is None:
+            raise ToolError(f"The file {path} does not exist")
+        return content
 
     def _all_of(self, path: str) -> list[str]:
         """Return the names of a file or of all files in a folder. Raises `ToolError` if neither exists."""
-        listed = (info.name for info in self._files.list(path))
+        listed = (info.key for info in self._files.list(path))
         names = sorted(name for name in listed if name == path or name.startswith(f"{path}/"))
         if not names:
             raise ToolError(f"The path {path} does not exist")
@@ -161,11 +158,11 @@ class OffloadMemory(BetaAbstractMemoryTool):
 
     def _folder(self, path: str) -> str:
         sizes: dict[str, int] = {}
-        infos = sorted(self._files.list(f"{path}/"))
+        infos = sorted(self._files.list(f"{path}/"), key=lambda info: info.key)
         if not infos and path != _ROOT:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
         for info in infos:
-            parts = info.name.removeprefix(f"{path}/").split("/")
+            parts = info.key.removeprefix(f"{path}/").split("/")
             for depth in range(1, min(len(parts), _LEVELS) + 1):
                 name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
                 sizes[name] = sizes.get(name, 0) + info.size

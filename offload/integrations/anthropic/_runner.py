@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from anthropic.lib.streaming import BetaAsyncMessageStream, BetaMessageStream
 from anthropic.lib.tools import (
-    BetaAsyncBuiltinFunctionTool,
+    BetaAsyncFunctionTool,
     BetaAsyncStreamingToolRunner,
     BetaAsyncToolRunner,
-    BetaBuiltinFunctionTool,
+    BetaFunctionTool,
     BetaStreamingToolRunner,
     BetaToolRunner,
     ToolError,
+    beta_async_tool,
+    beta_tool,
 )
-from anthropic.types.beta import BetaToolParam
 
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.threads import in_thread
 
 
-def tools(offloader: Offloader) -> list[BetaBuiltinFunctionTool]:
+def tools(offloader: Offloader) -> list[BetaFunctionTool[Any]]:
     """Return the retrieval tools of `offloader` for the tool runner of `Anthropic`."""
-    return [_RetrievalTool(offloader, tool) for tool in offloader.tools.definitions()]
+    return [beta_tool(_answer(offloader, tool["name"]), **tool) for tool in offloader.tools.definitions()]
 
 
-def async_tools(offloader: Offloader) -> list[BetaAsyncBuiltinFunctionTool]:
+def async_tools(offloader: Offloader) -> list[BetaAsyncFunctionTool[Any]]:
     """Return the retrieval tools of `offloader` for the tool runner of `AsyncAnthropic`."""
-    return [_AsyncRetrievalTool(offloader, tool) for tool in offloader.tools.definitions()]
+
+    def in_thread_of(answer: Callable[..., str]) -> Callable[..., Any]:
+        async def run(**arguments: Any) -> str:
+            return await in_thread(partial(answer, **arguments))
+
+        return run
+
+    return [
+        beta_async_tool(in_thread_of(_answer(offloader, tool["name"])), **tool)
+        for tool in offloader.tools.definitions()
+    ]
 
 
 def offloaded(
@@ -96,31 +107,13 @@ def _sent(params: Any, messages: list[Any]) -> Any:
     return {**params, "messages": messages}
 
 
-class _RetrievalTool(BetaBuiltinFunctionTool):
-    """A retrieval tool that answers calls with any arguments."""
+def _answer(offloader: Offloader, name: str) -> Callable[..., str]:
+    """Return a retrieval tool that answers calls with any arguments."""
 
-    def __init__(self, offloader: Offloader, definition: Mapping[str, Any]) -> None:
-        self._answer = partial(offloader.tools.call, definition["name"])
-        self._definition = definition
+    def answer(**arguments: Any) -> str:
+        text = offloader.tools.call(name, arguments)
+        if is_error(text):
+            raise ToolError(text)
+        return text
 
-    def to_dict(self) -> BetaToolParam:
-        return cast("BetaToolParam", dict(self._definition))
-
-    def call(self, input: object) -> str:  # noqa: A002 # the SDK's signature
-        answer = self._answer(cast("Mapping[str, Any]", input))
-        if is_error(answer):
-            raise ToolError(answer)
-        return answer
-
-
-class _AsyncRetrievalTool(BetaAsyncBuiltinFunctionTool):
-    """A retrieval tool for `AsyncAnthropic`."""
-
-    def __init__(self, offloader: Offloader, definition: Mapping[str, Any]) -> None:
-        self._tool = _RetrievalTool(offloader, definition)
-
-    def to_dict(self) -> BetaToolParam:
-        return self._tool.to_dict()
-
-    async def call(self, input: object) -> str:  # noqa: A002 # the SDK's signature
-        return await in_thread(self._tool.call, input)
+    return answer

@@ -26,16 +26,10 @@ StorageOptions = Mapping[str, Any] | None
 
 
 class ObjectStore:
-    """The objects of one family in one space of a store. Two names never share an object.
+    """The objects of one family, `FILE` or `VALUE`, in one space of a store.
 
-    Args:
-        store: a path, a URL or a store, as for `offload.Offloader`.
-        family: `layout.FILE` or `layout.VALUE`.
-        space: name of the space; other spaces do not see its objects.
-        storage_options: as for `offload.Offloader`.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    Two names never share an object, and other spaces do not see the objects. `store`, `storage_options` and
+    errors are those of `offload.Offloader`; nothing is read or written before the first call.
     """
 
     def __init__(

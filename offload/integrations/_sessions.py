@@ -15,15 +15,9 @@ _OPEN = 256
 
 
 class Sessions:
-    """The sessions of one store, opened on demand. The arguments are those of `Offloader`.
+    """The sessions of one store, opened on demand; arguments and errors are those of `Offloader`.
 
-    Attributes:
-        session: name of the session for all conversations, or None for one session per conversation.
-        own: the offloader of `session`, otherwise of a new session.
-        open: returns a new offloader of a session, given as `session=name`.
-
-    Raises:
-        ConfigError: as for `Offloader`.
+    Without a `session` for all conversations, each has its own, and `own` is the offloader of a new one.
     """
 
     def __init__(
@@ -40,15 +34,7 @@ class Sessions:
         self._named = lru_cache(_OPEN)(lambda name, _list: self.open(session=name))
 
     def named(self, name: str | None, messages: str = "") -> Offloader:
-        """Return the offloader of the conversation `name`.
-
-        Args:
-            name: name of the conversation, None for a conversation without one.
-            messages: name of the message list; each list of a conversation needs its own offloader.
-
-        Raises:
-            ConfigError: `name` is not a valid session name.
-        """
+        """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""
         return self.own if name is None or self.session is not None else self._named(name, messages)
 
 

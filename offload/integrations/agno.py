@@ -1,12 +1,4 @@
-"""agno: offloading as a tool hook of an agent or team, and the retrieval tools as a toolkit.
-
-    offloading = OffloadTools("s3://bucket/prefix")
-    agent = Agent(model=model, tools=[run_sql, offloading], tool_hooks=[offloading.hook])
-
-A large tool result is offloaded when the tool returns, so the run and its database contain the placeholder.
-agno has no hook with the session before a model call. So items that a policy offloads only after the model's
-next reply, such as file-reader results, are kept.
-"""
+"""agno: offloading as a tool hook of an agent or team, and the retrieval tools as a toolkit."""
 
 from __future__ import annotations
 
@@ -36,8 +28,9 @@ __all__ = ["OffloadTools"]
 class OffloadTools(Toolkit):
     """Offloads tool results, with one session per agno session, and explains placeholders to the model.
 
-    Texts are offloaded, including the text next to media. All other values, including streams, are kept, as
-    are results that agno shows to the user: those of tools with `show_result` or `stop_after_tool_call`.
+    Texts are offloaded when their tool returns, including the text next to media. All other values, including
+    streams, are kept, as are results that agno shows to the user: those of tools with `show_result` or
+    `stop_after_tool_call`.
 
     Arguments and errors are those of `Offloader`. Without `session`, agno's session name is used, or the
     run's id for a run that has no session and does not see its agent's history. With `on_error="raise"`, agno

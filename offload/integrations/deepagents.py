@@ -1,10 +1,5 @@
 """deepagents: its files on any store. `offload.integrations.langchain.OffloadMiddleware` works there too.
 
-    backend = CompositeBackend(
-        default=StateBackend(), routes={"/large_tool_results/": OffloadBackend("s3://bucket/prefix")}
-    )
-    agent = create_deep_agent(model, tools, backend=backend)
-
 "Backend" is the framework's word for a place for an agent's files.
 """
 
@@ -75,15 +70,8 @@ class OffloadBackend(protocol.BackendProtocol):
     Any process that can reach the store finds a thread's files; threads never share a file. A file is read
     in full for any range. Of two concurrent edits, the later one wins. Errors are reported in the results.
 
-    Args:
-        store: as for `offload.Offloader`.
-        session: the session of all threads, for shared files such as memories. By default each thread has
-            its own files; then calls in a run without a thread fail, and calls outside of runs use a new
-            session.
-        storage_options: as for `offload.Offloader`.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    Arguments and errors are those of `offload.Offloader`. `session` is for files that all threads share, as
+    memories are. Without it, calls in a run without a thread fail, and calls outside of runs use a new one.
     """
 
     def __init__(

@@ -1,15 +1,4 @@
-"""Google ADK: offloading as a plugin of an app or runner, and an artifact service on any store.
-
-    runner = Runner(
-        app=App(name="app", root_agent=agent, plugins=[AdkOffloadPlugin("s3://bucket/prefix")]),
-        session_service=sessions,
-        artifact_service=OffloadArtifactService("s3://bucket/prefix"),
-    )
-
-A large tool result is offloaded when its event is appended, so the session and its database contain the
-placeholder. Items offloaded later, by age or in a sweep, are replaced only in the model's request. Every
-agent of the app gets the retrieval tools and instructions that explain them.
-"""
+"""Google ADK: offloading as a plugin of an app or runner, and an artifact service on any store."""
 
 from __future__ import annotations
 
@@ -53,9 +42,9 @@ __all__ = ["AdkOffloadPlugin", "OffloadArtifactService"]
 class AdkOffloadPlugin(BasePlugin):
     """Offloads the contents of an app's sessions, each into its own `offload` session.
 
-    A placeholder replaces a tool result in its event. All other placeholders are only in the model's
-    request; the events keep the original. A result that ends a turn (`skip_summarization`) is for the user
-    and is kept.
+    A placeholder replaces a tool result in its event before the session appends it. All other placeholders
+    are only in the model's request; the events keep the original. A result that ends a turn
+    (`skip_summarization`) is for the user and is kept.
     `offloader(session).restore([event.content for event in session.events])` restores the originals.
 
     Arguments and errors are those of `Offloader` without `session`.

@@ -1,11 +1,4 @@
-"""LangChain 1.x and LangGraph: offloading as a middleware of an agent, and a byte store.
-
-    agent = create_agent(model, tools, middleware=[OffloadMiddleware("s3://bucket/prefix")])
-
-A large tool result is offloaded when it is appended, so the graph's state and every checkpoint contain the
-placeholder. Items offloaded later, by age or in a sweep, are replaced just before the next model call. The
-model gets the retrieval tools and a system prompt that explains them.
-"""
+"""LangChain 1.x and LangGraph: offloading as a middleware of an agent, and a byte store."""
 
 from __future__ import annotations
 

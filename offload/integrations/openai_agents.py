@@ -1,15 +1,4 @@
-"""OpenAI Agents SDK: offloading in agent runs and in the SDK's sessions, and the retrieval tools.
-
-    offloading = OffloadRuns("s3://bucket/prefix")
-    agent = Agent(name="analyst", tools=[query_sales, *offloading.tools])
-
-    alice = offloading.conversation("alice")
-    memory = alice.memory(SQLiteSession("alice"))
-    await Runner.run(agent, "How did the sales go?", session=memory, run_config=alice.run_config())
-
-Items are offloaded before each model call, and before the SDK's session stores them. The items of the run
-result are the originals: offloading changes the model's input, never the caller's output.
-"""
+"""OpenAI Agents SDK: offloading in agent runs and in the SDK's sessions, and the retrieval tools."""
 
 from __future__ import annotations
 
@@ -42,6 +31,8 @@ __all__ = ["OffloadRuns", "RunConversation"]
 
 class OffloadRuns:
     """Offloads the model input of a program's agents, with one session per conversation.
+
+    The items of a run's result are the originals.
 
     Arguments and errors are those of `Offloader` without `session`.
 

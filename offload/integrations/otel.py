@@ -1,26 +1,9 @@
-"""OpenTelemetry: spans and metrics of offloading and retrieval.
-
-    from offload.integrations.otel import instrument
-
-    instrument(off.events)
+"""OpenTelemetry: spans and metrics of offloading and retrieval; `docs/observability.md` lists them.
 
 Names follow the semantic conventions for generative AI where these exist: a retrieval call is a span
 `execute_tool context_read` with `gen_ai.conversation.id` and `error.type`, and is counted in
 `gen_ai.execute_tool.duration`. All other names start with `offload.`. Attributes are ids and sizes, never
 content.
-
-    offload.item.size          histogram, {token}: tokens of each offloaded item; by type and tool
-    offload.chars.freed        counter, {char}: characters of offloaded items minus those of placeholders
-    offload.chars.read         counter, {char}: characters read back; by tool
-    offload.records.read       counter, {record}: records read back; by tool
-    offload.bytes.stored       counter, By: stored bytes of offloaded items
-    offload.bytes.collected    counter, By: bytes freed by gc
-    offload.call.duration      histogram, s: calls other than retrieval tools; by operation
-    offload.failures           counter, {failure}: by `error.type`, the `kind` of the error
-    offload.compactions        counter, {compaction}
-
-Compare `offload.chars.read` with `offload.chars.freed` to see whether offloading pays: characters that are
-read back are paid for twice.
 """
 
 from __future__ import annotations

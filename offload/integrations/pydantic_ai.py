@@ -1,10 +1,4 @@
-"""pydantic-ai: offloading as a capability of an agent, and an overflow store for the harness.
-
-    agent = Agent(model, tools=[query_sales], capabilities=[OffloadCapability("s3://bucket/prefix")])
-
-Items are offloaded just before a model request, in the run's history too: `all_messages()` contains the
-placeholders. The model gets the retrieval tools and instructions that explain them.
-"""
+"""pydantic-ai: offloading as a capability of an agent, and an overflow store for the harness."""
 
 from __future__ import annotations
 
@@ -46,8 +40,9 @@ __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 class OffloadCapability(AbstractCapability[Any]):
     """Offloads the messages of an agent, with one session per conversation.
 
-    Tool results, prompts and tool-call arguments are offloaded. Files in them are kept, as are parts that
-    the framework reads: results of tools with a kind, native tools and system prompts.
+    Tool results, prompts and tool-call arguments are offloaded just before a model request, in the run's
+    history too. Files in them are kept, as are parts that the framework reads: results of tools with a kind,
+    native tools and system prompts.
 
     Arguments and errors are those of `Offloader`. Without `session`, the `conversation_id`, which messages
     carry from run to run, is the session name.

@@ -1,11 +1,4 @@
-"""Strands: offloading as a plugin of an agent, and a `Storage` for what Strands itself stores.
-
-    agent = Agent(model=model, tools=tools, plugins=[StrandsOffloadPlugin("s3://bucket/prefix")])
-
-A large tool result is offloaded when it is appended, so the agent's messages and its session manager contain
-the placeholder. Items offloaded later, by age or in a sweep, are replaced only in the model's request. The
-model gets the retrieval tools and a system prompt that explains them.
-"""
+"""Strands: offloading as a plugin of an agent, and a `Storage` for what Strands itself stores."""
 
 from __future__ import annotations
 

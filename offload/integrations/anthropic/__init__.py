@@ -1,14 +1,4 @@
-"""Anthropic SDK: offloading for its tool runner, a memory backend, lossless server-side clearing.
-
-    off = Offloader("s3://bucket/prefix", session="research-42")
-    runner = client.beta.messages.tool_runner(
-        model=model, max_tokens=4096, system=off.prompt(), messages=messages, tools=[run_sql, *tools(off)]
-    )
-    for message in offloaded(runner, off):
-        ...
-
-Server-side clearing: `ClearedResults`. The memory tool: `OffloadMemory(store, session=user)`.
-"""
+"""Anthropic SDK: offloading for its tool runner, a memory backend, lossless server-side clearing."""
 
 from __future__ import annotations
 

@@ -28,10 +28,6 @@ class ClearedResults:
     may clear them. After the API has cleared results, each request ends with a note that lists them. If a
     result cannot be stored, the request is sent without the edit, so nothing is cleared.
 
-        cleared = ClearedResults(off, context_management)
-        response = client.beta.messages.create(**cleared.request(messages), **rest)
-        cleared.note(response)
-
     Args:
         offloader: the `Offloader` of the session. Its policy is not used: every result that the API may
             clear is stored, or quoted in the note if that is shorter.

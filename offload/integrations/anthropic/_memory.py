@@ -32,14 +32,9 @@ class OffloadMemory(BetaAbstractMemoryTool):
     A path must start with /memories and must not contain the parts `..` or `.`. Of two concurrent edits, the
     later one wins. Errors are reported to the model.
 
-    Args:
-        store: as for `offload.Offloader`.
-        session: the owner of the memory, such as a user or a project; other sessions do not see it.
-        storage_options: as for `offload.Offloader`.
-        cache_control: as for the SDK's memory tool.
-
-    Raises:
-        ConfigError: an argument is invalid. Nothing is read or written before the first call.
+    `session` is the owner of the memory, such as a user or a project; other sessions do not see it.
+    `cache_control` is that of the SDK's memory tool; the other arguments and errors are those of
+    `offload.Offloader`.
     """
 
     def __init__(

@@ -33,12 +33,7 @@ _ONE_ITEM_TOOLS = ("context_read", "context_tail")
 
 
 class ContextAnswers:
-    """Protocol results for one session. Ids are checked here for every caller (rules R6 and R7).
-
-    Attributes:
-        instructions: instructions on placeholders for the model.
-        tools: the retrieval tools in the format of `tools/list`.
-    """
+    """Protocol results for one session. Ids are checked here for every caller (rules R6 and R7)."""
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader

@@ -76,11 +76,7 @@ async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
 
 
 class Proxy:
-    """Proxy between one client and one server.
-
-    Args:
-        results: offloads tool results; the added tools and resources read its session.
-    """
+    """Proxy between one client and one server; its own tools and resources read the session of `results`."""
 
     def __init__(self, results: ResultOffloader) -> None:
         self._results = results
@@ -93,12 +89,7 @@ class Proxy:
         self._tasks: Any = None
 
     async def run(self, client: Streams, server: Streams) -> None:
-        """Relay until the client's messages end.
-
-        Args:
-            client: the client's read and write streams, from a transport of the SDK.
-            server: the read and write streams of the wrapped server.
-        """
+        """Relay until the client's messages end; each pair is the read and write stream of a transport."""
         self._to_client, self._to_server = client[1], server[1]
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._relay_server, server[0])

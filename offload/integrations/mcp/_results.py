@@ -49,13 +49,7 @@ _ITEMS = {"items", "maxItems", "minItems"}
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The tool call of a result.
-
-    Attributes:
-        tool: the client's name of the tool.
-        id: the model's id of the call, if the client sent it, for `Offloader.restore`.
-        has_links: whether the client supports resource links.
-    """
+    """The tool call of a result: the client's name of the tool, and the model's id of the call or None."""
 
     tool: str
     id: str | None

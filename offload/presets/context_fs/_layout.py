@@ -66,12 +66,7 @@ class Document:
 
 @dataclass(frozen=True)
 class PathRenderer:
-    """Placeholder with the path of the document and the tool that opens it.
-
-    Attributes:
-        root: absolute path of the tree, in printable characters.
-        suffix: suffix of the documents: ".json" or another codec's.
-    """
+    """Placeholder with the path of the document and the tool that opens it."""
 
     root: Path
     suffix: str = ".json"

@@ -33,9 +33,6 @@ class TreeStore(WrapperStore):
     """A store whose records are also documents in a tree.
 
     `put` returns once the record and its document are durable. A root that other users can change is refused.
-
-    Args:
-        root: absolute path of the tree, on a file system with hard links; nothing is created before a `put`.
     """
 
     def __init__(self, root: Path) -> None:
@@ -64,11 +61,7 @@ class TreeStore(WrapperStore):
         self._link_document(info)
 
     def documents(self, part: str | None = None) -> list[Document]:
-        """Return the documents of readable records, oldest first, from a fresh listing.
-
-        Args:
-            part: the key part of a session; None for all sessions.
-        """
+        """Return the documents of a session, given by its key part, or of all; oldest first."""
         live, files = self._live(part), set(self._files())
         documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
         return sorted(documents, key=lambda document: (document.offloaded_at, document.path))

@@ -1,10 +1,4 @@
-"""Context files with short ids: the first characters of an output and one line with the id replace it.
-
-    [Bash output in context: 7b8k1] (14.1KB)
-
-For agents with a shell, terminals and tools of many servers. Shell output above 5 KB and other results above
-1 KB are offloaded. Results of file-system, browser and retrieval tools are kept: these tools paginate.
-"""
+"""Context files with short ids: the first characters of an output and one line with the id replace it."""
 
 from __future__ import annotations
 
@@ -68,6 +62,8 @@ _log = logging.getLogger("offload.context_refs")
 
 class ContextRefs:
     """Context files of one conversation.
+
+    Shell output above 5 KB and other results above 1 KB are offloaded.
 
     Args:
         root: a path, a URL or a store with one folder per conversation; the default is a folder in the user
@@ -170,13 +166,7 @@ class ContextRefs:
     def open_sink(
         self, *, tool_name: str, server_name: str | None = None, tool_use_id: str | None = None
     ) -> Iterator[Sink]:
-        """Open a sink for an output of any size, written in chunks; see `Sink` and `tool_output`.
-
-        with refs.open_sink(tool_name="bash") as sink:
-            for chunk in process.stdout:
-                sink.write(chunk)
-        message = sink.placeholder
-        """
+        """Open a sink for an output of any size, written in chunks; see `Sink` and `tool_output`."""
         name = _full_name(tool_name, server_name)
         with self.offloader.open_sink(tool_name=name, tool_use_id=tool_use_id) as sink:
             yield sink

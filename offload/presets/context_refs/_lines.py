@@ -75,13 +75,7 @@ def truncated(text: str) -> str:
 
 @dataclass(frozen=True)
 class RefLine(PlaceholderRenderer):
-    """Placeholder of an output: its first characters, a line with the id, and the exit code if it has one.
-
-    Attributes:
-        bash_tools: globs of tools whose results are Bash output.
-        terminal_tools: globs of tools whose results are Terminal output.
-        preview_chars: number of first characters to show.
-    """
+    """Placeholder of an output: its first characters, a line with the id, and the exit code if it has one."""
 
     bash_tools: tuple[str, ...]
     terminal_tools: tuple[str, ...]

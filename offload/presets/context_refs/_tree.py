@@ -71,12 +71,6 @@ class ContextTree(WrapperStore):
 
     File names contain only the id, so a listing reads the other fields of a key from each header once. Keys
     of other objects have at most 505 characters, more than the library uses.
-
-    Args:
-        inner: the store that holds the tree.
-
-    Attributes:
-        is_changed: whether files were stored or deleted since it was last set to False.
     """
 
     def __init__(self, inner: OffloadStore) -> None:

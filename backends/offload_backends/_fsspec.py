@@ -40,6 +40,7 @@ from offload.layout import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
+from offload_backends._shared import Shared, key_of
 
 _log = logging.getLogger("offload")
 _USER_NAME = re.compile(r"(?<=://)[^/\s:@]*(?=[^/\s]*@)")
@@ -77,7 +78,7 @@ class FsspecStore:
         self._full_url = url
         self._url = without_secrets(url)
         self._options = dict(storage_options or {})
-        self._opened: dict[int, _Root] = {}
+        self._used: tuple[int, _Root] | None = None
         for link in self._url.split("::"):
             _check_scheme(link.split("://")[0].lower(), self._url)
 
@@ -181,15 +182,19 @@ class FsspecStore:
         return root.system, root.path_of(key) if key else root.path
 
     def _root(self) -> _Root:
-        # A connection does not survive a fork, so each process opens its own.
-        opened = self._opened.get(os.getpid())
-        if opened is None:
-            import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+        # A connection does not survive a fork.
+        if self._used is None or self._used[0] != os.getpid():
+            self._used = os.getpid(), self._open()
+        return self._used[1]
 
+    def _open(self) -> _Root:
+        import fsspec  # noqa: PLC0415  # slow to import; only this store needs it
+
+        def connect() -> _Root:
             system, path = fsspec.core.url_to_fs(self._full_url, **self._options)
-            # Concurrent threads share one root, and its probe.
-            opened = self._opened.setdefault(os.getpid(), _Root(system, path.rstrip("/"), self._url))
-        return opened
+            return _Root(system, path.rstrip("/"), self._url)
+
+        return _ROOTS.get((self._full_url, key_of((self._options, fsspec.config.conf))), connect)
 
     @contextmanager
     def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
@@ -277,6 +282,9 @@ class _Root:
         with suppress(Exception):
             _write(self.system, self.path_of(DESCRIPTOR), _descriptor.encode(creates), "create")
         return creates
+
+
+_ROOTS: Shared[_Root] = Shared()
 
 
 def _only_looks(system: Any) -> bool:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,8 +23,10 @@ import aiohttp
 import fsspec.asyn
 import fsspec.config
 import s3fs
+from aiobotocore.session import AioSession
 from botocore import exceptions as boto
 from botocore.handlers import add_expect_header
+from botocore.loaders import Loader, create_loader
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from offload.errors import (
@@ -36,6 +40,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
+from offload_backends._shared import Shared, key_of
 
 # A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
 # after LAST_START, so that the last one can end with its error. An endpoint that refuses connections is
@@ -96,9 +101,11 @@ _FIXES: dict[type[OffloadError], str] = {
 
 T = TypeVar("T")
 
+_SYSTEMS: Shared[Any] = Shared()
+
 
 class S3Client:
-    """One process's connections to one bucket.
+    """Requests to one bucket, over connections that this process shares by options.
 
     Args:
         url: the store's URL, for messages.
@@ -107,6 +114,9 @@ class S3Client:
 
     Raises:
         ConfigError: s3fs refuses the options, or those of encryption contradict each other.
+
+    Attributes:
+        system: the shared connections.
     """
 
     def __init__(self, url: str, bucket: str, options: Mapping[str, Any]) -> None:
@@ -114,10 +124,9 @@ class S3Client:
         self._bucket = bucket
         arguments = _arguments(options)
         try:
-            self._system = s3fs.S3FileSystem(**arguments)
+            self.system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))
         except (TypeError, KeyError, ValueError) as error:
             raise ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
-        self._system.retries = 1
         self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
 
@@ -141,7 +150,7 @@ class S3Client:
         """
         if threading.current_thread() is fsspec.asyn.iothread[0]:
             raise ConfigError(f"{self._url}: must not be called on fsspec's thread; call from another thread")
-        return asyncio.run_coroutine_threadsafe(function(*args), self._system.loop)
+        return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
 
     async def is_aws(self) -> bool:
         """Return whether the configured endpoint belongs to AWS."""
@@ -207,7 +216,7 @@ class S3Client:
             await self._connect()
             try:
                 # The public method blocks.
-                answer: dict[str, Any] = await self._system._call_s3(  # noqa: SLF001
+                answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001
                     method, Bucket=self._bucket, **_sendable(arguments)
                 )
             except OSError as error:
@@ -226,10 +235,10 @@ class S3Client:
 
     async def _connect(self) -> Any:
         try:
-            await self._system.set_session()
+            await self.system.set_session()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
-        connection = await self._system.get_s3(self._bucket)
+        connection = await self.system.get_s3(self._bucket)
         if connection is not self._connection:
             # Waiting for "100 Continue" would cost a second round trip per put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
@@ -252,6 +261,9 @@ class S3Client:
             raise
         except Exception as error:
             meaning = _meaning(error)
+            if meaning is StorePermissionError:
+                # A store that is opened later may find new credentials.
+                _SYSTEMS.forget(self.system)
             _, code, reason = _answer(error)
             message = f"{self._url}: {subject!r}: {code}: {reason}{_FIXES.get(meaning, '')}"
             raise meaning(message) from error
@@ -291,10 +303,38 @@ def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**arguments, "Body": _Body(body)} if len(body) > _LARGE_BODY else arguments
 
 
-def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of s3fs: fsspec's configuration, the caller's options, then the fixed ones."""
+def _sharing_key(options: Mapping[str, Any]) -> Hashable:
+    """Return a key that is equal where the same connections serve: options, configuration, environment."""
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    return key_of((_merged(options), environment))
+
+
+def _connected(arguments: Mapping[str, Any]) -> Any:
+    system = s3fs.S3FileSystem(**arguments)
+    system.retries = 1
+    if system.session is None:
+        system.session = AioSession(**system.kwargs)
+        system.session.register_component(
+            "data_loader", _loader(system.session.get_config_variable("data_path"))
+        )
+    return system
+
+
+@cache
+def _loader(path: str | None) -> Loader:
+    """Return a loader of service models; parsing them is nine tenths of the time to open a client."""
+    return create_loader(path)
+
+
+def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fsspec's configuration, overridden by the caller's options."""
     configured = fsspec.config.conf
-    merged = {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
+    return {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
+
+
+def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of s3fs: those of the configuration and the caller, then the fixed ones."""
+    merged = _merged(options)
     config = {
         "max_pool_connections": CONNECTIONS,
         **_TIMEOUTS,

@@ -42,10 +42,13 @@ class Conditions:
     Args:
         client: the connections to the bucket.
         prefix: the store's prefix, empty or with a slash at its end.
+
+    Attributes:
+        client: the connections.
     """
 
     def __init__(self, client: S3Client, prefix: str) -> None:
-        self._client = client
+        self.client = client
         self._prefix = prefix
         self._descriptor_read = _Question(self._read)
         self._support = _Question(self._determine)
@@ -71,12 +74,12 @@ class Conditions:
         """
         if self._support.known:
             return self._support.known.is_sorted
-        return await self._client.is_aws() or _descriptor.decode_sorted(
+        return await self.client.is_aws() or _descriptor.decode_sorted(
             await self._descriptor_read.answer() or b""
         )
 
     async def _determine(self) -> _CreateSupport:
-        if await self._client.is_aws():
+        if await self.client.is_aws():
             return _CreateSupport("enforced", is_sorted=True)
         stored = await self._descriptor_read.answer()
         creates = _descriptor.decode(stored or b"")
@@ -118,7 +121,7 @@ class Conditions:
         except ExistsError:
             return "enforced"
         except StoreError as error:
-            if not self._client.is_unsupported(error):
+            if not self.client.is_unsupported(error):
                 raise
             return "unsupported"
         return "ignored"
@@ -126,7 +129,7 @@ class Conditions:
     async def _lists(self, prefix: str, names: list[str]) -> bool:
         """Return whether a listing of `prefix` shows `names` in this order."""
         try:
-            answer = await self._client.call("list_objects_v2", prefix, Prefix=self._prefix + prefix)
+            answer = await self.client.call("list_objects_v2", prefix, Prefix=self._prefix + prefix)
         except (StoreUnavailableError, StoreMissingError):
             raise
         except StoreError:
@@ -146,7 +149,7 @@ class Conditions:
             await self._call("put_object", DESCRIPTOR, Body=descriptor, **condition)
 
     async def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
-        return await self._client.call(method, name, Key=self._prefix + name, **arguments)
+        return await self.client.call(method, name, Key=self._prefix + name, **arguments)
 
 
 class _Question(Generic[T]):

@@ -31,6 +31,7 @@ from offload.store import Durability, StoredObject, check_range, sized
 from offload_backends._s3_conditions import Conditions
 from offload_backends._s3_listing import S3Listing
 from offload_backends._s3_multipart import MAX_SIZE, Upload, md5
+from offload_backends._shared import Shared
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
@@ -44,6 +45,9 @@ _ONE_PUT = 16 * 1024**2
 _ASSUMED_SIZE = 64 * 1024**2
 
 T = TypeVar("T")
+
+# By URL and connections.
+_CONDITIONS: Shared[Conditions] = Shared()
 
 
 class S3Store:
@@ -78,8 +82,7 @@ class S3Store:
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
-        self._clients: dict[int, S3Client] = {}
-        self._conditions_by_pid: dict[int, Conditions] = {}
+        self._used: tuple[int, Conditions] | None = None
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
@@ -103,8 +106,7 @@ class S3Store:
 
         The first create finds out; before it, the value is certain for AWS only.
         """
-        conditions = self._conditions_by_pid.get(os.getpid())
-        return conditions is None or conditions.known in {None, "enforced"}
+        return self._used is None or self._used[1].known in {None, "enforced"}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, in one request or in parts; see `OffloadStore.put`."""
@@ -161,19 +163,19 @@ class S3Store:
             raise error
 
     def _client(self) -> S3Client:
-        # Connections do not survive a fork, and another thread may hold a lock during one. So each process
-        # builds a client, and two concurrent builders both use the first one.
-        client = self._clients.get(os.getpid())
-        if client is None:
-            from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
-
-            built = S3Client(self.url, self._bucket, self._options)
-            client = self._clients.setdefault(os.getpid(), built)
-        return client
+        return self._conditions().client
 
     def _conditions(self) -> Conditions:
-        # Per process, like the client: a forked child cannot await a question of its parent.
-        return self._conditions_by_pid.setdefault(os.getpid(), Conditions(self._client(), self._prefix))
+        # Connections do not survive a fork, and a forked child cannot await a question of its parent.
+        if self._used is None or self._used[0] != os.getpid():
+            self._used = os.getpid(), self._connect()
+        return self._used[1]
+
+    def _connect(self) -> Conditions:
+        from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
+
+        client = S3Client(self.url, self._bucket, self._options)
+        return _CONDITIONS.get((self.url, id(client.system)), partial(Conditions, client, self._prefix))
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         full_key = self._prefix + check_key(key)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends import _descriptor, _s3_client
+from offload_backends import _descriptor, _s3_client, s3
+from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -61,10 +61,15 @@ def bucket(s3_bucket: Bucket) -> Bucket:
 
 
 @pytest.fixture
-def opened(bucket: Bucket, proxy: Proxy) -> Any:
+def opened(bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return how to open a store as another process would."""
     options = {**bucket.storage_options, "endpoint_url": proxy.url}
-    return partial(S3Store, bucket.url, storage_options=options)
+
+    def open_elsewhere() -> S3Store:
+        monkeypatch.setattr(s3, "_CONDITIONS", Shared())
+        return S3Store(bucket.url, storage_options=options)
+
+    return open_elsewhere
 
 
 PROBE = [

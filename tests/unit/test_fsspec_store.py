@@ -244,14 +244,13 @@ def test_a_file_system_without_atomic_creates_is_warned_of_once(
 ) -> None:
     url = url_on(toy)
     for _ in range(2):
-        caplog.clear()
         store = FsspecStore(url)
         for n in range(3):
             with suppress(ExistsError):
                 store.put(f"k{n}", b"x")
 
-        assert [r.levelname for r in caplog.records] == ["WARNING"] * warnings
-        assert all(url in r.getMessage() for r in caplog.records)
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * warnings
+    assert all(url in r.getMessage() for r in caplog.records)
 
 
 def test_a_file_system_that_looks_and_then_writes_needs_no_probe() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import zstandard
@@ -29,15 +29,6 @@ _KEPT = 2
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_RATIO = 32
 _MIN_PACKED = 3
-
-
-class _Body(msgspec.Struct, frozen=True):
-    """A body whose lists are not decoded yet."""
-
-    version: int
-    names: msgspec.Raw
-    sizes: msgspec.Raw
-    times: msgspec.Raw
 
 
 class _Snapshot(NamedTuple):
@@ -112,24 +103,17 @@ def _read(store: OffloadStore, key: str) -> tuple[list[str], list[int], list[flo
         # Check claimed sizes before allocating memory.
         if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
-        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=_Body)
-        counts = {_length_of(packed_list) for packed_list in (body.names, body.sizes, body.times)}
-        if body.version != _VERSION or len(counts) > 1 or max(counts) * _MIN_PACKED > len(packed):
-            return None
-        return (
-            msgspec.msgpack.decode(body.names, type=list[str]),
-            msgspec.msgpack.decode(body.sizes, type=list[int]),
-            msgspec.msgpack.decode(body.times, type=list[float]),
-        )
+        body_type = _body_type(len(packed) // _MIN_PACKED)
+        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=body_type)
     except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
+    is_whole = len(body.names) == len(body.sizes) == len(body.times)
+    return (body.names, body.sizes, body.times) if is_whole else None
 
 
-def _length_of(packed: msgspec.Raw) -> int:
-    """Return the claimed length of a msgpack list. Raises `ValidationError` for any other value."""
-    head = bytes(memoryview(packed)[:5])
-    if head[0] >> 4 == 0x9:  # noqa: PLR2004 # a msgpack list has one of three heads
-        return head[0] & 0xF
-    if head[0] not in (0xDC, 0xDD):
-        raise msgspec.ValidationError("not a list")
-    return int.from_bytes(head[1 : 3 if head[0] == 0xDC else 5])  # noqa: PLR2004 # a length of 2 or 4 bytes
+def _body_type(most: int) -> Any:
+    """Return the type of a body with lists of at most `most` entries, which is checked before decoding."""
+    length = msgspec.Meta(max_length=most)
+    lists = [("names", list[str]), ("sizes", list[int]), ("times", list[float])]
+    fields = [(name, Annotated[kind, length]) for name, kind in lists]
+    return msgspec.defstruct("_Body", [("version", Literal[_VERSION]), *fields])

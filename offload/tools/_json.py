@@ -7,25 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import count
 
 # Strings, and containers without nested containers, are skipped by one match. All repeats are possessive, so
 # each byte is examined a constant number of times.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT = rb'[{\[](?:[^"{}\[\]]++|' + _STRING + rb")*+[}\]]"
-_SCALAR = rb'[^\s",:{}\[\]]++'
 _TOKENS = re.compile(_STRING + b"|" + _FLAT + rb'|([{\[])|([}\]])|(")', re.DOTALL)
 _OPENS, _CLOSES, _CUT = 1, 2, 3
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _STRING_PART = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SCALAR_PART = re.compile(rb'[^\s",:{}\[\]]*+')
-_KEY = re.compile(rb"[ \t\r\n]*+(" + _STRING + rb")[ \t\r\n]*+:", re.DOTALL)
-# A whole member and its comma, if the value is a string, a flat container or a scalar.
-_VALUE = rb"[ \t\r\n]*+(?P<value>" + _STRING + b"|" + _FLAT + b"|" + _SCALAR + rb")[ \t\r\n]*+,"
-_ELEMENT = re.compile(_VALUE, re.DOTALL)
-_MEMBER = re.compile(rb"[ \t\r\n]*+(?P<key>" + _STRING + rb")[ \t\r\n]*+:" + _VALUE, re.DOTALL)
-
-# Bytes buffered at the start of a member, so that one match takes a small one.
-_AT_HAND_BYTES = 4096
+_KEY = re.compile(rb"(" + _STRING + rb")[ \t\r\n]*+:", re.DOTALL)
 _MAX_KEY_BYTES = 1024 * 1024
 
 _KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "boolean", b"f": "boolean", b"n": "null"}
@@ -63,13 +56,11 @@ class JsonScanner:
 
     def peek(self) -> bytes:
         """Skip white space and return the next byte; empty at the end."""
-        while True:
-            match = _SPACE.match(self._buffer, self._at)
-            self._at = match.end() if match else self._at
-            if self._at < len(self._buffer):
-                return self._buffer[self._at : self._at + 1]
-            if not self._fill():
-                return b""
+        byte = self._buffer[self._at : self._at + 1]
+        if byte <= b" ":
+            self._skip_part(_SPACE)
+            byte = self._buffer[self._at : self._at + 1]
+        return byte
 
     def kind(self) -> str:
         """Return the kind of value here: "object", "array", "string", "number", "boolean" or "null".
@@ -111,33 +102,22 @@ class JsonScanner:
         if self.peek() == closing:
             self._take(closing)
             return
-        index, fast = 0, _MEMBER if is_object else _ELEMENT
-        while True:
-            self._have(_AT_HAND_BYTES)
-            match = fast.match(self._buffer, self._at)
-            if match is None:
-                name: bytes | int = self._key() if is_object else index
-                self.peek()
-            else:
-                name = match["key"] if is_object else index
-                self._at = match.start("value")
+        for index in count():
+            name = self._key() if is_object else index
+            self.peek()
             place = self.place
             yield name
-            if self.place != place:
-                match = None
-            elif match is None:
+            if self.place == place:
                 self.skip()
-            else:
-                self._at = match.end()
-            if match is None and self._take(b"," + closing) == closing:
+            if self._take(b"," + closing) == closing:
                 return
-            index += 1
 
     def _key(self) -> bytes:
+        first = self.peek()
         while (match := _KEY.match(self._buffer, self._at)) is None:
-            size = len(self._buffer) - self._at
-            if self.peek() not in (b'"', b"") or size > _MAX_KEY_BYTES or not self._have(size + 1):
-                raise self._broken("a key and a colon", self.peek())
+            is_long = len(self._buffer) - self._at > _MAX_KEY_BYTES
+            if first != b'"' or is_long or not self._fill():
+                raise self._broken("a key and a colon", first)
         self._at = match.end()
         return match[1]
 
@@ -167,21 +147,11 @@ class JsonScanner:
 
     def _skip_string(self) -> None:
         self._at += 1
-        while True:
-            self._skip_part(_STRING_PART)
-            if self._byte() == b'"':
-                self._at += 1
-                return
-            # A backslash at the end of a chunk, and the character it escapes in the next.
-            self._at += 1
-            self._byte()
-            self._at += 1
-
-    def _byte(self) -> bytes:
-        """Return the byte here, which may be white space."""
-        if self._at >= len(self._buffer):
+        self._skip_part(_STRING_PART)
+        while self._buffer[self._at : self._at + 1] != b'"':
             self._fill_or_break("a quote that closes")
-        return self._buffer[self._at : self._at + 1]
+            self._skip_part(_STRING_PART)
+        self._at += 1
 
     def _skip_part(self, part: re.Pattern[bytes]) -> None:
         while True:
@@ -191,26 +161,16 @@ class JsonScanner:
                 return
 
     def _fill(self) -> bool:
-        """Move to the next chunk; return whether there is one."""
-        self._offset += len(self._buffer)
-        self._at -= len(self._buffer)
-        self._buffer = next(self._chunks, b"")
-        return self._buffer != b""
+        """Drop the bytes before this place and append the next chunk; return whether there is one."""
+        chunk = next(self._chunks, b"")
+        self._offset += self._at
+        self._buffer = self._buffer[self._at :] + chunk
+        self._at = 0
+        return chunk != b""
 
     def _fill_or_break(self, expected: str) -> None:
         if not self._fill():
             raise self._broken(expected, b"")
-
-    def _have(self, size: int) -> bool:
-        """Buffer `size` bytes from here; return whether there are so many."""
-        while len(self._buffer) - self._at < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                return False
-            self._offset += self._at
-            self._buffer = self._buffer[self._at :] + chunk
-            self._at = 0
-        return True
 
     def _broken(self, expected: str, actual: bytes) -> BrokenJsonError:
         there = ascii(actual.decode("latin-1")) if actual else "the end"

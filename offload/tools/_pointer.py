@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
 from offload.placeholder import safe_for_model
-from offload.record import encode_text
+from offload.record import decode_text
+from offload.tools._budget import Budget
 from offload.tools._json import BrokenJsonError, JsonScanner
 
 MAX_POINTER_CHARS = 500
@@ -26,17 +28,11 @@ _OPENING = (b"{", b"[")
 # The kinds of values that have members.
 CONTAINERS = ("object", "array", "JSON lines")
 
-Metered = Callable[[Iterator[bytes]], Iterator[bytes]]
-
 
 class JsonValue(NamedTuple):
-    """A value in content.
+    """A value in content: its JSON pointer, its kind, and the character offsets of its beginning and end.
 
-    Attributes:
-        pointer: its JSON pointer.
-        kind: "object", "array", "string", "number", "boolean", "null", or "JSON lines".
-        start: character offset of its beginning.
-        end: character offset of its end.
+    The kind is one of `JsonScanner.kind`, or "JSON lines".
     """
 
     pointer: str
@@ -46,16 +42,11 @@ class JsonValue(NamedTuple):
 
 
 class PointerReader:
-    """Finds values in one record.
+    """Finds values in the content of one record, within the budget of one call."""
 
-    Args:
-        content: the content of the record.
-        metered: passes chunks on within the budget of a call.
-    """
-
-    def __init__(self, content: StoredContent, metered: Metered) -> None:
+    def __init__(self, content: StoredContent) -> None:
         self._content = content
-        self._metered = metered
+        self._budget = Budget()
 
     def find(self, pointer: str) -> JsonValue:
         """Return the value at `pointer`; the first of duplicate keys counts.
@@ -64,14 +55,12 @@ class PointerReader:
             ConfigError: an invalid pointer; a pointer to nothing, with the existing members; invalid JSON.
         """
         steps = parse_pointer(pointer)
-        try:
+        with self._errors():
             if not self._is_lines():
                 return self._walk(self._scan(0), pointer, steps)
             if not steps:
                 return JsonValue(pointer, "JSON lines", 0, self._content.chars)
             return self._walk(self._scan_line(steps[0]), pointer, steps, depth=1)
-        except BrokenJsonError as error:
-            raise self._no_json(error) from None
 
     def outline(self, value: JsonValue) -> Iterator[tuple[str, str]]:
         """Yield pointer and description of each member of a container.
@@ -83,13 +72,11 @@ class PointerReader:
             yield from self._outline_lines()
             return
         scanner = self._scan(value.start)
-        try:
-            for name in scanner.members():
+        with self._errors():
+            for name in map(_name, scanner.members()):
                 kind, start = scanner.kind(), self._content.char_at(scanner.place)
                 chars = self._content.char_at(scanner.skip()) - start
-                yield f"{value.pointer}/{_step(name)}", f"{kind}, {chars:,} characters"
-        except BrokenJsonError as error:
-            raise self._no_json(error) from None
+                yield f"{value.pointer}/{_escaped(name)}", f"{kind}, {chars:,} characters"
 
     def _outline_lines(self) -> Iterator[tuple[str, str]]:
         starts = map(self._content.line_start, range(1, self._lines() + 2))
@@ -102,10 +89,8 @@ class PointerReader:
         """Return how many members a container has."""
         if value.kind == "JSON lines":
             return self._lines()
-        try:
+        with self._errors():
             return sum(1 for _ in self._scan(value.start).members())
-        except BrokenJsonError as error:
-            raise self._no_json(error) from None
 
     def _walk(self, scanner: JsonScanner, pointer: str, steps: list[str], depth: int = 0) -> JsonValue:
         for number, step in enumerate(steps[depth:], depth):
@@ -117,7 +102,7 @@ class PointerReader:
         """Return a scanner at the character offset `start`, which stops at `end`."""
         byte = self._content.byte_at(start)
         offset, chunks = self._content.chunks_from(byte + 1)
-        chunks = self._metered(chunks)
+        chunks = self._budget.metered(chunks)
         if end is not None:
             chunks = _first(chunks, self._content.byte_at(end) - offset)
         return JsonScanner(chunks, offset, byte)
@@ -147,9 +132,14 @@ class PointerReader:
         line = int(step) + 1
         return self._scan(self._content.line_start(line), self._content.line_start(line + 1))
 
-    def _no_json(self, error: BrokenJsonError) -> ConfigError:
-        place = self._content.char_at(error.place)
-        return ConfigError(f"invalid JSON at character {place}: {error}; read by offset or line")
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise `ConfigError` with the place of malformed JSON."""
+        try:
+            yield
+        except BrokenJsonError as error:
+            place = self._content.char_at(error.place)
+            raise ConfigError(f"invalid JSON at character {place}: {error}; read by offset or line") from None
 
 
 def parse_pointer(pointer: str) -> list[str]:
@@ -177,13 +167,12 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
         raise ConfigError(f"{_place(path)} is a {kind} and has no members")
     names: list[str] = []
     count = 0
-    is_member = _key_test(step) if kind == "object" else _index_test(step)
-    for name in scanner.members():
-        if is_member(name):
+    for name in map(_name, scanner.members()):
+        if name == step:
             return
         count += 1
-        if len(names) < _NAMES and isinstance(name, bytes):
-            names.append(_quoted(_key(name)))
+        if len(names) < _NAMES:
+            names.append(_quoted(name))
     if kind == "array":
         there = f"an array of {count} (0-{count - 1})" if count else "an empty array"
         raise ConfigError(f"no index {_quoted(step)}: {_place(path)} is {there}")
@@ -191,30 +180,14 @@ def _enter(scanner: JsonScanner, step: str, path: str) -> None:
     raise ConfigError(f"no key {_quoted(step)} in {_place(path)}; {keys}")
 
 
-def _index_test(step: str) -> Callable[[object], bool]:
-    index = int(step) if _INDEX.fullmatch(step) else -1
-    return lambda name: name == index
-
-
-def _key_test(step: str) -> Callable[[object], bool]:
-    plain = b'"' + encode_text(step) + b'"'
-
-    def is_member(name: object) -> bool:
-        # A key with an escape must be decoded first.
-        return _key(name) == step if isinstance(name, bytes) and b"\\" in name else name == plain
-
-    return is_member
-
-
-def _key(written: bytes) -> str:
+def _name(member: bytes | int) -> str:
+    """Return the index of a member, or its key, which the scanner yields as it is written."""
+    if isinstance(member, int):
+        return str(member)
     try:
-        return str(json.loads(written.decode("utf-8", "surrogatepass"), strict=False))
+        return str(json.loads(decode_text(member), strict=False))
     except ValueError:
-        return written[1:-1].decode("utf-8", "replace")
-
-
-def _step(name: bytes | int) -> str:
-    return str(name) if isinstance(name, int) else _escaped(_key(name))
+        return member[1:-1].decode("utf-8", "replace")
 
 
 def _escaped(step: str) -> str:

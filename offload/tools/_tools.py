@@ -25,7 +25,7 @@ from offload.tools._answers import (
     with_notice,
 )
 from offload.tools._arguments import check_arguments
-from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+from offload.tools._budget import BUDGET, BudgetExceeded
 from offload.tools._definitions import Format, check_names, definitions, system_prompt
 from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
@@ -193,7 +193,7 @@ class Tools:
         offset: int | None,
         limit: int | None,
     ) -> str:
-        reader = PointerReader(content, Budget().metered)
+        reader = PointerReader(content)
         try:
             value = self._values.get((record.ref, pointer)) or self._find_value(reader, record.ref, pointer)
             chars = value.end - value.start

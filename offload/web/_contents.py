@@ -71,7 +71,7 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
 
 
 def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
-    reader = PointerReader(content, Budget().metered)
+    reader = PointerReader(content)
     value = reader.find(pointer)
     page = page_at(content, value.start)
     if value.kind not in CONTAINERS:

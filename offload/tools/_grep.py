@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from offload.codec import StoredContent, StoredRecord
 from offload.errors import ConfigError, CorruptError, NotFoundError
 from offload.layout import REF_PATTERN
 from offload.placeholder import safe_for_model
-from offload.record import RecordInfo
 from offload.tools._answers import is_binary, read_error
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
-from offload.tools.search import Mode, Search, Span, compile_pattern
+from offload.tools.search import Pattern, Search, Span
 
 # A longer line is cut to a window around the match.
 _LINE_CHARS = 400
@@ -32,11 +32,7 @@ class Cursor(NamedTuple):
 
 
 class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit
-    """The end of a search: its reason, and the byte of the record to resume at."""
-
-    def __init__(self, reason: str, byte: int) -> None:
-        super().__init__(reason)
-        self.byte = byte
+    """The reason for the end of a search."""
 
 
 def parse_cursor(cursor: str | None) -> Cursor:
@@ -49,121 +45,95 @@ def parse_cursor(cursor: str | None) -> Cursor:
     return Cursor(ref, int(byte))
 
 
+@dataclass
 class Grep:
     """One search.
 
-    Args:
-        pattern: the text or regular expression.
-        mode: "literal" or "regex".
-        ignore_case: whether to ignore case.
+    Attributes:
+        read: opens the record of a ref.
+        pattern: the pattern.
         context_lines: lines before and after each match.
         max_matches: the most matches of the answer.
-        room: the most characters of the matches.
-
-    Attributes:
+        room: the most characters of the matches, then those that are left.
         excerpts: the excerpt of each record, by ref.
         is_redacted: whether a searched record is redacted.
     """
 
-    def __init__(
-        self,
-        pattern: str,
-        mode: Mode,
-        *,
-        ignore_case: bool,
-        context_lines: int,
-        max_matches: int,
-        room: int,
-    ) -> None:
-        self._pattern = compile_pattern(pattern, mode, ignore_case=ignore_case)
-        self._context = context_lines
-        self._left = max_matches
-        self._room = room
-        self._budget = Budget()
-        self._rows: list[str] = []
-        self.excerpts: dict[str, str] = {}
-        self.is_redacted = False
-        self._matches = 0
+    read: Callable[[str], StoredRecord]
+    pattern: Pattern
+    context_lines: int
+    max_matches: int
+    room: int
+    excerpts: dict[str, str] = field(default_factory=dict)
+    is_redacted: bool = False
+    _rows: list[str] = field(default_factory=list)
+    _matches: int = 0
+    # The byte of the current record to search from, and to resume at.
+    _place: int = 0
 
-    def run(
-        self, infos: Sequence[RecordInfo], open_record: Callable[[RecordInfo], StoredRecord], cursor: Cursor
-    ) -> str:
-        """Return the answer to a search of the records `infos` from `cursor`.
+    def run(self, refs: Sequence[str], cursor: Cursor) -> str:
+        """Return the answer to a search of the records of `refs` from `cursor`.
 
         Raises:
             ConfigError: the cursor is not of one of the records.
             CorruptError, NotFoundError: the only record cannot be read.
         """
-        refs = [info.ref for info in infos]
         if cursor.ref and cursor.ref not in refs:
             raise ConfigError(f"this cursor belongs to item {cursor.ref}, which this call does not search")
         first = refs.index(cursor.ref) if cursor.ref else 0
-        last = "[no more matches]"
+        last, budget = "[no more matches]", Budget()
         try:
-            for info in infos[first:]:
-                start = cursor.byte if info.ref == cursor.ref else 0
-                self._search_one(info, open_record, start, is_alone=len(infos) == 1)
+            for ref in refs[first:]:
+                self._place = cursor.byte if ref == cursor.ref else 0
+                self._search_one(ref, budget, is_alone=len(refs) == 1)
         except _Stopped as stopped:
-            last = f'[{stopped}: repeat with cursor="{info.ref}:{stopped.byte}"]'
+            last = f'[{stopped}: repeat with cursor="{ref}:{self._place}"]'
         else:
             if not self._rows:
-                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(len(infos))}]"
-        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(len(infos))}]"
+                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(len(refs))}]"
+        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(len(refs))}]"
         return "\n".join([head, *self._rows, last])
 
-    def _search_one(
-        self,
-        info: RecordInfo,
-        open_record: Callable[[RecordInfo], StoredRecord],
-        start: int,
-        *,
-        is_alone: bool,
-    ) -> None:
+    def _search_one(self, ref: str, budget: Budget, *, is_alone: bool) -> None:
         """Add the matches of one record, or a note if it is one of several and cannot be read."""
-        place = start
         try:
-            record = open_record(info)
+            record = self.read(ref)
             self.is_redacted |= record.is_redacted
-            for row, end in self._search(info.ref, record.content, start):
-                self._rows.append(row)
-                self.excerpts[info.ref] = self.excerpts.get(info.ref, "") + row
-                self._matches += 1
-                place = end
+            self._search(ref, record.content, budget)
         except (CorruptError, NotFoundError) as error:
             if is_alone:
                 raise
-            note = f"{info.ref} could not be searched: {read_error(error, info.ref)}"
-            if len(note) + 1 > self._room:
-                raise _Stopped("answer full", place) from None
-            self._rows.append(note)
-            self._room -= len(note) + 1
+            self._add(f"{ref} could not be searched: {read_error(error, ref)}")
 
-    def _search(self, ref: str, content: StoredContent, start: int) -> Iterator[tuple[str, int]]:
-        """Yield the row of each match and the byte offset of its end.
-
-        Raises `_Stopped` if the answer is full or the call exceeds its budget.
-        """
+    def _search(self, ref: str, content: StoredContent, budget: Budget) -> None:
         shown_to = -1
-        offset, chunks = content.chunks_from(start)
-        search = Search(self._pattern, start, self._budget.check)
+        offset, chunks = content.chunks_from(self._place)
+        search = Search(self.pattern, self._place, budget.check)
         try:
-            for span in search.find(self._budget.metered(chunks), offset=offset):
-                place = content.char_at(span.start)
-                if place < shown_to:
+            for span in search.find(budget.metered(chunks), offset=offset):
+                char = content.char_at(span.start)
+                if char < shown_to:
                     continue  # The row before shows this match.
-                if self._left == 0:
-                    raise _Stopped("more matches", span.start)
-                text, shown_to = self._show(ref, content, span, place)
-                if len(text) + 1 > self._room and not self._rows:
+                self._place = span.start
+                if self._matches == self.max_matches:
+                    raise _Stopped("more matches")
+                text, shown_to = self._show(ref, content, span, char)
+                if len(text) + 1 > self.room and not self._rows:
                     # Show the first match in any case, or no answer would ever get past it.
-                    text, shown_to = text[: self._room - 1], place + 1
-                if len(text) + 1 > self._room:
-                    raise _Stopped("answer full", span.start)
-                self._left -= 1
-                self._room -= len(text) + 1
-                yield text, span.end
+                    text, shown_to = text[: self.room - 1], char + 1
+                self._add(text)
+                self.excerpts[ref] = self.excerpts.get(ref, "") + text
+                self._matches += 1
+                self._place = span.end
         except BudgetExceeded:
-            raise _Stopped(f"stopped at {BUDGET}", search.searched_to) from None
+            self._place = search.searched_to
+            raise _Stopped(f"stopped at {BUDGET}") from None
+
+    def _add(self, row: str) -> None:
+        if len(row) + 1 > self.room:
+            raise _Stopped("answer full")
+        self._rows.append(row)
+        self.room -= len(row) + 1
 
     def _show(self, ref: str, content: StoredContent, span: Span, place: int) -> tuple[str, int]:
         """Return the row of a match, and the offset of the first character after its excerpt."""
@@ -174,7 +144,7 @@ class Grep:
             stop = min(end, content.char_at(span.end) + _WINDOW_CHARS, place + _LINE_CHARS)
             marks = "…" * (begin > start), "…" * (stop < end)
         else:
-            first, last = max(1, line - self._context), line + self._context
+            first, last = max(1, line - self.context_lines), line + self.context_lines
             begin = max(content.line_start(first), start - _CONTEXT_CHARS)
             stop = min(content.line_start(last + 1), end + _CONTEXT_CHARS)
             marks = "", ""

@@ -29,7 +29,7 @@ from offload.tools._budget import BUDGET, BudgetExceeded
 from offload.tools._definitions import Format, check_names, definitions, system_prompt
 from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
-from offload.tools.search import Mode
+from offload.tools.search import Mode, compile_pattern
 
 _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
@@ -75,7 +75,8 @@ class Tools:
         """Return the offered tools as `tools=` of a request takes them.
 
         Args:
-            format: "anthropic", "openai" (chat completions), "openai-responses" or "mcp".
+            format: "anthropic" for the Messages API, "openai" for chat completions, "openai-responses" for
+                the Responses API, "mcp" for a server of the Model Context Protocol.
 
         Raises:
             ConfigError: another format.
@@ -267,14 +268,13 @@ class Tools:
         start = parse_cursor(cursor)
         infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
         grep = Grep(
-            pattern,
-            mode,
-            ignore_case=ignore_case,
+            self._session.read,
+            compile_pattern(pattern, mode, ignore_case=ignore_case),
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS,
         )
-        answer = grep.run(infos, lambda info: self._session.read(info.ref), start)
+        answer = grep.run([info.ref for info in infos], start)
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         return with_notice(answer) if grep.is_redacted else answer

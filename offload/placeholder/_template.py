@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from offload.errors import ConfigError
 from offload.layout import REF_PATTERN
@@ -24,20 +23,6 @@ _WORD = rf"[\w.:/-]{{1,{_WORD_CHARS}}}"
 _NUMBER = r"\d{1,20}"
 
 
-class _Field(NamedTuple):
-    """The text of a field, and its pattern; the pattern is None if the text may be any."""
-
-    show: Callable[[PlaceholderFacts], str]
-    pattern: str | None = None
-
-
-class _Part(NamedTuple):
-    """A literal text and the field after it, None at the end."""
-
-    literal: str
-    name: str | None
-
-
 def _word(facts: PlaceholderFacts) -> str:
     name = facts.item_type if facts.tool_name is None else facts.tool_name
     return _NOT_OF_A_WORD.sub("_", name)[:_WORD_CHARS] or "_"
@@ -47,14 +32,22 @@ def _call(facts: PlaceholderFacts) -> str:
     return f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
 
 
-_FIELDS: dict[str, _Field] = {
-    "ref": _Field(lambda facts: facts.ref, f"({REF_PATTERN})"),
-    "tool": _Field(_word, _WORD),
-    "chars": _Field(lambda facts: str(facts.chars), _NUMBER),
-    "lines": _Field(lambda facts: str(facts.lines), _NUMBER),
-    "call": _Field(_call, rf'context_read\(id="{REF_PATTERN}", offset={_NUMBER}\)'),
-    "preview": _Field(lambda facts: safe_for_model(facts.preview.text).rstrip("\n")),
-    "summary": _Field(lambda facts: safe_for_model(facts.summary or "")),
+_FIELDS: dict[str, Callable[[PlaceholderFacts], str]] = {
+    "ref": lambda facts: facts.ref,
+    "tool": _word,
+    "chars": lambda facts: str(facts.chars),
+    "lines": lambda facts: str(facts.lines),
+    "call": _call,
+    "preview": lambda facts: safe_for_model(facts.preview.text).rstrip("\n"),
+    "summary": lambda facts: safe_for_model(facts.summary or ""),
+}
+# The other fields may be any text.
+_PATTERNS = {
+    "ref": f"({REF_PATTERN})",
+    "tool": _WORD,
+    "chars": _NUMBER,
+    "lines": _NUMBER,
+    "call": rf'context_read\(id="{REF_PATTERN}", offset={_NUMBER}\)',
 }
 _NAMES = ", ".join(f"{{{name}}}" for name in _FIELDS)
 # The most characters of a field with a pattern.
@@ -86,36 +79,41 @@ class TemplateRenderer:
     """
 
     def __init__(self, template: str) -> None:
-        self._parts = _parsed(template)
-        at = [name for _, name in self._parts].index("ref")
-        before, after = self._parts[: at + 1], self._parts[at + 1 :]
+        _check(template)
+        self._template = template
+        marked = template.format(**{name: f"\0{name}\0" for name in _FIELDS})
+        # A literal text, and then in turn a field and the literal text after it.
+        parts = re.split(rf"\0({'|'.join(_FIELDS)})\0", marked)
+        at = 2 * parts[1::2].index("ref") + 1
+        before, after = parts[:at], parts[at + 1 :]
         _check_borders(before, after)
         if not _is_free(before):
-            end = re.escape(after[0].literal) if _is_free(after) else rf"{_pattern(after)}\Z"
-            self._pattern = re.compile(_pattern(before) + end, re.ASCII)
+            end = re.escape(after[0]) if _is_free(after) else rf"{_pattern(after)}\Z"
+            self._pattern = re.compile(_pattern([*before, "ref"]) + end, re.ASCII)
             self._is_at_end = False
         elif not _is_free(after):
-            self._pattern = re.compile(_pattern(before[-1:]) + rf"{_pattern(after)}\Z", re.ASCII)
+            self._pattern = re.compile(_pattern([before[-1], "ref", *after]) + r"\Z", re.ASCII)
             self._is_at_end = True
         else:
             raise _wrong("{preview} and {summary} must be on the same side of {ref}")
-        self._reach = sum(len(literal) + _MOST_CHARS for literal, _ in self._parts)
+        self._start = parts[0]
+        self._reach = sum(map(len, parts[::2])) + _MOST_CHARS * len(parts)
 
     def render(self, facts: PlaceholderFacts) -> str:
         """Return the template with `facts` in its fields."""
-        return "".join(literal + (_FIELDS[name].show(facts) if name else "") for literal, name in self._parts)
+        return self._template.format(**{name: show(facts) for name, show in _FIELDS.items()})
 
     def find_ref(self, text: str) -> str | None:
         """Return the id in `text` if the text around it matches the template."""
-        if not text.startswith(self._parts[0].literal):
+        if not text.startswith(self._start):
             return None
         find = self._pattern.search if self._is_at_end else self._pattern.match
         match = find(text[-self._reach :] if self._is_at_end else text)
         return match[1] if match else None
 
 
-def _parsed(template: str) -> list[_Part]:
-    """Return the parts of a template. Raises `ConfigError` for an invalid one."""
+def _check(template: str) -> None:
+    """Raise `ConfigError` for an invalid template."""
     if not isinstance(template, str):
         raise _wrong(f"it must be a string, got {type(template).__name__}")
     if escape_surrogates(template) != template:
@@ -129,18 +127,6 @@ def _parsed(template: str) -> list[_Part]:
             _check_field(name, spec or "", conversion)
     if [name for _, name, _, _ in fields].count("ref") != 1:
         raise _wrong("it must have {ref} once")
-    return _merged(fields)
-
-
-def _merged(fields: Iterable[tuple[str, str | None, str | None, str | None]]) -> list[_Part]:
-    """Return each field with the whole literal before it, which a doubled brace splits."""
-    parts, literal = [], ""
-    for text, name, _, _ in fields:
-        literal += text
-        if name is not None:
-            parts.append(_Part(literal, name))
-            literal = ""
-    return [*parts, _Part(literal, None)]
 
 
 def _check_field(name: str, spec: str, conversion: str | None) -> None:
@@ -149,21 +135,20 @@ def _check_field(name: str, spec: str, conversion: str | None) -> None:
         raise _wrong(f"a field must be one of {_NAMES}, got {{{field}}}")
 
 
-def _check_borders(before: Sequence[_Part], after: Sequence[_Part]) -> None:
+def _check_borders(before: Sequence[str], after: Sequence[str]) -> None:
     """Check that the ref lies between two characters that no word holds."""
-    ref, behind = before[-1], after[0]
-    is_joined = (behind.name and not behind.literal) or (len(before) > 1 and not ref.literal)
-    touching = ref.literal[-1:] + behind.literal[:1]
+    is_joined = (len(after) > 1 and not after[0]) or (len(before) > 1 and not before[-1])
+    touching = before[-1][-1:] + after[0][:1]
     if is_joined or re.search(_WORD, touching, re.ASCII):
         raise _wrong("{ref} must be between spaces, quotes or brackets")
 
 
-def _is_free(parts: Sequence[_Part]) -> bool:
-    return any(name is not None and _FIELDS[name].pattern is None for _, name in parts)
+def _is_free(parts: Sequence[str]) -> bool:
+    return any(name not in _PATTERNS for name in parts[1::2])
 
 
-def _pattern(parts: Sequence[_Part]) -> str:
-    return "".join(re.escape(lit) + ((_FIELDS[name].pattern or "") if name else "") for lit, name in parts)
+def _pattern(parts: Sequence[str]) -> str:
+    return "".join(_PATTERNS[part] if i % 2 else re.escape(part) for i, part in enumerate(parts))
 
 
 def _wrong(problem: str) -> ConfigError:

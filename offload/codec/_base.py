@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from offload.codec._content import StoredContent, TextContent
@@ -25,27 +26,28 @@ class Fetch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A record as bytes.
+    """A record as bytes: the pieces of the object that commits it, which can be iterated again, and its size.
 
-    Attributes:
-        pieces: the object that commits the record, in pieces that can be iterated again.
-        size: its size in bytes.
-        sidecar: the header, to be stored first, if the object holds the content alone.
+    The header is a `sidecar`, to be stored first, if the object holds the content alone.
     """
 
-    pieces: Iterable[bytes]
+    parts: tuple[Iterable[bytes], ...]
     size: int
     sidecar: bytes | None = None
 
     @classmethod
     def whole(cls, body: bytes, sidecar: bytes | None = None) -> Encoded:
         """Return a record whose object is `body`."""
-        return cls((body,), len(body), sidecar)
+        return cls(((body,),), len(body), sidecar)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the pieces of all parts."""
+        return chain.from_iterable(self.parts)
 
     @property
     def body(self) -> bytes:
         """The object in one piece."""
-        return b"".join(self.pieces)
+        return b"".join(self)
 
     def create(self, store: OffloadStore, key: str) -> None:
         """Create the object under `key`, as `OffloadStore.put` does and with its errors.
@@ -54,7 +56,7 @@ class Encoded:
         takes memory for all of it.
         """
         if self.size > _STREAMED_BYTES:
-            put_stream(store, key, self.pieces, self.size)
+            put_stream(store, key, self, self.size)
         else:
             store.put(key, self.body)
 
@@ -62,10 +64,7 @@ class Encoded:
 class StoredRecord(Protocol):
     """A record opened for reading, which fetches only the requested parts. Threads may share it.
 
-    Attributes:
-        ref: the ref it was stored under.
-        session: the session it was stored in.
-        counts: the measures of its content.
+    Its ref and session are those it was stored under.
     """
 
     ref: str

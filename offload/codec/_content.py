@@ -131,24 +131,11 @@ class StoredContent:
 
     def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]]) -> None:
         self._bytes, self._chars, self._newlines = borders
+        # The numbers of bytes, characters and newline characters of the text.
+        self.size, self.chars, self.newlines = (column[-1] for column in borders)
         self._read = read
         self._held: dict[int, bytes] = {}
         self._texts: dict[int, str] = {}
-
-    @property
-    def chars(self) -> int:
-        """Number of characters."""
-        return self._chars[-1]
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return self._bytes[-1]
-
-    @property
-    def newlines(self) -> int:
-        """Number of newline characters."""
-        return self._newlines[-1]
 
     def chunks_from(self, byte: int) -> tuple[int, Iterator[bytes]]:
         """Return an offset and the checked chunks from there, the first with the byte before offset `byte`.

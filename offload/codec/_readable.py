@@ -38,7 +38,6 @@ class WholeRecord:
 
     @property
     def content(self) -> StoredContent:
-        """The content by range."""
         borders = Borders.between(split(self._content))
 
         def read(first: int, last: int) -> Iterator[bytes]:
@@ -47,11 +46,9 @@ class WholeRecord:
         return StoredContent(borders, read)
 
     def stream(self) -> Iterator[bytes]:
-        """Yield the whole content, chunk by chunk."""
         return self.content.chunks_from(0)[1]
 
     def load(self) -> bytes:
-        """Return the whole content."""
         return self._content
 
 
@@ -64,7 +61,6 @@ class DocumentCodec:
     reads_ranges = False
 
     def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
-        """Return the record as an indented JSON document."""
         document = {
             "schema_version": DOCUMENT_SCHEMA,
             "item_id": header.ref,
@@ -77,7 +73,6 @@ class DocumentCodec:
         return Encoded.whole(json.dumps(document, ensure_ascii=False, indent=2).encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
-        """Read and check the document."""
         del sidecar
         document, header, counts = _parse(fetch())
         return WholeRecord(header, counts, _content_of(document))
@@ -92,13 +87,11 @@ class PlainCodec:
     reads_ranges = False
 
     def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
-        """Return the content, and the header as a JSON sidecar."""
         sidecar = json.dumps(_sealed(header, content.counts), ensure_ascii=False, indent=2)
         pieces = content if isinstance(content, SpooledContent) else (content.data,)
-        return Encoded(pieces, content.counts.bytes, sidecar.encode())
+        return Encoded((pieces,), content.counts.bytes, sidecar.encode())
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> WholeRecord:
-        """Read and check both objects."""
         if sidecar is None:
             raise CorruptError("a raw record must have a header object next to it, got none")
         _, header, counts = _parse(sidecar())

@@ -15,7 +15,6 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
 from itertools import accumulate
@@ -71,7 +70,6 @@ class SeekableCodec:
     reads_ranges = True
 
     def encode(self, header: Header, content: TextContent | SpooledContent) -> Encoded:
-        """Return the record as one zstd stream."""
         frames, stored = _frames_of(content)
         packed = msgspec.msgpack.encode(header)
         head = _FRAME_HEAD.pack(HEAD_MAGIC, len(packed) + _CRC.size) + packed + _crc(packed)
@@ -88,26 +86,12 @@ class SeekableCodec:
             raise ConfigError("content must be at most 1 TiB; split it")
         rows = [(len(head), 0), *zip(stored, (s.bytes for s in content.sizes), strict=True)]
         footer = _footer(msgspec.msgpack.encode(tail), rows)
-        return Encoded(_Pieces(head, frames, footer), len(head) + sum(stored) + len(footer))
+        return Encoded(((head,), frames, (footer,)), len(head) + sum(stored) + len(footer))
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> SeekableRecord:
         """Open a record from its last 64 KiB; a small one is read whole by that."""
         del sidecar
         return SeekableRecord(fetch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """The bytes of a record, in order, which can be iterated again."""
-
-    head: bytes
-    frames: Iterable[bytes]
-    footer: bytes
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self.head
-        yield from self.frames
-        yield self.footer
 
 
 class SeekableRecord:
@@ -315,12 +299,12 @@ def _parse_footer(suffix: bytes) -> tuple[_Tail, array[int], array[int]]:
 
 def _borders(tail: _Tail, stored: array[int], plain: array[int]) -> Borders:
     """Return where the chunks of a record end, as its tail and its seek table agree."""
-    if not 3 * len(plain) == len(tail.chars) == len(tail.newlines) or max(plain, default=0) > CHUNK_BYTES:
+    is_sound = (
+        3 * len(plain) == len(tail.chars) == len(tail.newlines)
+        and sum(plain) == tail.counts.bytes
+        and 0 < min(plain, default=1) <= max(plain, default=1) <= CHUNK_BYTES
+        and 0 < min(stored, default=1) <= max(stored, default=1) <= WINDOW_BYTES
+    )
+    if not is_sound:
         raise CorruptError(f"record {tail.ref}: its tail and its seek table disagree")
-    if max(stored, default=0) > WINDOW_BYTES:
-        raise CorruptError(f"record {tail.ref}: a frame is larger than any chunk makes it")
-    if min(plain, default=1) == 0 or min(stored, default=1) == 0:
-        raise CorruptError(f"record {tail.ref}: a frame holds nothing")
-    if sum(plain) != tail.counts.bytes:
-        raise CorruptError(f"record {tail.ref}: its frames do not add up to its size")
     return Borders.of(plain, _unpack(tail.chars), _unpack(tail.newlines))

@@ -61,14 +61,7 @@ class Spool:
 
 @dataclass(frozen=True)
 class SpooledContent:
-    """A long text to be stored, already compressed.
-
-    Attributes:
-        counts: its measures.
-        sizes: the size of each chunk.
-        stored: the size of the frame of each chunk.
-        spool: the frames.
-    """
+    """A long text to be stored, already compressed: `spool` holds a frame of `stored` bytes per chunk."""
 
     counts: Counts
     sizes: list[ChunkSize]

@@ -65,7 +65,7 @@ def pack_as_it_is(store: OffloadStore, info: RecordInfo, record: StoredRecord, b
     sidecar = store.get(sidecar_key(info.key)) if codec.has_sidecar else None
     if body is not None:
         return Encoded.whole(body, sidecar)
-    return Encoded(_Ranges(store, info.key, info.stored_bytes), info.stored_bytes, sidecar)
+    return Encoded((_Ranges(store, info.key, info.stored_bytes),), info.stored_bytes, sidecar)
 
 
 def pack_anew(info: RecordInfo, record: StoredRecord, session: str, spools: ExitStack) -> Encoded:

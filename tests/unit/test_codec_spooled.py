@@ -100,7 +100,7 @@ def test_the_pieces_of_a_record_can_be_iterated_again_and_at_the_same_time(write
     encoded = encode(add_noise(writer, 20))
     body = encoded.body
     assert len(body) == encoded.size > 8 * MIB
-    one, other = zip(*itertools.zip_longest(encoded.pieces, encoded.pieces, fillvalue=b""), strict=True)
+    one, other = zip(*itertools.zip_longest(encoded, encoded, fillvalue=b""), strict=True)
     assert b"".join(one) == b"".join(other) == body
     assert max(map(len, one)) <= MIB
 

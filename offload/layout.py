@@ -31,7 +31,6 @@ REF_PATTERN = r"(?:[a-z]{10,20}|[0-9a-z]{5,6})"
 
 _PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
 _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
-_UNSAFE_NAME = re.compile(r"[^a-z0-9._-]")
 _ESCAPE = re.compile(rb"=([0-9a-f]{2})")
 _CUT_ESCAPE = re.compile(r"=[0-9a-f]?$", re.ASCII)
 _EMPTY = "=="
@@ -103,11 +102,8 @@ def decode_part(part: str) -> str:
 
 
 def _escape(name: str) -> str:
-    if not _UNSAFE_NAME.search(name):
-        escaped = name
-    else:
-        data = name.encode("utf-8", "surrogatepass")
-        escaped = "".join(chr(b) if b in _SAFE else f"={b:02x}" for b in data)
+    data = name.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(b) if b in _SAFE else f"={b:02x}" for b in data)
     # A leading dot hides, a trailing one is dropped by Windows, a device name opens a device.
     if escaped[0] == "." or escaped.split(".")[0] in _DEVICES:
         escaped = f"={ord(escaped[0]):02x}{escaped[1:]}"
@@ -118,8 +114,8 @@ def _escape(name: str) -> str:
 
 _FIELD = re.compile(r"<(\w+)>")
 _OPTIONAL = re.compile(r"\[([^<\]]*<(\w+)>)\]")
+# The other fields are encoded names.
 _PATTERNS = {
-    "session": r"[^/]+",
     "ref": REF_PATTERN,
     "generation": r"[2-9]|[1-9]\d{1,5}",
     "item_type": r"[a-z_]+",
@@ -137,8 +133,6 @@ _PATTERNS = {
     "letters": r"[a-z]{10}",
     "began": r"\d{1,15}",
     "took": r"\d{1,15}",
-    "space": r"[^/]+",
-    "name": r"[^/]+",
     "digits": r"[0-9a-f]{16}",
 }
 
@@ -153,7 +147,7 @@ class Family:
     def __init__(self, form: str) -> None:
         self.form = form
         escaped = re.escape(form).replace(r"\[", "(?:").replace(r"\]", ")?")
-        pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS[part[1]]})", escaped)
+        pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS.get(part[1], '[^/]+')})", escaped)
         self.match = re.compile(pattern, re.ASCII).fullmatch
         self._top = form.partition("<")[0]
 

@@ -91,7 +91,8 @@ def read_old(store: OffloadStore, session: str) -> JournalState:
     labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)
     entries = [JournalEntry(int(label[2]), label[1], info) for label, info in labelled if label]
     state = JournalState([], {})
-    for _, content in reader.load_many([entry.at for entry in latest(entries, session)]):
+    for entry in latest(entries, session):
+        _, content = reader.load(entry.at, reader.open(entry.at))
         head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
         messages = [JournalMessage(ItemType(row["type"]), row["message"]) for row in rows]
         state = JournalState([*state.messages, *messages], head["ratios"])

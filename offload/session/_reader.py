@@ -114,13 +114,6 @@ class SessionReader:
         content = record.load()
         return _checked(record, info).header, content
 
-    def load_many(self, infos: Sequence[RecordInfo]) -> Iterator[tuple[Header, bytes]]:
-        """Yield the header and content of each record, in order; small records are fetched concurrently."""
-        for info, record in self.open_many(infos):
-            if isinstance(record, OffloadError):
-                raise record
-            yield self.load(info, record)
-
     def open_many(
         self, infos: Sequence[RecordInfo]
     ) -> Iterator[tuple[RecordInfo, StoredRecord | OffloadError]]:
@@ -224,15 +217,11 @@ class SessionReader:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"{info.key} contains no session name: {error}") from error
         origin = SessionReader(self.store, link.session)
-        try:
-            original = origin.find(info.ref)
-        except ExpiredError:
-            raise
-        except NotFoundError:
-            raise self.missing(info.ref) from None
-        if is_link(original.key):
-            raise self.missing(info.ref)
-        return origin.open(original)
+        originals = origin.catalog.find(info.ref)
+        if originals and not is_link(originals[0].key):
+            return origin.open(originals[0])
+        gone = origin.missing(info.ref)
+        raise gone if isinstance(gone, ExpiredError) else self.missing(info.ref)
 
     def _open(self, info: RecordInfo, body: bytes | None = None) -> StoredRecord:
         codec = find_codec(info.key)

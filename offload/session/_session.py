@@ -34,15 +34,9 @@ _deletions: dict[tuple[str, str], object] = {}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An item that is about to be stored.
+    """An item that is about to be stored: of its text the `content` is stored, with `ttl` and `summary`.
 
-    Attributes:
-        item: the item; its text is not read, the content is stored.
-        content: its text, measured.
-        render: returns the placeholder for a ref.
-        ttl: the minimum time in seconds that the record is kept; None for good.
-        summary: the summary of the text, or None.
-        is_redacted: whether content was removed from the text.
+    `render` returns the placeholder for a ref; `is_redacted` if content was removed from the text.
     """
 
     item: Item
@@ -200,12 +194,10 @@ class Session(SessionReader):
             for attempt, is_known in zip(attempts, known, strict=True)
         ]
         pairs = zip(attempts, outcomes, strict=True)
-        try:
-            # A record that is marked for deletion must not be adopted.
-            self.catalog.refresh([a.header.ref for a, outcome in pairs if isinstance(outcome, ExistsError)])
-        except OffloadError as error:
-            return [error if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
-        return outcomes
+        taken = [attempt.header.ref for attempt, outcome in pairs if isinstance(outcome, ExistsError)]
+        # A record that is marked for deletion must not be adopted.
+        error = result_or_error(self.catalog.refresh, taken)
+        return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
 
     def _is_stored_here(self, ref: str) -> bool:
         # A record of another process may not be durable yet: a create makes it durable on a local store.

@@ -39,8 +39,6 @@ class Catalog:
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
         self._deleted: dict[str, dict[str, DeletedRecord]] = {}
-        # The sorted entries, until one of them changes.
-        self._ordered: list[RecordInfo] | None = None
         # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
         # The newest listing of a large session, and the listing that the entries were read from.
@@ -128,10 +126,8 @@ class Catalog:
     def entries(self) -> list[RecordInfo]:
         """Return one entry per known ref, oldest first; of several keys the first in key order."""
         with self._lock:
-            if self._ordered is None:
-                first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
-                self._ordered = sorted(first, key=lambda info: (info.created_at, info.key))
-            return self._ordered.copy()
+            first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
+            return sorted(first, key=lambda info: (info.created_at, info.key))
 
     def objects(self) -> list[RecordInfo]:
         """Return an entry for every known key, in key order."""
@@ -234,9 +230,6 @@ class Catalog:
         with self._lock:
             if info.key in self._deleted.get(info.ref, ()):
                 return False
-            if info == self._entries.get(info.key):
-                return True
-            self._ordered = None
             self._entries[info.key] = info
             keys = self._keys_of.setdefault(info.ref, [])
             if info.key not in keys:
@@ -248,7 +241,6 @@ class Catalog:
         info = self._entries.pop(key, None)
         if info is not None:
             self._keys_of[info.ref].remove(key)
-            self._ordered = None
         self._own.pop(key, None)
 
 

@@ -11,14 +11,7 @@ from offload.store import StoredObject
 
 
 class Tombstone(NamedTuple):
-    """The mark of a deleted record.
-
-    Attributes:
-        key: the key of the record.
-        ref: its ref.
-        reason: why it was deleted.
-        at: when it was marked, in seconds since the epoch by the store's clock.
-    """
+    """The mark of a deleted record: its key and ref, and why and when it was marked, by the store's clock."""
 
     key: str
     ref: str

@@ -23,13 +23,7 @@ MAX_AGE = 600.0
 
 
 class Page(NamedTuple):
-    """Entries of a session, newest first.
-
-    Attributes:
-        infos: the entries.
-        start: the number of matching entries before them.
-        total: the number of matching entries.
-    """
+    """Entries of a session, newest first; `start` of the `total` matching entries are before them."""
 
     infos: Sequence[RecordInfo]
     start: int
@@ -40,14 +34,9 @@ class Page(NamedTuple):
 class SessionListing:
     """One record per ref from a complete listing of a session, oldest first.
 
-    Attributes:
-        began: the time when the listing began, in seconds since the epoch.
-        took: its duration in seconds.
-        prefix: the prefix of the session's keys.
-        names: the keys of the records without the prefix; of a removed one the empty string, so that the
-            indexes of the others do not change.
-        sizes: their stored sizes in bytes.
-        times: their times by the store's clock, in seconds since the epoch.
+    The listing `began` at a time since the epoch and `took` so many seconds. `names` are the keys of the
+    records without the `prefix`; the name of a removed one is empty, so that the indexes of the others do not
+    change. `sizes` and `times` are those of the stored objects.
     """
 
     began: float

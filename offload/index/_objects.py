@@ -21,12 +21,7 @@ _MAX_TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecord:
-    """A record with a tombstone.
-
-    Attributes:
-        info: its entry; its stored size is 0 once its bytes are deleted.
-        tombstones: its tombstones; several if several gc runs marked it.
-    """
+    """A record with tombstones, one per reason; its stored size is 0 once its bytes are deleted."""
 
     info: RecordInfo
     tombstones: tuple[Tombstone, ...]
@@ -49,14 +44,10 @@ class DeletedRecord:
 
 @dataclass(slots=True)
 class SessionObjects:
-    """The objects of one session.
+    """The objects of the session with the key part `part`.
 
-    Attributes:
-        part: the session's key part.
-        records: readable records and links, oldest first.
-        torn: empty objects without a tombstone.
-        deleted: records with a tombstone.
-        newest: the time of the newest record, 0 without one.
+    `records` are the readable records and links, oldest first, and `torn` are empty objects without a
+    tombstone; `newest` is the time of the newest record, 0 without one.
     """
 
     part: str

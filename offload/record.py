@@ -71,14 +71,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemIdentity(NamedTuple):
-    """The fields that make two items one: they share one ref and one record.
-
-    Attributes:
-        item_type: the type of the item.
-        tool_use_id: the provider's id of the tool call, or None.
-        sha256: digest of the content.
-        form: JSON that `restore` needs in addition to the text, or None.
-    """
+    """The fields of `Header` that make two items one: they share one ref and one record."""
 
     item_type: str
     tool_use_id: str | None
@@ -210,16 +203,8 @@ def draw_ref(
     """Return the ref of an item, drawn from a SHA-256 of its identity.
 
     The same item gives the same ref on every machine. A longer ref begins with the shorter one. The `form` is
-    hashed too, so one text in two shapes makes two records.
-
-    Args:
-        session: the session of the item.
-        item_type: the type of the item.
-        tool_use_id: the provider's id of the tool call, or None.
-        sha256: digest of the content.
-        form: JSON that `restore` needs in addition to the text, or None.
-        style: the style of the ref.
-        draw: how many draws for this item collided with another item.
+    hashed too, so one text in two shapes makes two records. The first arguments are fields of `Header`;
+    `draw` counts the draws for this item that collided with another item.
     """
     hashed = hashlib.sha256()
     for field in (session, item_type, tool_use_id, form):

@@ -22,15 +22,10 @@ _SHOWN_CHARS = 60
 def check_arguments(
     name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = TOOL_NAMES
 ) -> dict[str, Any]:
-    """Check tool-call arguments and return them; nulls count as omitted.
+    """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls.
 
-    Args:
-        name: the tool's name.
-        arguments: a mapping, or its JSON text, as OpenAI sends it.
-        offered: the offered tools.
-
-    Raises:
-        ConfigError: an unknown tool, or arguments that its schema does not allow; names the allowed ones.
+    Raises `ConfigError` for a tool that is not `offered` or arguments that its schema does not allow; the
+    error names the allowed ones.
     """
     if name not in offered:
         raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")

@@ -136,17 +136,7 @@ def definitions(
     *,
     max_answer_chars: int = MAX_ANSWER_CHARS,
 ) -> list[dict[str, Any]]:
-    """Return the tools as `tools=` of a request takes them.
-
-    Args:
-        format: "anthropic" for the Messages API, "openai" for chat completions, "openai-responses" for
-            the Responses API, "mcp" for a server of the Model Context Protocol.
-        names: the offered tools.
-        max_answer_chars: the most characters of an answer, for the descriptions.
-
-    Raises:
-        ConfigError: another format.
-    """
+    """Return the tools `names` as `Tools.definitions` does."""
     check_choice("format", format, _SHAPES)
     texts = (_TOOLS[name].description.format(max_chars=max_answer_chars) for name in names)
     return [_SHAPES[format](name, text, schema(name)) for name, text in zip(names, texts, strict=True)]
@@ -173,9 +163,5 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def system_prompt(names: Sequence[str] = TOOL_NAMES) -> str:
-    """Return the lines of a system prompt that explain placeholders and the tools.
-
-    Args:
-        names: the offered tools; no others are named.
-    """
+    """Return the lines of a system prompt that explain placeholders and the tools `names`."""
     return _PROMPT.format(tools="".join(f"- {name}: {use}\n" for name, use in _USES.items() if name in names))

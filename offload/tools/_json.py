@@ -35,7 +35,7 @@ class BrokenJsonError(Exception):
 
 
 class JsonScanner:
-    """A place in JSON, which moves forward.
+    """A place in JSON, which moves forward. Its methods raise `BrokenJsonError` where the JSON is malformed.
 
     Args:
         chunks: the content, in order.
@@ -63,22 +63,14 @@ class JsonScanner:
         return byte
 
     def kind(self) -> str:
-        """Return the kind of value here: "object", "array", "string", "number", "boolean" or "null".
-
-        Raises:
-            BrokenJsonError: no value begins here.
-        """
+        """Return the kind of value here: "object", "array", "string", "number", "boolean" or "null"."""
         first = self.peek()
         if first not in _KINDS:
             raise self._broken("a value", first)
         return _KINDS[first]
 
     def skip(self) -> int:
-        """Skip the value here and return the byte offset of its end.
-
-        Raises:
-            BrokenJsonError: no value begins here, or it does not end.
-        """
+        """Skip the value here and return the byte offset of its end."""
         kind = self.kind()
         if kind in ("object", "array"):
             self._skip_container()
@@ -93,9 +85,6 @@ class JsonScanner:
 
         Names are the keys of an object as written, with quotes, or the indices of an array. The caller may
         skip the value or step into it; otherwise it is skipped.
-
-        Raises:
-            BrokenJsonError: no container begins here, or it is malformed.
         """
         is_object = self._take(b"{[") == b"{"
         closing = b"}" if is_object else b"]"

@@ -63,11 +63,7 @@ class PointerReader:
             return self._walk(self._scan_line(steps[0]), pointer, steps, depth=1)
 
     def outline(self, value: JsonValue) -> Iterator[tuple[str, str]]:
-        """Yield pointer and description of each member of a container.
-
-        Raises:
-            ConfigError: the container is malformed.
-        """
+        """Yield pointer and description of each member of a container. Raises the errors of `find`."""
         if value.kind == "JSON lines":
             yield from self._outline_lines()
             return

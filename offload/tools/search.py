@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from offload.errors import ConfigError
 from offload.record import encode_text
@@ -58,31 +58,19 @@ class Span(NamedTuple):
     end: int
 
 
-class _FindIn(Protocol):
-    def __call__(self, buffer: bytes, start: int) -> Iterator[tuple[int, int]]: ...
-
-
 class Pattern(NamedTuple):
-    """A compiled pattern.
+    """A compiled pattern, which finds the matches in a buffer from an offset.
 
-    Attributes:
-        find_in: yields the matches in a buffer from an offset.
-        overlap: bytes of a buffer that are searched again with the next.
-        buffer: new bytes per search.
+    A buffer takes `buffer` new bytes, and `overlap` bytes of it are searched again with the next.
     """
 
-    find_in: _FindIn
+    find_in: Callable[[bytes, int], Iterator[tuple[int, int]]]
     overlap: int
     buffer: int
 
 
 def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
-    """Compile `pattern`.
-
-    Args:
-        pattern: a text or an RE2 expression, of 1 to 1,000 characters.
-        mode: "literal" or "regex".
-        ignore_case: whether to ignore case.
+    """Compile `pattern`, a text or an RE2 expression of 1 to 1,000 characters.
 
     Raises:
         ConfigError: an expression that RE2 rejects, with its reason and a fix; one that matches the empty

@@ -51,7 +51,7 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
             self.start_over()
             self._fail(error, failures)
-            return OffloadResult(list(messages), [], (), 0, 0, 0, failures.errors)
+            return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
         except BaseException:
             self.start_over()
             raise

@@ -24,7 +24,6 @@ from offload.record import RecordInfo
 
 # Messages checked for edits: so many of the last in every turn, and so many of the older ones in rotation.
 LAST_WATCHED, OLDER_WATCHED = 64, 256
-_PART = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -117,10 +116,9 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class MessageState:
-    """One message of the history.
+    """The parts of one message of the history.
 
     Attributes:
-        message: the message as it was passed.
         slots: its items.
         fixed_tokens: tokens of its texts that are not items.
         calls: the tool calls that it makes, id → tool name.
@@ -128,24 +126,18 @@ class MessageState:
         role: its role.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
             arguments.
-        output: the message with its items replaced, as the caller received it; None while no item is.
-        seen: how the message looked.
-        output_seen: how its output looked.
-        freed: tokens that its replaced items free.
+        seen: how the message looked, and `output_seen` how it looked with its items replaced.
         renamed: previous tool names of its call ids, to undo `calls`.
     """
 
-    message: Any
     slots: list[Slot]
     fixed_tokens: int
     calls: dict[str, str]
     answers: int
     role: str
     texts: Mapping[str, str]
-    output: Any = None
     seen: Any = None
     output_seen: Any = None
-    freed: int = 0
     renamed: dict[str, str | None] = field(default_factory=dict)
 
     @property
@@ -154,57 +146,12 @@ class MessageState:
         return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
 
 
-class Decisions:
-    """The decision on every item, in order.
-
-    `parts` copies nothing: a part that was handed out is copied before it changes.
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[list[Decision]] = []
-        self._is_shared: list[bool] = []
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def append(self, decision: Decision) -> None:
-        """Add the decision on the next item."""
-        if self._length % _PART == 0:
-            self._parts.append([])
-            self._is_shared.append(False)
-        self._own(len(self._parts) - 1).append(decision)
-        self._length += 1
-
-    def __setitem__(self, number: int, decision: Decision) -> None:
-        self._own(number // _PART)[number % _PART] = decision
-
-    def truncate(self, length: int) -> None:
-        """Drop all but the first `length` decisions."""
-        count = -(-length // _PART)
-        del self._parts[count:], self._is_shared[count:]
-        self._length = length
-        if length % _PART:
-            del self._own(count - 1)[length % _PART :]
-
-    def parts(self) -> tuple[Sequence[Decision], ...]:
-        """Return all decisions in parts that never change afterwards."""
-        self._is_shared = [True] * len(self._parts)
-        return tuple(self._parts)
-
-    def _own(self, part: int) -> list[Decision]:
-        if self._is_shared[part]:
-            self._parts[part] = self._parts[part].copy()
-            self._is_shared[part] = False
-        return self._parts[part]
-
-
 class History:
     """The messages of the last turn, and totals over all of them.
 
     Attributes:
+        messages: the messages as they were passed; only the history may change them and `states`.
         tool_names: tool names by call id.
-        decisions: the decision on every item, in order.
         tokens: tokens of all texts as they were passed.
         tokens_freed: tokens that all replacements free.
         chars_freed: characters that all replacements free.
@@ -212,14 +159,17 @@ class History:
 
     def __init__(self) -> None:
         self.tool_names: dict[str, str] = {}
-        self.decisions = Decisions()
         self.tokens = self.tokens_freed = self.chars_freed = 0
-        self._states: list[MessageState] = []
-        self._messages: list[Any] = []
+        # The decision on every item, in order; results share the list, so that they cost no copy.
+        self._decisions: list[Decision] = []
+        self._shared = 0
+        self.states: list[MessageState] = []
+        self.messages: list[Any] = []
+        # The messages with their items replaced, as the caller received them.
         self._output: list[Any] = []
         # Items that may still be replaced, and items that may be only together with others of their turn.
-        self._open: list[Slot] = []
-        self._small: dict[int, list[Slot]] = {}
+        self._open: dict[int, Slot] = {}
+        self._small: dict[int, Slot] = {}
         self.small_saving = 0
         # Numbers and records of the replaced items, in order.
         self._numbers: list[int] = []
@@ -230,21 +180,21 @@ class History:
         self._next_watched = 0
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self.states)
 
     @property
     def answers(self) -> int:
         """Number of assistant messages in the history."""
-        return self.answers_of(len(self._states) - 1)
+        return self.answers_of(len(self.states) - 1)
 
     def answers_of(self, index: int) -> int:
         """Return the number of assistant messages up to and including the one at `index`."""
-        return self._states[index].answers if 0 <= index < len(self._states) else 0
+        return self.states[index].answers if 0 <= index < len(self.states) else 0
 
     @property
     def last(self) -> MessageState | None:
         """The last message, or None."""
-        return self._states[-1] if self._states else None
+        return self.states[-1] if self.states else None
 
     def query(self, index: int) -> str:
         """Return the text that a preview in message `index` is ranked against.
@@ -252,7 +202,7 @@ class History:
         It is the last tool call and the last user text before the message. Later messages do not change it,
         so a preview is the same in every turn.
         """
-        texts = self._states[index - 1].texts if index else {}
+        texts = self.states[index - 1].texts if index else {}
         return "\n".join(texts.get(role, "") for role in ("assistant", "user"))
 
     # New messages
@@ -263,37 +213,37 @@ class History:
         A message that was edited in place counts as changed once the edit is noticed.
         """
         kept = min(self._common(messages), self._first_edited(messages))
-        if kept < len(self._states):
+        if kept < len(self.states):
             self._truncate(kept)
         return kept
 
     def forget(self, message: Any) -> bool:
         """Drop `message` and all later ones; return whether it was known."""
-        for index, known in enumerate(self._messages):
+        for index, known in enumerate(self.messages):
             if known is message:
                 self._truncate(index)
                 return True
         return False
 
-    def add(self, state: MessageState) -> None:
+    def add(self, message: Any, state: MessageState) -> None:
         """Append a message; its items are open."""
         state.renamed = {call: self.tool_names.get(call) for call in state.calls}
-        state.seen = look(state.message)
-        self._states.append(state)
-        self._messages.append(state.message)
-        self._output.append(state.message)
+        state.seen = look(message)
+        self.states.append(state)
+        self.messages.append(message)
+        self._output.append(message)
         self.tokens += state.tokens
         self.tool_names.update(state.calls)
         for slot in state.slots:
-            slot.number = len(self.decisions)
+            slot.number = len(self._decisions)
             slot.ordinal = self._kinds[slot.kind]
             self._kinds[slot.kind] += 1
-            self.decisions.append(slot.decision)
-            self._open.append(slot)
+            self._decisions.append(slot.decision)
+            self._open[slot.number] = slot
 
     def since(self, index: int) -> list[Slot]:
         """Return the items of the messages from `index` on."""
-        return [slot for state in self._states[index:] for slot in state.slots]
+        return [slot for state in self.states[index:] for slot in state.slots]
 
     def turns(self, known: int) -> Iterator[list[Slot]]:
         """Yield the items of each turn with messages after the first `known`, and always of the last turn."""
@@ -307,13 +257,12 @@ class History:
 
     def open_slots(self) -> list[Slot]:
         """Return the items that may still be replaced, in no particular order."""
-        return list(self._open)
+        return list(self._open.values())
 
     def close(self, closed: Iterable[Slot]) -> None:
         """Mark items as final."""
-        numbers = {slot.number for slot in closed}
-        if numbers:
-            self._open = [slot for slot in self._open if slot.number not in numbers]
+        for slot in closed:
+            self._open.pop(slot.number, None)
 
     def note_standing(self, slot: Slot, ref: str) -> None:
         """Record that the text of `slot` is the placeholder of record `ref`."""
@@ -327,28 +276,21 @@ class History:
 
     def set_aside(self, slot: Slot) -> None:
         """Mark an item that may be offloaded only together with others."""
-        self._small.setdefault(self.answers_of(slot.at), []).append(slot)
+        self._small[slot.number] = slot
         self.small_saving += slot.saving
-
-    def small_since(self, index: int) -> Iterator[list[Slot]]:
-        """Yield, for each turn with messages from `index` on, the items set aside."""
-        for answers in dict.fromkeys(state.answers for state in self._states[index:]):
-            yield list(self._small.get(answers, ()))
 
     def small(self) -> list[Slot]:
         """Return all items set aside."""
-        return list(chain.from_iterable(self._small.values()))
+        return list(self._small.values())
 
-    def reopen(self, slots: Sequence[Slot]) -> None:
-        """Mark items as open that were closed or set aside."""
-        still_open = {slot.number for slot in self._open} if slots else ()
-        for slot in slots:
-            turn = self._small.get(self.answers_of(slot.at), [])
-            if slot in turn:
-                turn.remove(slot)
-                self.small_saving -= slot.saving
-            if slot.number not in still_open:
-                self._open.append(slot)
+    def is_small(self, slot: Slot) -> bool:
+        """Return whether an item is set aside."""
+        return slot.number in self._small
+
+    def reopen(self, slot: Slot) -> None:
+        """Mark an item as open that was closed or set aside."""
+        self._take_small(slot)
+        self._open[slot.number] = slot
 
     def facts(self, slot: Slot) -> ItemFacts:
         """Return the current facts of an item."""
@@ -360,7 +302,12 @@ class History:
     def decide(self, slot: Slot, decision: Decision) -> None:
         """Set the decision on an item that is still in its message."""
         slot.decision = decision
-        self.decisions[slot.number] = decision
+        self._own_decisions(slot.number)[slot.number] = decision
+
+    def decided(self) -> tuple[list[Decision], int]:
+        """Return a list that is only appended to from now on, and how many of its decisions there are now."""
+        self._shared = len(self._decisions)
+        return self._decisions, self._shared
 
     def keep(self, slot: Slot, reason: str) -> None:
         """Decide to keep an item for `reason`."""
@@ -397,14 +344,9 @@ class History:
         decision = replace(slot.decision, action="keep", reason=reason, ref=None)
         self.decide(slot, replace(decision, tokens_after=decision.item.tokens))
 
-    def state(self, index: int) -> MessageState:
-        """Return the message at `index`, which only the history may change."""
-        return self._states[index]
-
     def set_output(self, index: int, output: Any) -> None:
         """Set the message that the caller receives in place of message `index`."""
-        state = self._states[index]
-        state.output, state.output_seen = output, look(output)
+        self.states[index].output_seen = look(output)
         self._output[index] = output
 
     def output(self) -> list[Any]:
@@ -416,8 +358,8 @@ class History:
         return [
             i
             for i in self._watched()
-            if self._states[i].output is not None
-            and not is_same(self._states[i].output_seen, self._output[i])
+            if self._output[i] is not self.messages[i]
+            and not is_same(self.states[i].output_seen, self._output[i])
         ]
 
     def infos(self) -> list[RecordInfo]:
@@ -425,32 +367,37 @@ class History:
         return self._infos.copy()
 
     def cache_report(self, known: int, late: Sequence[Slot]) -> CacheReport | None:
-        """Return the effect on the provider's cache of replacing items that were sent before.
+        """Return the effect on the provider's cache of replacing `late`, items of the first `known` messages.
 
-        Args:
-            known: number of messages that were sent before.
-            late: items of these messages that were to be replaced in this turn.
-
-        Returns:
-            The report; None if no item of `late` was replaced.
+        These messages were sent before. None if no item of `late` was replaced.
         """
         replaced = [slot for slot in late if slot.is_replaced]
         if not replaced:
             return None
-        rewritten = self._states[min(slot.at for slot in replaced) : known]
-        tokens = sum(state.tokens - state.freed for state in rewritten)
+        rewritten = self.states[min(slot.at for slot in replaced) : known]
+        freed = sum(s.tokens_freed for state in rewritten for s in state.slots if s.is_replaced)
+        tokens = sum(state.tokens for state in rewritten) - freed
         return CacheReport(sum(slot.tokens_freed for slot in replaced), tokens)
 
     def end_turn(self) -> None:
         """Select the next of the older messages to check for edits."""
-        older = len(self._states) - LAST_WATCHED
+        older = len(self.states) - LAST_WATCHED
         self._next_watched = self._next_watched + OLDER_WATCHED if older > 0 else 0
         if self._next_watched >= older:
             self._next_watched = 0
 
+    def _take_small(self, slot: Slot) -> None:
+        if self._small.pop(slot.number, None) is not None:
+            self.small_saving -= slot.saving
+
+    def _own_decisions(self, first: int) -> list[Decision]:
+        """Return the list of decisions, copied if a result shares those from `first` on."""
+        if first < self._shared:
+            self._decisions, self._shared = self._decisions.copy(), 0
+        return self._decisions
+
     def _count(self, slot: Slot, sign: int) -> None:
         if slot.is_replaced:
-            self._states[slot.at].freed += sign * slot.tokens_freed
             self.tokens_freed += sign * slot.tokens_freed
             self.chars_freed += sign * slot.chars_freed
 
@@ -459,7 +406,7 @@ class History:
 
         For a list that grew, one comparison of lists finds out: it compares elements by identity first.
         """
-        known, length = self._messages, len(self._messages)
+        known, length = self.messages, len(self.messages)
         known.extend(messages[length:])
         try:
             is_whole = messages == known
@@ -474,22 +421,22 @@ class History:
         return next(differing, min(length, len(messages)))
 
     def _watched(self) -> Iterable[int]:
-        count = len(self._states)
+        count = len(self.states)
         last = max(0, count - LAST_WATCHED)
         older = range(self._next_watched, min(last, self._next_watched + OLDER_WATCHED))
-        waiting = {slot.at for slot in self._open if slot.at < last and slot.at not in older}
+        waiting = {slot.at for slot in self._open.values() if slot.at < last and slot.at not in older}
         return chain(sorted(waiting), older, range(last, count))
 
     def _first_edited(self, messages: Sequence[Any]) -> int:
         """Return the index of the first edited message among those checked this turn."""
-        known = min(len(messages), len(self._states))
+        known = min(len(messages), len(self.states))
         is_renewed = False
         for i in self._watched():
             if i >= known:
                 continue
-            if not is_same(self._states[i].seen, self._messages[i]):
+            if not is_same(self.states[i].seen, self.messages[i]):
                 return i
-            is_renewed = is_renewed or self._messages[i] is not messages[i]
+            is_renewed = is_renewed or self.messages[i] is not messages[i]
         if is_renewed:
             self._renew(messages[:known])
         return known
@@ -497,33 +444,28 @@ class History:
     def _renew(self, messages: Sequence[Any]) -> None:
         """Replace known messages by equal ones that are new objects."""
         for i, message in enumerate(messages):
-            if message is not self._messages[i]:
-                state = self._states[i]
-                self._messages[i] = state.message = message
-                state.seen = look(message)
-                if state.output is None:
+            if message is not self.messages[i]:
+                if self._output[i] is self.messages[i]:
                     self._output[i] = message
+                self.messages[i] = message
+                self.states[i].seen = look(message)
 
     def _truncate(self, length: int) -> None:
-        dropped = self._states[length:]
+        dropped = self.states[length:]
         for state in reversed(dropped):
             self._drop(state)
-        first = len(self.decisions) - sum(len(state.slots) for state in dropped)
-        self.decisions.truncate(first)
+        first = len(self._decisions) - sum(len(state.slots) for state in dropped)
+        del self._own_decisions(first)[first:]
         at = bisect_left(self._numbers, first)
         del self._numbers[at:], self._infos[at:]
-        del self._states[length:], self._messages[length:], self._output[length:]
-        self._open = [slot for slot in self._open if slot.at < length]
-        for answers in {state.answers for state in dropped} & self._small.keys():
-            turn = self._small.pop(answers)
-            self.small_saving -= sum(slot.saving for slot in turn if slot.at >= length)
-            if kept := [slot for slot in turn if slot.at < length]:
-                self._small[answers] = kept
+        del self.states[length:], self.messages[length:], self._output[length:]
 
     def _drop(self, state: MessageState) -> None:
         self.tokens -= state.tokens
         for slot in state.slots:
             self._kinds[slot.kind] -= 1
+            self._open.pop(slot.number, None)
+            self._take_small(slot)
             self._count(slot, -1)
             if slot.standing is not None:
                 self._standing[slot.standing] -= 1

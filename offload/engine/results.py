@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -52,7 +51,8 @@ class OffloadResult:
         messages: the list to send: placeholders replace the offloaded items, all other messages are the same
             objects.
         records: the record behind each placeholder that replaced an item, in order of the messages.
-        decided: the decisions in parts, which later turns share; `decisions` lists them all.
+        decided: a list that later turns extend, and how many of its decisions are of this call; `decisions`
+            lists these.
         tokens_before: tokens of the messages as passed: of texts by the session's counter, of images and
             documents by an estimate, see `MediaFacts.tokens`.
         tokens_after: tokens of `messages`, counted the same way.
@@ -65,7 +65,7 @@ class OffloadResult:
 
     messages: list[Any]
     records: list[RecordInfo]
-    decided: Sequence[Sequence[Decision]]
+    decided: tuple[list[Decision], int]
     tokens_before: int
     tokens_after: int
     chars_freed: int
@@ -75,7 +75,8 @@ class OffloadResult:
     @cached_property
     def decisions(self) -> list[Decision]:
         """The decision on every item with its reason, in order of the messages; images of a message first."""
-        return list(chain.from_iterable(self.decided))
+        decisions, count = self.decided
+        return decisions[:count]
 
     def figures(self) -> dict[str, int]:
         """Return the counts, without content."""

@@ -89,7 +89,7 @@ class Turn:
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
-        history.add(MessageState(message, slots, fixed_tokens, scan.calls, answers, role, texts))
+        history.add(message, MessageState(slots, fixed_tokens, scan.calls, answers, role, texts))
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
@@ -172,11 +172,11 @@ class Turn:
     def _decide_together(self, known: int) -> None:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""
         history, policy = self._history, self._policy
-        if policy.turn_budget_tokens is not None:
-            for slots in history.small_since(known):
-                self._reopen(slots, over_budget([s.decision for s in slots], policy.turn_budget_tokens))
-        if policy.max_view_tokens is not None:
-            for turn in history.turns(known):
+        for turn in history.turns(known):
+            if policy.turn_budget_tokens is not None:
+                small = [slot for slot in turn if history.is_small(slot)]
+                self._reopen(small, over_budget([s.decision for s in small], policy.turn_budget_tokens))
+            if policy.max_view_tokens is not None:
                 view = [slot for slot in turn if slot.is_in_view and not slot.is_settled]
                 self._reopen(view, over_ceiling([s.decision for s in view], policy.max_view_tokens))
         if policy.sweep is not None:
@@ -198,7 +198,7 @@ class Turn:
         """Apply decisions to offload items; `decisions` is keyed by index in `slots`."""
         for index, decision in decisions.items():
             self._history.decide(slots[index], decision)
-        self._history.reopen([slots[index] for index in decisions])
+            self._history.reopen(slots[index])
 
     def _ask_hook(self) -> None:
         """Keep the items that `should_offload` rejects; it is asked once per item."""
@@ -269,14 +269,14 @@ class Turn:
 
     def _render(self, index: int) -> None:
         """Set the output of a message; a message that cannot be copied with a change is kept."""
-        history, state = self._history, self._history.state(index)
-        output = state.message
+        history, slots = self._history, self._history.states[index].slots
+        output = history.messages[index]
         try:
-            for slot in state.slots:
+            for slot in slots:
                 if slot.is_replaced:
                     output = slot.item.replace_in(output, slot.text)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
-            for slot in state.slots:
+            for slot in slots:
                 history.undo(slot, "its message cannot be changed")
             self._failures.report(malformed(error, index))
         else:
@@ -304,7 +304,7 @@ class Turn:
         return OffloadResult(
             messages=history.output(),
             records=history.infos(),
-            decided=history.decisions.parts(),
+            decided=history.decided(),
             tokens_before=history.tokens,
             tokens_after=history.tokens - history.tokens_freed,
             chars_freed=history.chars_freed,

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-# Deeper nesting is walked without recursion, which is slower.
-_MAX_DEPTH = 40
-_MAX_PARTS = 100_000
+# Deeper parts, and those after so many containers, are compared without being copied.
+_MAX_DEPTH, _MAX_CONTAINERS = 40, 20_000
 # An artifact is read by code, not by the model, and may have any size: only its identity is compared.
 _NOT_LOOKED_INTO = "artifact"
-_PLAIN = (str, int, float, bytes, type(None))
-_PLAIN_KINDS = frozenset({*_PLAIN, bool})
+_PLAIN = (str, int, float, bytes, type(None), type, ModuleType)
+_PLAIN_KINDS = frozenset({str, int, float, bool, bytes, type(None)})
 
 
-class _Opaque(Exception):  # noqa: N818 # caught where it is raised
-    """The message holds more than containers of plain values."""
-
-
-class _Container(NamedTuple):
-    """A container, and how many parts of it follow."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Object:
+    """A snapshot of an object, which equals another snapshot but never the object."""
 
     kind: type
-    length: int
+    fields: dict[str, Any]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Object) and self.kind is other.kind and self.fields == other.fields
 
-class _Parts(list[Any]):
-    """A message as its containers and values, in order."""
+    __hash__ = object.__hash__
 
 
 def look(message: Any) -> Any:
@@ -37,60 +34,33 @@ def look(message: Any) -> Any:
 
     Fields of objects, such as SDK objects and dataclasses, are copied like containers.
     """
-    try:
-        return _copied(message, 0)
-    except _Opaque:
-        return _parts_of(message)
+    return _copied(message, 0, set())
 
 
 def is_same(seen: Any, message: Any) -> bool:
     """Return whether `message` is unchanged since `look` returned `seen`."""
-    if type(seen) is _Parts:
-        parts = _parts_of(message)
-        return len(parts) == len(seen) and all(map(_is_alike, seen, parts))
     try:
-        return bool(seen == message)
+        # A message of plain values equals its snapshot, so it need not be copied.
+        return bool(seen == message or seen == look(message))
     except Exception:  # noqa: BLE001 # a value inside a message may not support comparison
         return False
 
 
-def _copied(thing: Any, depth: int) -> Any:
+def _copied(thing: Any, depth: int, met: set[int]) -> Any:
     kind = type(thing)
     if kind in _PLAIN_KINDS or isinstance(thing, _PLAIN):
         return thing
-    if depth > _MAX_DEPTH:
-        raise _Opaque
-    if kind is dict:
-        return {k: v if k == _NOT_LOOKED_INTO else _copied(v, depth + 1) for k, v in thing.items()}
-    if kind is list:
-        return [_copied(value, depth + 1) for value in thing]
-    raise _Opaque
-
-
-def _parts_of(message: Any) -> _Parts:
-    parts, left, met = _Parts(), [(message, True)], set[int]()
-    while left and len(parts) < _MAX_PARTS:
-        value, is_looked_into = left.pop()
-        inner = _inner(value) if is_looked_into and id(value) not in met else None
-        if inner is None:
-            parts.append(value)
-            continue
-        met.add(id(value))
-        parts.append(_Container(type(value), len(inner)))
-        left.extend(reversed(inner))
-    return parts
-
-
-def _inner(value: Any) -> Sequence[tuple[Any, bool]] | None:
-    """Return the parts of a container, each with whether it is looked into; None for a leaf."""
-    if isinstance(value, (*_PLAIN, type, ModuleType)):
-        return None
-    if isinstance(value, list | tuple):
-        return [(part, True) for part in value]
-    fields = value if isinstance(value, dict) else _fields(value)
+    if depth > _MAX_DEPTH or id(thing) in met or len(met) >= _MAX_CONTAINERS:
+        return thing
+    met.add(id(thing))
+    if isinstance(thing, list | tuple):
+        parts = [_copied(value, depth + 1, met) for value in thing]
+        return parts if isinstance(thing, list) else tuple(parts)
+    fields = thing if isinstance(thing, dict) else _fields(thing)
     if fields is None:
-        return None
-    return [part for k, v in fields.items() for part in ((k, False), (v, k != _NOT_LOOKED_INTO))]
+        return thing
+    copy = {k: v if k == _NOT_LOOKED_INTO else _copied(v, depth + 1, met) for k, v in fields.items()}
+    return copy if isinstance(thing, dict) else _Object(kind, copy)
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
@@ -108,9 +78,3 @@ def _slots_of(kind: Any) -> tuple[str, ...]:
     declared = (base.__dict__.get("__slots__", ()) for base in kind.__mro__)
     names = chain.from_iterable([names] if isinstance(names, str) else names for names in declared)
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
-
-
-def _is_alike(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    return type(one) is type(other) and isinstance(one, (*_PLAIN, _Container)) and bool(one == other)

@@ -207,8 +207,7 @@ class Offloader:
         """
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
-        item = _item(text, item_type, tool_name, tool_use_id)
-        check_choice("readers", readers, get_args(Readers))
+        item = _item(text, item_type, tool_name, tool_use_id, readers)
         return self._offload_one(item, readers).text
 
     def open_sink(
@@ -230,19 +229,14 @@ class Offloader:
         Raises:
             ConfigError: an invalid argument.
         """
-        item = _item("", item_type, tool_name, tool_use_id)
-        check_choice("readers", readers, get_args(Readers))
+        item = _item("", item_type, tool_name, tool_use_id, readers)
 
-        def offload_short(text: str) -> OffloadOutcome:
-            return self._offload_one(replace(item, text=text), readers)
+        def take(content: str | SpooledContent) -> OffloadOutcome:
+            if isinstance(content, str):
+                return self._offload_one(replace(item, text=content), readers)
+            return self._offload_one(item, readers, content)
 
-        def offload_long(content: SpooledContent) -> OffloadOutcome:
-            with self._gate.entered():
-                outcome = self._conversation.offload_long(item, content)
-                self._conversation.latest.note_text(outcome.text, outcome.decision)
-                return outcome
-
-        return Sink(offload_short, offload_long, self._conversation.count)
+        return Sink(take, self._conversation.count)
 
     def forget(self, message: Any) -> bool:
         """Make the next `offload` process `message` again after it was edited in place.
@@ -269,10 +263,15 @@ class Offloader:
         """
         return self._conversation.latest.explain(text)
 
-    def _offload_one(self, item: Item, readers: Readers) -> OffloadOutcome:
+    def _offload_one(
+        self, item: Item, readers: Readers, content: SpooledContent | None = None
+    ) -> OffloadOutcome:
         """Offload one text; emit the reason if it is kept, since the caller gets only the text."""
         with self._gate.entered():
-            outcome = self._conversation.offload_item(item, readers)
+            if content is None:
+                outcome = self._conversation.offload_item(item, readers)
+            else:
+                outcome = self._conversation.offload_long(item, content)
             self._conversation.latest.note_text(item.text, outcome.decision)
             if outcome.decision is not None and outcome.info is None and outcome.error is None:
                 self._observer.kept(outcome.decision.item._asdict(), outcome.decision.reason)
@@ -448,8 +447,11 @@ class Offloader:
         return self.tools.prompt()
 
 
-def _item(text: str, item_type: str, tool_name: str | None, tool_use_id: str | None) -> Item:
+def _item(
+    text: str, item_type: str, tool_name: str | None, tool_use_id: str | None, readers: Readers
+) -> Item:
     check_choice("item_type", item_type, ITEM_TYPES)
+    check_choice("readers", readers, get_args(Readers))
     for name in (tool_name, tool_use_id):
         if name is not None and not isinstance(name, str):
             raise ConfigError(f"tool_name and tool_use_id must be str or None, got {type(name).__name__}")

@@ -12,13 +12,13 @@ from offload.engine.history import History
 from offload.engine.judge import Judge
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
-from offload.engine.turn import NOT_STORED, VETO, Turn, fallback_text, replaced
+from offload.engine.turn import Turn, fallback_text
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import Observer, observed
 from offload.messages import Item
 from offload.options import Options
-from offload.policy import Decision, Readers
+from offload.policy import Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem
 
@@ -47,7 +47,9 @@ class Conversation:
         failures = self._failures()
         self._judge.pinned = frozenset(pinned)
         try:
-            return self._turn(failures).run(messages)
+            if self._recognition.has_lost(self._history.infos):
+                self.start_over()
+            return self._turn(failures, self._history).run(messages)
         except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
             self.start_over()
             self._fail(error, failures)
@@ -63,10 +65,12 @@ class Conversation:
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
         """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
+        failures = self._failures()
         try:
-            return self._offload_item(item, readers)
+            slot = self._turn(failures, History(), readers).run_one(item)
         except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-            return OffloadOutcome(item.text, error=self._fail(error, self._failures()))
+            return OffloadOutcome(item.text, error=self._fail(error, failures))
+        return OffloadOutcome(slot.text, slot.info, next(iter(failures.errors), None), slot.decision)
 
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
@@ -75,14 +79,17 @@ class Conversation:
         facts, _ = self._judge.facts(item)
         facts = facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
         decision = self._judge.policy.decide(facts)
+        outcome: WriteOutcome
         try:
-            outcome = self._writer.write_long(WriteRequest(item, decision), content)
+            [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True, content=content)])
         except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
             outcome = unexpected(error)
         if isinstance(outcome, OffloadedItem):
             return OffloadOutcome(outcome.placeholder, outcome.info)
+        problem = OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+        self._failures().report(problem)
         whole = replace(item, text=decode_text(content.data))
-        return self._not_stored(whole, decision, outcome)._replace(decision=None)
+        return OffloadOutcome(fallback_text(whole, decision, self._options), error=problem)
 
     def count(self, text: str) -> int:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
@@ -95,49 +102,8 @@ class Conversation:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
 
-    def _turn(self, failures: Failures) -> Turn:
-        if self._recognition.has_lost(self._history.infos):
-            self.start_over()
-        return Turn(
-            self._history, self._judge, self._recognition, self._writer, self._options, failures=failures
-        )
-
-    def _offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
-        decision, is_foreign = self._decide(item, readers)
-        if decision.action == "offload" and not (is_foreign or self._options.hooks.approves(decision.item)):
-            decision = replace(decision, action="keep", reason=VETO)
-        if decision.action != "offload":
-            return OffloadOutcome(item.text, decision=decision)
-        [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=is_foreign)])
-        return self._outcome(item, decision, outcome)
-
-    def _outcome(self, item: Item, decision: Decision, outcome: WriteOutcome) -> OffloadOutcome:
-        if isinstance(outcome, Skipped):
-            return OffloadOutcome(item.text, decision=replace(decision, action="keep", reason=outcome.reason))
-        if isinstance(outcome, OffloadError):
-            return self._not_stored(item, decision, outcome)
-        decision = replaced(decision, outcome, self._judge)
-        return OffloadOutcome(outcome.placeholder, outcome.info, decision=decision)
-
-    def _decide(self, item: Item, readers: Readers) -> tuple[Decision, bool]:
-        """Return the decision on a single text, and whether it is a look-alike of a placeholder."""
-        facts, problem = self._judge.facts(item)
-        if problem is not None:
-            raise problem
-        decision = self._judge.policy.decide(facts, readers=readers)
-        if self._recognition.claim(item.text) is None or self._recognition.is_plain(item):
-            return decision, False
-        [proof] = self._recognition.prove([item])
-        if isinstance(proof, OffloadError):
-            raise proof
-        return self._judge.decide_claim(decision, proof), proof == "foreign"
-
-    def _not_stored(self, item: Item, decision: Decision, error: OffloadError) -> OffloadOutcome:
-        """Report that an item could not be stored; return its text, cut if the caller asked for that."""
-        self._failures().report(error)
-        text = fallback_text(item, decision, self._options)
-        kept = replace(decision, action="keep", reason=f"{NOT_STORED}{error}")
-        return OffloadOutcome(text, error=error, decision=kept)
+    def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
+        return Turn(history, self._judge, self._recognition, self._writer, self._options, failures, readers)
 
     def _fail(self, error: Exception, failures: Failures) -> OffloadError:
         """Report an error that ended a call, or raise it with `on_error="raise"`."""

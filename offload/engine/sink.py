@@ -33,19 +33,14 @@ class Sink:
     the error that `error` returns. Use a sink in one thread.
 
     Args:
-        take_text: offloads a whole text.
-        take_long: offloads content that is too long for a message; it is deleted after the call.
+        take: offloads a text, or content that is too long for a message and is deleted after the call.
         count_tokens: counts tokens; a long text is passed in parts of 256 KiB.
     """
 
     def __init__(
-        self,
-        take_text: Callable[[str], OffloadOutcome],
-        take_long: Callable[[SpooledContent], OffloadOutcome],
-        count_tokens: TokenCounter,
+        self, take: Callable[[str | SpooledContent], OffloadOutcome], count_tokens: TokenCounter
     ) -> None:
-        self._take_text = take_text
-        self._take_long = take_long
+        self._take = take
         self._writer = ContentWriter(count_tokens)
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._is_open = True
@@ -99,10 +94,7 @@ class Sink:
             self._add(self._decoder.decode(b"", final=True))
             with self._losing():
                 content = self._writer.finish()
-            if isinstance(content, str):
-                self._outcome = self._take_text(content)
-            else:
-                self._outcome = self._take_long(content)
+            self._outcome = self._take(content)
         finally:
             self._discard()
 

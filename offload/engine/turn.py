@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.engine.failures import Failures, malformed
@@ -16,7 +16,7 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, media_ref, role_of
 from offload.options import Options
-from offload.policy import Decision, Sweep, excess, over_budget, over_ceiling, swept
+from offload.policy import Decision, Readers, Sweep, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
 from offload.session import OffloadedItem
 
@@ -28,26 +28,17 @@ _QUERY_CHARS = 4_000
 _MIN_PLACEHOLDER_CHARS = 40
 
 
+@dataclass(frozen=True, slots=True)
 class Turn:
     """The work of one call of `offload`; the history holds what the next turn needs."""
 
-    def __init__(
-        self,
-        history: History,
-        judge: Judge,
-        recognition: Recognition,
-        writer: ItemWriter,
-        options: Options,
-        *,
-        failures: Failures,
-    ) -> None:
-        self._history = history
-        self._judge = judge
-        self._recognition = recognition
-        self._writer = writer
-        self._options = options
-        self._policy = options.policy
-        self._failures = failures
+    _history: History
+    _judge: Judge
+    _recognition: Recognition
+    _writer: ItemWriter
+    _options: Options
+    _failures: Failures
+    _readers: Readers = "keep"
 
     def run(self, messages: Sequence[Any]) -> OffloadResult:
         """Return the messages with their large items replaced."""
@@ -71,6 +62,16 @@ class Turn:
             history.end_turn()
         return self._result(history.cache_report(known, late))
 
+    def run_one(self, item: Item) -> Slot:
+        """Offload a single text, which is a message of its own, if the rule for it says so."""
+        slot = self._slot(0, item)
+        self._history.add(item.text, MessageState([slot], 0, {}, 0, "", {}))
+        self._prove_claims()
+        self._decide()
+        self._ask_hook()
+        self._store()
+        return slot
+
     # Scan
 
     def _scan(self, index: int, message: Any) -> None:
@@ -93,7 +94,7 @@ class Turn:
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
-        slot = Slot(item, self._policy.decide(facts))
+        slot = Slot(item, self._judge.policy.decide(facts, readers=self._readers))
         self._find_claim(slot, problem)
         return slot
 
@@ -144,7 +145,7 @@ class Turn:
 
     def _decide(self) -> None:
         """Decide about every open item; kept items are closed, waiting ones are not."""
-        history, policy = self._history, self._policy
+        history, policy = self._history, self._judge.policy
         has_groups = policy.turn_budget_tokens is not None or policy.sweep is not None
         closed = []
         for slot in history.open_slots():
@@ -164,14 +165,14 @@ class Turn:
             was_stored=slot.stored is not None,
             is_cited=self._history.holds(slot.stored),
         )
-        decision = self._policy.decide(facts)
+        decision = self._judge.policy.decide(facts, readers=self._readers)
         if slot.problem is not None and not slot.is_foreign:
             return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
         return decision if slot.proof is None else self._judge.decide_claim(decision, slot.proof)
 
     def _decide_together(self, known: int) -> None:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""
-        history, policy = self._history, self._policy
+        history, policy = self._history, self._judge.policy
         for turn in history.turns(known):
             if policy.turn_budget_tokens is not None:
                 small = [slot for slot in turn if history.is_small(slot)]
@@ -192,7 +193,7 @@ class Turn:
             return
         oldest_first = sorted([*history.small(), *waiting], key=lambda slot: slot.number)
         decisions = [replace(slot.decision, item=history.facts(slot)) for slot in oldest_first]
-        self._reopen(oldest_first, swept(decisions, tokens, sweep, self._policy.min_saving))
+        self._reopen(oldest_first, swept(decisions, tokens, sweep, self._judge.policy.min_saving))
 
     def _reopen(self, slots: Sequence[Slot], decisions: Mapping[int, Decision]) -> None:
         """Apply decisions to offload items; `decisions` is keyed by index in `slots`."""
@@ -286,11 +287,11 @@ class Turn:
 
     def _report_excess(self, known: int) -> None:
         """Report what remains above the ceiling; a store's failure was reported already."""
-        if self._policy.max_view_tokens is None:
+        if self._judge.policy.max_view_tokens is None:
             return
         for turn in self._history.turns(known):
             view = [s.decision for s in turn if s.is_in_view and not s.decision.reason.startswith(NOT_STORED)]
-            for text in excess(view, self._policy.max_view_tokens):
+            for text in excess(view, self._judge.policy.max_view_tokens):
                 self._failures.note(OffloadError(text))
 
     def _count(self, text: str) -> int:

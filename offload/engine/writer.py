@@ -41,6 +41,7 @@ class WriteRequest(NamedTuple):
         query: the text that its preview is ranked against; see `History.query`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
         keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
+        content: its text if it is too long to hold, to be stored in any case.
     """
 
     item: Item
@@ -48,6 +49,7 @@ class WriteRequest(NamedTuple):
     query: str = ""
     is_forced: bool = False
     keeps_text: bool = False
+    content: SpooledContent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +113,6 @@ class ItemWriter:
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failed = outcome
                 yield outcome
-
-    def write_long(self, request: WriteRequest, content: SpooledContent) -> OffloadedItem | OffloadError:
-        """Store `content`, the text of an item that is too long to hold it; `min_saving` does not apply."""
-        if self._hooks.redact is not None:
-            # The hook needs the whole text: what it removes may be anywhere.
-            item = replace(request.item, text=decode_text(content.data))
-            [outcome] = self._write_batch([request._replace(item=item)])
-            return OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
-        text = content.text
-        ends = text.text(0, END_CHARS) + text.text(text.chars - END_CHARS, text.chars)
-        measured = _Measured(request, content, ends)
-        stored = self._already_stored([measured.identity]).get(measured.identity)
-        if stored is None:
-            chars = request.decision.preview_chars
-            preview = preview_of(ends, chars, query=request.query, left_out=text.chars - len(ends))
-            [stored] = self._session.write([self._draft(measured, preview)])
-        return self._remember(measured, stored) if isinstance(stored, OffloadedItem) else stored
 
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
         results = [self._measured(request) for request in batch]
@@ -194,7 +179,15 @@ class ItemWriter:
 
     def _measured(self, request: WriteRequest) -> _Measured | WriteOutcome:
         """Return the content of an item, or the outcome if it must not be stored."""
-        item = request.item
+        item, content = request.item, request.content
+        if content is not None:
+            if self._hooks.redact is None:
+                whole = content.text
+                ends = whole.text(0, END_CHARS) + whole.text(whole.chars - END_CHARS, whole.chars)
+                return _Measured(request, content, ends)
+            # The hook needs the whole text: what it removes may be anywhere.
+            item = replace(item, text=decode_text(content.data))
+            request = request._replace(item=item, content=None, is_forced=False)
         try:
             text = self._hooks.to_store(item)
             has_secrets = item.form is not None and self._has_secrets(item.form)
@@ -207,14 +200,17 @@ class ItemWriter:
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay."""
         request, text = measured.request, measured.ends
+        left_out = measured.content.counts.chars - len(text)
         if request.keeps_text:
             return self._draft(measured, _NO_PREVIEW)
         has_preview = request.item.media is None
         chars = request.decision.preview_chars
-        preview = preview_of(text, chars, query=request.query) if has_preview else _NO_PREVIEW
+        preview = (
+            preview_of(text, chars, query=request.query, left_out=left_out) if has_preview else _NO_PREVIEW
+        )
         draft = self._draft(measured, preview)
         problem = self._why_not(request, draft)
-        if problem is not None or self._hooks.summarizer is None or not has_preview:
+        if problem is not None or self._hooks.summarizer is None or not has_preview or request.content:
             return problem or draft
         summarized = self._draft(measured, preview, self._hooks.summary(text))
         # A summary that takes up what the placeholder would save is dropped.

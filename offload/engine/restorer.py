@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from offload.codec import StoredRecord
@@ -17,19 +18,24 @@ from offload.session import Session
 _NAMED = 5
 
 
-class _Claim(NamedTuple):
-    """A text that looks like a placeholder, in message `message`, and the ref that it names."""
-
-    message: int
-    item: Item
-    ref: str
-
-
 class _Original(NamedTuple):
     """The text of an offloaded item, and the form that it had in its message."""
 
     text: str
     form: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _Claim:
+    """A text in message `message` that looks like a placeholder, and the ref that it names.
+
+    Its original is None while it is unknown, and if it is just text; or why it cannot be read.
+    """
+
+    message: int
+    item: Item
+    ref: str = ""
+    original: _Original | OffloadError | None = None
 
 
 class Restorer:
@@ -47,66 +53,61 @@ class Restorer:
                 `messages` and `missing`.
         """
         restored = Restored(messages)
-        claims, missing = self._claims(messages)
-        for claim, original in zip(claims, self._resolve(claims), strict=True):
+        claims = [_Claim(index, item) for index, item in _items(messages)]
+        self._resolve([claim for claim in claims if self._names_ref(claim)])
+        for claim in claims:
+            original = claim.original
             if isinstance(original, OffloadError):
-                missing.append(Missing(claim.message, claim.item.block, claim.ref, original))
+                restored.missing.append(Missing(claim.message, claim.item.block, claim.ref, original))
             elif original is not None:
                 restored[claim.message] = claim.item.restore_in(restored[claim.message], *original)
-        restored.missing = sorted(missing, key=lambda m: m.message)
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
         return restored
 
-    def _claims(self, messages: Sequence[Any]) -> tuple[list[_Claim], list[Missing]]:
-        claims, missing = list[_Claim](), list[Missing]()
-        for index, item in _items(messages):
-            try:
-                ref = self._recognition.claim(item.text)
-            except OffloadError as error:
-                missing.append(Missing(index, item.block, "", error))
-            else:
-                if ref is not None:
-                    claims.append(_Claim(index, item, ref))
-        return claims, missing
+    def _names_ref(self, claim: _Claim) -> bool:
+        """Look for the ref in the text of a claim; return whether it names one."""
+        try:
+            claim.ref = self._recognition.claim(claim.item.text) or ""
+        except OffloadError as error:
+            claim.original = error
+        return bool(claim.ref)
 
-    def _resolve(self, claims: Sequence[_Claim]) -> list[_Original | OffloadError | None]:
-        """Return the original of each claim, why it cannot be read, or None if the claim is just text."""
+    def _resolve(self, claims: Sequence[_Claim]) -> None:
+        """Find the original of each claim, or why it cannot be read."""
         if not claims:
-            return []
+            return
         try:
             # Another writer may have stored a known item under another key as well.
             self._session.catalog.load()
         except StoreError as error:
-            return [None if self._recognition.is_plain(claim.item) else error for claim in claims]
-        originals = self._load(claims)
-        for index, claim in enumerate(claims):
-            if index not in originals:
-                originals[index] = self._session.missing(claim.ref)
-        return [self._or_text(claim, originals[index]) for index, claim in enumerate(claims)]
+            for claim in claims:
+                claim.original = None if self._recognition.is_plain(claim.item) else error
+            return
+        self._load(claims)
+        for claim in claims:
+            claim.original = claim.original or self._session.missing(claim.ref)
+            if isinstance(claim.original, OffloadError) and self._is_text(claim.item):
+                claim.original = None
 
-    def _load(self, claims: Sequence[_Claim]) -> dict[int, _Original | OffloadError]:
+    def _load(self, claims: Sequence[_Claim]) -> None:
         """Read the headers of the claimed records; load the contents of those that prove a claim."""
-        originals: dict[int, _Original | OffloadError] = {}
-        by_ref: dict[str, list[int]] = {}
-        for index, claim in enumerate(claims):
-            by_ref.setdefault(claim.ref, []).append(index)
+        by_ref: dict[str, list[_Claim]] = {}
+        for claim in claims:
+            by_ref.setdefault(claim.ref, []).append(claim)
         infos = candidates(self._session, ((claim.ref, claim.item) for claim in claims))
         for info, record in self._session.open_many(infos):
             original: _Original | OffloadError | None = None
-            for index in by_ref[info.ref]:
-                item = claims[index].item
-                if isinstance(originals.get(index), _Original) or item.item_type != info.item_type:
+            for claim in by_ref[info.ref]:
+                if isinstance(claim.original, _Original) or claim.item.item_type != info.item_type:
                     continue
                 if isinstance(record, OffloadError):
-                    originals.setdefault(index, record)
-                elif stands_for(record.header, item):
-                    original = original or self._original(info, record)
-                    originals[index] = original
+                    claim.original = claim.original or record
+                elif stands_for(record.header, claim.item):
+                    claim.original = original = original or self._original(info, record)
                 else:
                     other = NotFoundError(f"record {info.ref!r} has another placeholder")
-                    originals.setdefault(index, other)
-        return originals
+                    claim.original = claim.original or other
 
     def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
         try:
@@ -115,19 +116,12 @@ class Restorer:
             return error
         return _Original(decode_text(content), header.form)
 
-    def _or_text(self, claim: _Claim, original: _Original | OffloadError) -> _Original | OffloadError | None:
-        """Return None for a failed claim if the text needs no record or a record proves that it is text."""
-        is_failed = isinstance(original, OffloadError)
-        if is_failed and (self._recognition.is_plain(claim.item) or self._is_proven_text(claim.item)):
-            return None
-        return original
-
-    def _is_proven_text(self, item: Item) -> bool:
-        """Return whether a record proves that a look-alike of a placeholder is just text."""
-        chars = len(item.text)
-        alike = [
-            i for i in self._session.catalog.entries() if (i.item_type, i.chars) == (item.item_type, chars)
-        ]
+    def _is_text(self, item: Item) -> bool:
+        """Return whether a look-alike needs no record, or a record proves that it is just text."""
+        if self._recognition.is_plain(item):
+            return True
+        kind = (item.item_type, len(item.text))
+        alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
         opened = (record for _, record in self._session.open_many(alike))
         return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
 

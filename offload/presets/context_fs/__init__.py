@@ -135,7 +135,7 @@ class ContextFileSystem:
         )
         self._expires = ttl is not None
         self._collects_at = 0.0
-        self._last = OffloadResult([], ([], 0), [], 0, 0, 0, [])
+        self._last = OffloadResult([], [], ([], 0), 0, 0, 0, [])
 
     def __repr__(self) -> str:
         return f"ContextFileSystem({str(self.root)!r}, session={self.session!r})"

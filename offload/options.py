@@ -20,12 +20,11 @@ OnError = Literal["keep", "raise", "truncate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Hooks):
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
 
     Raises:
-        ConfigError: an unknown `refs` or `on_error`, a policy or renderer of the wrong type. Hooks are
-            checked when an offloader is opened.
+        ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
     """
 
     policy: OffloadPolicy = field(default_factory=OffloadPolicy)
@@ -33,15 +32,13 @@ class Options:
     codec: str = "zstd"
     refs: RefStyle = "letters"
     token_counter: TokenCounter | None = None
-    should_offload: ShouldOffload | None = None
-    redact: Redact | None = None
-    summarizer: ItemSummarizer | None = None
     tools: Sequence[str] = TOOL_NAMES
     max_answer_chars: int = MAX_ANSWER_CHARS
     on_error: OnError = "keep"
     events: EventBus = field(default_factory=EventBus)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("refs", self.refs, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
         if not isinstance(self.policy, OffloadPolicy):
@@ -54,11 +51,6 @@ class Options:
     def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
         return cast("OptionArguments", {option.name: getattr(self, option.name) for option in fields(self)})
-
-    @cached_property
-    def hooks(self) -> Hooks:
-        """The host's functions."""
-        return Hooks(self.should_offload, self.redact, self.summarizer)
 
     @cached_property
     def count_tokens(self) -> TokenCounter:

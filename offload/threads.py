@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -76,15 +77,11 @@ class _Errand:
         import asyncio  # noqa: PLC0415 # loaded already
         from concurrent.futures import CancelledError  # noqa: PLC0415 # asyncio has loaded it
 
-        answer = asyncio.run_coroutine_threadsafe(_await(value), self.loop)
+        answer = asyncio.run_coroutine_threadsafe(asyncio.wait_for(value, None), self.loop)
         self._answers.add(answer)
         try:
             self.check()
             return answer.result(min(seconds, threading.TIMEOUT_MAX))
-        except TimeoutError:
-            if answer.done():
-                raise
-            raise _too_late(seconds) from None
         except CancelledError:
             self.check()
             raise
@@ -93,6 +90,7 @@ class _Errand:
             self._answers.discard(answer)
 
 
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call that entered a gate.
 
@@ -105,13 +103,12 @@ class _Call:
         is_over: whether it has ended; threads that it started may still run.
     """
 
-    def __init__(self, gate: Gate, errand: _Errand | None) -> None:
-        self.gate = gate
-        self.errand = errand
-        self.thread = threading.get_ident()
-        self.hook_deadlines: list[float] = []
-        self.waits_at: Gate | None = None
-        self.is_over = False
+    gate: Gate
+    errand: _Errand | None
+    thread: int = field(default_factory=threading.get_ident)
+    hook_deadlines: list[float] = field(default_factory=list)
+    waits_at: Gate | None = None
+    is_over: bool = False
 
     def is_stuck(self) -> bool:
         """Return whether a hook has exceeded its deadline."""
@@ -296,31 +293,15 @@ def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
         if inspect.iscoroutine(value):
             value.close()
         raise ConfigError("an async hook cannot run in a thread that runs an event loop; use aoffload()")
-    errand = _errand.get()
-    if errand is None or errand.loop.is_closed():
-        return asyncio.run(_within(value, seconds))
-    return errand.result_of(value, seconds)
-
-
-async def _await(value: Awaitable[Any]) -> Any:
-    return await value
-
-
-async def _within(value: Awaitable[Any], seconds: float) -> Any:
-    import asyncio  # noqa: PLC0415 # loaded already
-
-    limit = asyncio.timeout(seconds)
+    errand, until = _errand.get(), time.monotonic() + seconds
     try:
-        async with limit:
-            return await value
+        if errand is None or errand.loop.is_closed():
+            return asyncio.run(asyncio.wait_for(value, seconds))
+        return errand.result_of(value, seconds)
     except TimeoutError:
-        if not limit.expired():
+        if time.monotonic() < until:
             raise
-        raise _too_late(seconds) from None
-
-
-def _too_late(seconds: float) -> TimeoutError:
-    return TimeoutError(f"an async hook did not return within {seconds:g} s")
+        raise TimeoutError(f"an async hook did not return within {seconds:g} s") from None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

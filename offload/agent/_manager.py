@@ -16,7 +16,6 @@ from offload.compaction import CompactionStrategy, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import deferred_events, error_text, exclusive, failure
-from offload.hooks import Hooks
 from offload.offloader import Offloader
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
@@ -89,7 +88,7 @@ class ContextManager:
         self._messages = AgentMessages(self._careful or estimate_tokens, self.events)
         self._counter = MessageCounter(self._careful)
         self._calibration = Calibration()
-        self._journal = Journal(offloader.store, offloader.session, Hooks(redact=offloader.options.redact))
+        self._journal = Journal(offloader.store, offloader.session, offloader.options)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
         self._gate = Gate("context manager")

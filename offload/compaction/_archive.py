@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import MessageError, NotFoundError, OffloadError
-from offload.hooks import Hooks
 from offload.layout import REF_PATTERN
 from offload.messages import adapter_for, as_data, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader
@@ -69,7 +68,7 @@ class MessageArchive:
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
-        self._hooks = Hooks(redact=offloader.options.redact)
+        self._hooks = offloader.options
 
     def notice(self, messages: Sequence[Any]) -> Notice:
         """Return the next notice of the conversation `messages`, without a summary and a count.

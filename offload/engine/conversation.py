@@ -24,11 +24,7 @@ from offload.session import OffloadedItem
 
 
 class Conversation:
-    """The messages of one session as they grow, and the outcome of offloading them.
-
-    Attributes:
-        latest: the outcome of the latest calls.
-    """
+    """The messages of one session as they grow, and the outcome of offloading them."""
 
     def __init__(
         self, options: Options, writer: ItemWriter, recognition: Recognition, observer: Observer

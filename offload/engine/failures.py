@@ -7,15 +7,7 @@ from offload.events import Observer, failure
 
 
 class Failures:
-    """Collects what fails in one call of `offload`.
-
-    Args:
-        observer: makes one event of each error.
-        raises: whether an error is raised once it is reported.
-
-    Attributes:
-        errors: the errors so far.
-    """
+    """Collects the `errors` of one call of `offload`; with `raises`, each is raised once it is reported."""
 
     def __init__(self, observer: Observer, *, raises: bool) -> None:
         self.errors: list[OffloadError] = []

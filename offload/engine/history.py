@@ -31,19 +31,13 @@ class Slot:
     """One item of a message, and the text that replaces it.
 
     Attributes:
-        item: the item as it was found.
-        decision: the latest decision on it.
         text: the text in the message: the item's own, a placeholder or a truncation.
-        info: the record behind the placeholder, or None.
         is_settled: whether the decision is final: replaced, vetoed, or not worth a placeholder.
-        is_approved: whether `should_offload` agreed.
-        claim: the ref that its text names if it looks like a placeholder.
-        proof: whether that text is a placeholder; None until it is checked.
+        claim: the ref that its text names if it looks like a placeholder; `proof` is None until checked.
         standing: the ref whose placeholder its text is, as it was found or put there.
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.
-        number: its index among all items of the history.
-        ordinal: its index among the items of its type and tool.
+        number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
 
     item: Item
@@ -79,11 +73,6 @@ class Slot:
         return self.proof == "foreign"
 
     @property
-    def is_unproven(self) -> bool:
-        """Whether its text looks like a placeholder and the records have not been checked yet."""
-        return self.claim is not None and self.proof not in ("ours", "foreign")
-
-    @property
     def is_replaced(self) -> bool:
         """Whether the message holds another text in its place."""
         return self.text is not self.item.text
@@ -104,11 +93,6 @@ class Slot:
         return self.decision.item.tokens - self.decision.tokens_after
 
     @property
-    def chars_freed(self) -> int:
-        """Characters that the replacement frees."""
-        return len(self.item.text) - len(self.text)
-
-    @property
     def saving(self) -> int:
         """About how many tokens a replacement would free, at least 0."""
         return max(0, saving(self.decision))
@@ -119,11 +103,9 @@ class MessageState:
     """The parts of one message of the history.
 
     Attributes:
-        slots: its items.
         fixed_tokens: tokens of its texts that are not items.
         calls: the tool calls that it makes, id → tool name.
         answers: number of assistant messages up to and including this one.
-        role: its role.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
             arguments.
         seen: how the message looked, and `output_seen` how it looked with its items replaced.
@@ -149,12 +131,12 @@ class MessageState:
 class History:
     """The messages of the last turn, and totals over all of them.
 
+    Only the history may change its attributes.
+
     Attributes:
-        messages: the messages as they were passed; only the history may change them and `states`.
+        messages: the messages as they were passed.
         tool_names: tool names by call id.
-        tokens: tokens of all texts as they were passed.
-        tokens_freed: tokens that all replacements free.
-        chars_freed: characters that all replacements free.
+        tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
     """
 
     def __init__(self) -> None:
@@ -399,7 +381,7 @@ class History:
     def _count(self, slot: Slot, sign: int) -> None:
         if slot.is_replaced:
             self.tokens_freed += sign * slot.tokens_freed
-            self.chars_freed += sign * slot.chars_freed
+            self.chars_freed += sign * (len(slot.item.text) - len(slot.text))
 
     def _common(self, messages: Sequence[Any]) -> int:
         """Return how many leading messages are the known objects or equal to them.

@@ -20,7 +20,6 @@ class Judge:
     """Decides about single items.
 
     Attributes:
-        policy: the policy.
         pinned: ids of the tool calls whose results the caller wants to keep.
         code_calls: ids of the tool calls made by code, which reads the results itself. They are kept when the
             message of the call is cut off.
@@ -63,12 +62,7 @@ class Judge:
         return facts, problem
 
     def decide_claim(self, decision: Decision, proof: Proof) -> Decision:
-        """Return the decision on an item whose text looks like a placeholder.
-
-        Args:
-            decision: the policy's decision on it.
-            proof: whether it is a placeholder.
-        """
+        """Return the decision on an item whose text looks like a placeholder, given that of the policy."""
         if isinstance(proof, OffloadError):
             reason = f"could not check whether it is a placeholder: {proof}"
             return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)

@@ -42,7 +42,7 @@ class Recognition:
         self._session = session
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
-        self._hooks = options.hooks
+        self._hooks = options
         self._proofs: dict[_Claim, Literal["ours", "foreign"]] = {}
 
     # Placeholders

@@ -31,10 +31,6 @@ class Sink:
     An exception inside the block discards the text. If a part cannot be written, because the temporary file
     has no room, the sink has failed for good: nothing is stored, and `write`, `close` and `placeholder` raise
     the error that `error` returns. Use a sink in one thread.
-
-    Args:
-        take: offloads a text, or content that is too long for a message and is deleted after the call.
-        count_tokens: counts tokens; a long text is passed in parts of 256 KiB.
     """
 
     def __init__(

@@ -131,7 +131,11 @@ class Turn:
 
     def _prove_claims(self) -> None:
         """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
-        slots = [slot for slot in self._history.open_slots() if slot.is_unproven]
+        slots = [
+            slot
+            for slot in self._history.open_slots()
+            if slot.claim is not None and slot.proof not in ("ours", "foreign")
+        ]
         if not slots:
             return
         for slot, proof in zip(slots, self._recognition.prove([s.item for s in slots]), strict=True):
@@ -208,7 +212,7 @@ class Turn:
             if not slot.is_leaving or slot.is_foreign or slot.is_approved:
                 continue
             try:
-                slot.is_approved = self._options.hooks.approves(slot.decision.item)
+                slot.is_approved = self._options.approves(slot.decision.item)
             except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
                 problem = failure("should_offload:", error)
                 history.keep(slot, f"not offloaded: {problem}")

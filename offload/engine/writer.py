@@ -33,11 +33,9 @@ _NO_PREVIEW = Preview("", 0)
 
 
 class WriteRequest(NamedTuple):
-    """An item to store.
+    """An item to store, with its tokens, preview size and ttl in the decision on it.
 
     Attributes:
-        item: the item.
-        decision: the decision on it, with its tokens, preview size and ttl.
         query: the text that its preview is ranked against; see `History.query`.
         is_forced: whether it is stored even if the placeholder saves nothing, as a look-alike is.
         keeps_text: whether its text is kept in the message; the record proves that it is no placeholder.
@@ -63,13 +61,7 @@ WriteOutcome = OffloadedItem | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
-    """An item whose content is known, before it is rendered or stored.
-
-    Attributes:
-        request: the request.
-        content: the content to store.
-        ends: its text; of a text too long to be held, both ends.
-    """
+    """An item whose content is known, and its text; `ends` has the ends of one too long to be held."""
 
     request: WriteRequest
     content: TextContent | SpooledContent
@@ -97,7 +89,7 @@ class ItemWriter:
         self._renderer = MediaAwareRenderer(options.placeholder)
         self._count_tokens = options.count_tokens
         self._min_saving = options.policy.min_saving
-        self._hooks = options.hooks
+        self._hooks = options
         self._recognition = recognition
         self._observer = observer
         self._stored: dict[ItemIdentity, OffloadedItem] = {}

@@ -16,14 +16,7 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
     """Choose the tool results of one turn to offload so that the rest take at most `budget` tokens.
 
     The largest are offloaded first, and the earlier of two equal ones. Only tool results that are kept for
-    their size alone count.
-
-    Args:
-        decisions: the decisions on the items of the turn.
-        budget: tokens.
-
-    Returns:
-        The changed decisions, by their index in `decisions`.
+    their size alone count. Returns the changed decisions, by their index in `decisions`.
     """
     small = [i for i, d in enumerate(decisions) if d.is_below and d.item.item_type == "tool_result"]
     reason = "the tool results of this turn have {} tokens in total, more than turn_budget_tokens ({})"
@@ -33,14 +26,7 @@ def over_budget(decisions: Sequence[Decision], budget: int) -> dict[int, Decisio
 def over_ceiling(decisions: Sequence[Decision], ceiling: int) -> dict[int, Decision]:
     """Choose the new texts of one turn to offload so that the rest take at most `ceiling` tokens.
 
-    The largest are offloaded first, and the earlier of two equal ones. Exempt items do not count.
-
-    Args:
-        decisions: the decisions on the items of the turn.
-        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
-
-    Returns:
-        The changed decisions, by their index in `decisions`.
+    Exempt items do not count; else as in `over_budget`.
     """
     view = [i for i, d in enumerate(decisions) if not d.is_exempt and d.action != "offload"]
     reason = "the texts of this turn have {} tokens in total, above max_view_tokens ({})"
@@ -48,12 +34,7 @@ def over_ceiling(decisions: Sequence[Decision], ceiling: int) -> dict[int, Decis
 
 
 def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
-    """Return a message for each item of one turn that is kept above `ceiling`, and one for their total.
-
-    Args:
-        decisions: the decisions on the items that are kept.
-        ceiling: tokens; see `OffloadPolicy.max_view_tokens`.
-    """
+    """Return a message for each item of one turn that is kept above `ceiling` tokens, and for their total."""
     texts = [d for d in decisions if d.item.media_type is None and not d.item.is_pending]
     messages = [
         f"messages[{d.item.message}]: {d.item.item_type} of {d.item.tokens} tokens is kept above "
@@ -72,18 +53,10 @@ def excess(decisions: Sequence[Decision], ceiling: int) -> list[str]:
 
 
 def swept(decisions: Sequence[Decision], tokens: int, sweep: Sweep, min_saving: int) -> dict[int, Decision]:
-    """Choose the items to offload in a sweep: the oldest first, none if the sweep would free too little.
+    """Choose the items to offload in a sweep: the first of `decisions`, none if they would free too little.
 
-    Items that the model has not replied to yet are kept.
-
-    Args:
-        decisions: the decisions on the items in view that may be offloaded, oldest first.
-        tokens: tokens of the whole conversation.
-        sweep: trigger and extent of the sweep.
-        min_saving: tokens that each item must free.
-
-    Returns:
-        The changed decisions, by their index in `decisions`.
+    Items that the model has not replied to yet are kept, and those that free fewer than `min_saving` of the
+    conversation's `tokens`. Returns the changed decisions, by their index in `decisions`.
     """
     if tokens <= sweep.trigger:
         return {}

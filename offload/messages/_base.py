@@ -38,17 +38,11 @@ class Item:
         block: index of its block in the message's content, None if the content is one value. Parts outside
             the content, such as the tool calls of some formats, are numbered after its blocks. A pair for a
             block in a tool result that is a block itself.
-        item_type: the kind of part.
-        text: its whole text.
-        tool_name: the tool that produced it, or None.
-        tool_use_id: the provider's id of the tool call, or None.
-        is_error: whether the tool reported a failure.
         form: how the text is split over blocks, or a mark that it is the JSON of a value, as JSON; None if
             it is one string.
         is_pending: whether the format says that it is not finished yet.
-        media: facts about an image or a document, whose text is its data URL; else None.
-        path: the fields and indices that lead to its value in the message.
-        shape: the shape of that value.
+        media: facts about an image or a document, whose text is its data URL.
+        path: the fields and indices that lead to its value in the message, which has the shape `shape`.
     """
 
     block: Block
@@ -88,13 +82,11 @@ class Scan:
     """The parts of one message.
 
     Attributes:
-        tool_names: the tool calls of earlier messages, id → tool name.
+        tool_names: the tool calls of earlier messages, id → tool name; `calls` has its own.
         text_type: the item type of the message's own texts.
-        items: its text items, in order.
         media: its images and documents, and texts that look like a placeholder of one. Those in one tool
             result are replaced, and restored, before its text: that changes how many blocks it has.
-        texts: its other texts: they are counted, never offloaded.
-        calls: its tool calls, id → tool name.
+        texts: texts that are counted, never offloaded.
         open_calls: ids of its tool calls that the host must run, None for one without an id.
         code_calls: ids of its tool calls that code made: the result of such a call, in any message, is
             read by that code and not by the model.
@@ -230,11 +222,7 @@ AddBlock = Callable[[Scan, int, Path, Any, str], None]
 
 
 class MessageAdapter(ABC):
-    """One provider's message format: a format is one subclass and one row of `FORMATS`.
-
-    Attributes:
-        name: the name of the format.
-    """
+    """One provider's message format: a format is one subclass and one row of `FORMATS`."""
 
     name: str
 
@@ -244,15 +232,10 @@ class MessageAdapter(ABC):
 
     @abstractmethod
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
-        """Return the parts of `message`.
+        """Return the parts of `message`, a mapping or an object with the same attributes.
 
-        Args:
-            message: the message, a mapping or an object with the same attributes.
-            where: its place, for errors, such as `messages[3]`.
-            tool_names: the tool calls of earlier messages, id → tool name.
-
-        Raises:
-            MessageError: the message is malformed.
+        `where` is its place, for errors, such as `messages[3]`; `tool_names` are the tool calls of earlier
+        messages, id → tool name. Raises `MessageError` if the message is malformed.
         """
 
     def role(self, message: Any, where: str) -> str:

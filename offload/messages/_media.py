@@ -10,7 +10,8 @@ import base64
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from offload.layout import REF_PATTERN
@@ -30,6 +31,14 @@ _MOST_IMAGE_TOKENS = 1600
 _BYTES_PER_PAGE, _TOKENS_PER_PAGE = 64 * 1024, 2250
 # Markers of a JPEG frame header, which follows segments of any length: SOF0 to SOF15 without DHT, JPG, DAC.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# By the beginning of a GIF or WebP: the place and bytes of its width and height, the bits of each, the bits
+# from one to the other, and the size that 0 means.
+_LITTLE_ENDIAN = {
+    b"GIF8[79]a": (6, 4, 16, 16, 0),
+    b"RIFF....WEBPVP8X": (24, 6, 24, 24, 1),
+    b"RIFF....WEBPVP8L": (21, 4, 14, 14, 1),
+    b"RIFF....WEBP": (26, 4, 14, 16, 0),
+}
 
 
 class MediaFacts(NamedTuple):
@@ -119,7 +128,7 @@ class Media(Shape):
             value = _at(block, place.data)
             url = _as_url(value, place, block)
             if url is not None and _DATA_URL.match(url):
-                return self._proven(block, place, url)
+                return self.proven(block, url, partial(_form, block, place))
         return None
 
     def replace(self, block: Any, text: str) -> Any:
@@ -136,15 +145,6 @@ class Media(Shape):
         kept = json.loads(form)
         fields = edit_at(kept["block"], tuple(kept["at"]), lambda kind: _from_url(text, kind))
         return built_like(block, fields | _marks(block))
-
-    def _proven(self, block: Any, place: Place, url: str) -> tuple[str, str] | None:
-        try:
-            rest = edit_at(fields_of(block, without=_MARK), place.data, _kind_of)
-            form = json.dumps({"at": place.data, "block": rest}, sort_keys=True, separators=(",", ":"))
-            is_proven = self.restore(self.replace(block, ""), url, form) == block
-        except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
-            return None
-        return (url, form) if is_proven else None
 
 
 # The places of bytes for all providers that name the type of a block: a user message with an image alone may
@@ -163,6 +163,10 @@ def _at(block: Any, path: Path) -> Any:
     for name in path:
         block = None if isinstance(block, str) else get(block, str(name))
     return block
+
+
+def _form(block: Any, place: Place) -> Any:
+    return {"at": place.data, "block": edit_at(fields_of(block, without=_MARK), place.data, _kind_of)}
 
 
 def _marks(block: Any) -> dict[str, Any]:
@@ -196,45 +200,28 @@ def _from_url(url: str, kind: str) -> str | bytes:
 
 def _pixels_of(head: bytes) -> tuple[int, int] | None:
     """Return width and height of a PNG, JPEG, GIF or WebP that begins with `head`, None if it has none."""
-    read = next((read for magic, read in _READERS.items() if re.match(magic, head, re.DOTALL)), None)
     try:
-        return read(head) if read else None
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            width, height = struct.unpack_from(">II", head, 16)
+        elif head.startswith(b"\xff\xd8\xff"):
+            height, width = struct.unpack_from(">HH", head, _jpeg_frame(head) + 5)
+        else:
+            return _little_endian_pixels(head)
     except (struct.error, IndexError):
         return None
-
-
-def _png(head: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from(">II", head, 16)
     return width, height
 
 
-def _gif(head: bytes) -> tuple[int, int]:
-    width, height = struct.unpack_from("<HH", head, 6)
-    return width, height
-
-
-def _jpeg(head: bytes) -> tuple[int, int]:
+def _jpeg_frame(head: bytes) -> int:
     at = 2
     while head[at + 1] not in _JPEG_FRAMES:
         at += 2 + max(2, struct.unpack_from(">H", head, at + 2)[0])
-    height, width = struct.unpack_from(">HH", head, at + 5)
-    return width, height
+    return at
 
 
-def _webp(head: bytes) -> tuple[int, int]:
-    if head[12:16] == b"VP8X":
-        width, height = (int.from_bytes(head[i : i + 3], "little") + 1 for i in (24, 27))
-        return width, height
-    if head[12:16] == b"VP8L":
-        bits = struct.unpack_from("<I", head, 21)[0]
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    width, height = struct.unpack_from("<HH", head, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
-
-_READERS: dict[bytes, Callable[[bytes], tuple[int, int]]] = {
-    b"\x89PNG\r\n\x1a\n": _png,
-    b"GIF8[79]a": _gif,
-    b"\xff\xd8\xff": _jpeg,
-    b"RIFF....WEBP": _webp,
-}
+def _little_endian_pixels(head: bytes) -> tuple[int, int] | None:
+    for magic, (at, size, bits, step, least) in _LITTLE_ENDIAN.items():
+        if re.match(magic, head, re.DOTALL) and len(head) >= at + size:
+            both, mask = int.from_bytes(head[at : at + size], "little"), (1 << bits) - 1
+            return (both & mask) + least, (both >> step & mask) + least
+    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from offload.messages._access import (
@@ -46,8 +47,7 @@ class ResultBlocks(Shape):
         text = "\n".join(t for _, t in text_blocks)
         if len(text_blocks) == 1 and self.with_text(text_blocks[0][0], text) == text_blocks[0][0]:
             return text, None
-        form = self._proven_form(content, texts, text)
-        return None if form is None else (text, form)
+        return self.proven(content, text, partial(self._form, content, texts))
 
     def replace(self, content: Any, text: str) -> Any:
         """Return `content` with `text` in place of its first text, and without its other texts."""
@@ -97,20 +97,9 @@ class ResultBlocks(Shape):
         text = self.text(block, where)
         return None if text is not None and media_ref(text) else text
 
-    def _proven_form(self, content: Any, texts: list[str | None], text: str) -> str | None:
-        """Return, as JSON, null per block that is kept and [characters, rest] per text.
-
-        None unless it restores `content`: blocks may hold what has no JSON, or be of several classes.
-        """
-        try:
-            rows = [
-                None if t is None else [len(t), self.rest(b)] for b, t in zip(content, texts, strict=True)
-            ]
-            form = json.dumps(rows, sort_keys=True, separators=(",", ":"))
-            is_proven = self.restore(self.replace(content, ""), text, form) == content
-        except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
-            return None
-        return form if is_proven else None
+    def _form(self, content: Any, texts: list[str | None]) -> Any:
+        """Return null per block that is kept and [characters, rest] per text."""
+        return [None if t is None else [len(t), self.rest(b)] for b, t in zip(content, texts, strict=True)]
 
     def _rebuild(self, rows: list[Any], text: str, placed: Any, others: Iterator[Any]) -> Iterator[Any]:
         start, is_first = 0, True

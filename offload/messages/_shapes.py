@@ -7,6 +7,7 @@ field and nothing else, that string is the text and its key is kept; else the te
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 # The form of an item whose text is the JSON of the value, not a string inside it.
@@ -36,6 +37,18 @@ class Shape:
     def restore(self, _value: Any, text: str, _form: str | None, /) -> Any:
         """Return the value before `replace`, from its text and its form."""
         return text
+
+    def proven(self, value: Any, text: str, form: Callable[[], Any]) -> ItemText:
+        """Return `text` and the JSON of `form()`, None unless they restore `value`.
+
+        It may hold what has no JSON, or objects of several classes.
+        """
+        try:
+            form_text = json.dumps(form(), sort_keys=True, separators=(",", ":"))
+            is_proven = self.restore(self.replace(value, ""), text, form_text) == value
+        except Exception:  # noqa: BLE001 # an SDK object may refuse in its own way: then it is kept
+            return None
+        return (text, form_text) if is_proven else None
 
 
 class JsonObject(Shape):

@@ -19,7 +19,7 @@ from offload.messages._access import (
     role_of,
     string_or_none,
 )
-from offload.messages._media import Media, MediaFacts, media_facts
+from offload.messages._media import MediaFacts, media_facts
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.record import ItemIdentity, escape_surrogates
 
@@ -167,10 +167,9 @@ class Scan:
         call: Any,
         name: Any = None,
         shape: Shape = PLAIN,
-        media: Media | None = None,
         is_error: bool = False,
     ) -> None:
-        """Add a tool result: its text, read by `shape`, and its images and documents, read by `media`.
+        """Add a tool result: its text, images and documents, read by `shape`.
 
         The call `call` of an earlier message names the tool; `name` is for results without such a call.
         """
@@ -182,8 +181,7 @@ class Scan:
             self.items.append(
                 Item(block, "tool_result", text, name, call, is_error, form, path=path, shape=shape)
             )
-        if media is None:
-            return
+        media = shape.media
         for i, part in enumerate(block_list(content)):
             place = i if block is None else (block, i)
             self.add_media(place, (*path, i), part, media, item_type="tool_result", call=call, name=name)
@@ -193,17 +191,19 @@ class Scan:
         block: Block,
         path: Path,
         part: Any,
-        shape: Media,
+        shape: Shape | None,
         *,
         item_type: str = "user_message",
         call: str | None = None,
         name: str | None = None,
     ) -> bool:
-        """Add an image, a document or the placeholder of one; return whether `part` is one.
+        """Add an image, a document or the placeholder of one; return whether `shape` reads one.
 
         It is part of a user message, or of a tool result if `item_type` says so.
         """
-        item_text = shape.read(part) if item_type in ("tool_result", self.text_type) else None
+        if shape is None or item_type not in ("tool_result", self.text_type):
+            return False
+        item_text = shape.read(part, "")
         if item_text is None:
             return False
         text, form = item_text

@@ -31,10 +31,7 @@ def adapter_for(message: Any) -> MessageAdapter:
 
 
 def role_of(message: Any, where: str = "message") -> str:
-    """Return the role of `message`: "assistant" if a model wrote it, else the format's own word.
-
-    Raises `MessageError` if it has none.
-    """
+    """Return the role of `message`, see `MessageAdapter.role`."""
     return adapter_for(message).role(message, where)
 
 

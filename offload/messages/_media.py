@@ -42,13 +42,7 @@ _LITTLE_ENDIAN = {
 
 
 class MediaFacts(NamedTuple):
-    """Facts about an image or a document, from its first bytes.
-
-    Attributes:
-        media_type: its type, such as image/png.
-        bytes: its size in bytes.
-        pixels: width and height of an image, None if its header has none.
-    """
+    """Facts about an image or a document; its first bytes may have width and height in pixels."""
 
     media_type: str
     bytes: int
@@ -61,13 +55,10 @@ class MediaFacts(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """An estimate of its tokens.
+        """An estimate of its tokens: of an image as Anthropic counts, 1,600 if its size is unknown.
 
-        An image has width x height / 750, at most 1,600, as Anthropic counts
-        (https://docs.anthropic.com/en/docs/build-with-claude/vision), and 1,600 if its size is unknown.
-        A document has 2,250 per 64 KiB: a page takes 1,500 to 3,000
-        (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support), and only a parser could count
-        its pages.
+        https://docs.anthropic.com/en/docs/build-with-claude/vision. A page of a document takes 1,500 to 3,000
+        (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support); only a parser could count them.
         """
         if self.kind == "document":
             return -(-self.bytes // _BYTES_PER_PAGE) * _TOKENS_PER_PAGE
@@ -96,12 +87,9 @@ def media_ref(text: str) -> str | None:
 
 
 class Place(NamedTuple):
-    """Place of the bytes in a block.
+    """The paths to data in a block (bytes, base64, a data URL), and to its type if the data is no URL.
 
-    Attributes:
-        data: the path to them: bytes, base64, or a data URL.
-        media_type: the path to their type, if the data is no URL.
-        prefix: the first part of that type, if the block holds its second part only.
+    `prefix` is the first part of that type, if the block holds its second part only.
     """
 
     data: Path

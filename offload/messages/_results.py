@@ -1,7 +1,6 @@
-"""Tool results as one text, from one string or from the text blocks of a list.
+"""Tool results as one text, from one string or from the text blocks of a list, joined by newlines.
 
-The texts of several blocks are one item, joined by newlines, with one placeholder; images and other blocks
-are kept. The item's form records how to split the text again.
+Images and other blocks are kept. The item's form records how to split the text again.
 """
 
 from __future__ import annotations
@@ -20,21 +19,19 @@ from offload.messages._access import (
     type_of,
     with_field,
 )
-from offload.messages._media import media_ref
+from offload.messages._media import Media, media_ref
 from offload.messages._shapes import ItemText, Shape
 
 
 class ResultBlocks(Shape):
     """The content of a tool result, in blocks that name their type; that of text blocks is `text_type`."""
 
-    def __init__(self, text_type: str = "text") -> None:
+    def __init__(self, media: Media, text_type: str = "text") -> None:
+        self.media = media
         self._text_type = text_type
 
     def read(self, content: Any, where: str) -> ItemText:
-        """Return the text of a content and its form, None if its texts cannot be restored exactly.
-
-        Raises `MessageError` if the content is malformed.
-        """
+        """Return the text of a content and its form, None if its texts cannot be restored exactly."""
         if content is None:
             return None
         if isinstance(content, str):
@@ -77,7 +74,7 @@ class ResultBlocks(Shape):
         return text_of(block, where) if type_of(block, where) == self._text_type else None
 
     def rest(self, block: Any) -> Any:
-        """Return the other fields of a text block, for JSON."""
+        """Return the other fields of a text block, for JSON; a string for a block that is none."""
         return fields_of(block, without="text")
 
     def with_text(self, block: Any, text: str) -> Any:
@@ -87,10 +84,6 @@ class ResultBlocks(Shape):
     def build(self, rest: Any, text: str, like_block: Any) -> Any:
         """Return a block of `text` and the fields `rest`, of the same kind as `like_block`."""
         return built_like(like_block, {**rest, "text": text})
-
-    def restore_first(self, placed: Any, _rest: Any, text: str) -> Any:
-        """Return the first text block, which was kept: the caller may have added fields to it since."""
-        return self.with_text(placed, text)
 
     def _own_text(self, block: Any, where: str) -> str | None:
         """Return the text of a block, None for the placeholder of an image: that is an item of its own."""
@@ -110,5 +103,7 @@ class ResultBlocks(Shape):
             chars, rest = row
             part = text[start : start + chars]
             start += chars + len("\n")
-            yield self.restore_first(placed, rest, part) if is_first else self.build(rest, part, placed)
+            # The first text block was kept, unless it was none: the caller may have added fields to it since.
+            is_kept = is_first and not isinstance(rest, str)
+            yield self.with_text(placed, part) if is_kept else self.build(rest, part, placed)
             is_first = False

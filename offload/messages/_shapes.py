@@ -20,8 +20,11 @@ ItemText = tuple[str, str | None] | None
 class Shape:
     """The place of a text in a value of a message: the value itself, which is one string.
 
-    Subclasses have it in blocks, or in a field of an object.
+    Subclasses have it in blocks, or in a field of an object. Images and documents among the blocks have the
+    shape `media`.
     """
+
+    media: Shape | None = None
 
     def read(self, value: Any, _where: str, /) -> ItemText:
         """Return the text in `value`; the second argument is its place, for errors.

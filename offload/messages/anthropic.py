@@ -14,7 +14,7 @@ from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
 
 _OWN_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
-_RESULT = ResultBlocks()
+_RESULT = ResultBlocks(TYPED)
 
 
 class AnthropicAdapter(MessageAdapter):
@@ -64,7 +64,6 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
             f"{where}.content",
             call=string_field(block, "tool_use_id", where, "a tool_result block"),
             shape=_RESULT,
-            media=TYPED,
             is_error=get(block, "is_error") is True,
         )
     elif kind == "tool_use":

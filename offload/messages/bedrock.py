@@ -51,11 +51,7 @@ class _ResultBlocks(ResultBlocks):
     def build(self, rest: Any, text: str, like_block: Any) -> Any:  # noqa: ARG002 # a block has one key
         return {_JSON: json.loads(text)} if rest == _JSON else {"text": text}
 
-    def restore_first(self, placed: Any, rest: Any, text: str) -> Any:
-        return self.build(rest, text, placed)
 
-
-_RESULT = _ResultBlocks()
 # The field `format` holds the subtype alone.
 _MEDIA = Media(
     [
@@ -64,6 +60,7 @@ _MEDIA = Media(
     ],
     {},
 )
+_RESULT = _ResultBlocks(_MEDIA)
 
 
 class BedrockAdapter(MessageAdapter):
@@ -105,7 +102,6 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
             f"{where}.toolResult.content",
             call=string_field(result, "toolUseId", f"{where}.toolResult", "a toolResult"),
             shape=_RESULT,
-            media=_MEDIA,
             is_error=get(result, "status") == "error",
         )
     elif use is not None:

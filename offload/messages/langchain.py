@@ -18,15 +18,8 @@ from offload.messages.anthropic import result_ids
 from offload.record import escape_surrogates
 
 _RESULT_ROLES = ("tool", "function")
-_ROLES = {
-    "human": "user",
-    "ai": "assistant",
-    "system": "system",
-    "tool": "tool",
-    "function": "function",
-    "chat": "chat",
-    "remove": "remove",
-}
+_TYPES = ("human", "ai", "system", "tool", "function", "chat", "remove")
+_ROLES = {"human": "user", "ai": "assistant"}
 
 
 class _ResultBlocks(ResultBlocks):
@@ -47,7 +40,6 @@ class _ResultBlocks(ResultBlocks):
         return text if rest is None else super().build(rest, text, like_block)
 
 
-_RESULT = _ResultBlocks()
 # Blocks of LangChain itself, old and new, and of providers.
 _MEDIA = Media(
     [
@@ -60,6 +52,7 @@ _MEDIA = Media(
     ],
     {"type": "text"},
 )
+_RESULT = _ResultBlocks(_MEDIA)
 
 
 class LangChainAdapter(MessageAdapter):
@@ -71,13 +64,13 @@ class LangChainAdapter(MessageAdapter):
         """Return whether the type is that of a LangChain message; of these, only `chat` has a role."""
         _, fields = _opened(message)
         kind = _kind(fields)
-        return kind in _ROLES and (kind == "chat" or get(fields, "role") is None)
+        return kind in _TYPES and (kind == "chat" or get(fields, "role") is None)
 
     def role(self, message: Any, where: str) -> str:
         """Return the role for the type of `message`."""
         _, fields = _opened(message)
         kind = _kind(fields)
-        return role_of(fields, where) if kind == "chat" else _ROLES[kind]
+        return role_of(fields, where) if kind == "chat" else _ROLES.get(kind, kind)
 
     def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
         """Return the parts of `message`."""
@@ -93,7 +86,6 @@ class LangChainAdapter(MessageAdapter):
                 call=get(fields, "tool_call_id"),
                 name=get(fields, "name"),
                 shape=_RESULT,
-                media=_MEDIA,
                 is_error=get(fields, "status") == "error",
             )
         elif content is not None:
@@ -107,7 +99,7 @@ class LangChainAdapter(MessageAdapter):
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a ToolMessage, and of the results of a provider's own tools."""
         _, fields = _opened(message)
-        own = [get(fields, "tool_call_id")] if _ROLES.get(_kind(fields)) in _RESULT_ROLES else []
+        own = [get(fields, "tool_call_id")] if _kind(fields) in _RESULT_ROLES else []
         return [*own, *result_ids(get(fields, "content"))]
 
 

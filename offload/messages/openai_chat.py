@@ -15,7 +15,7 @@ from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 
 _RESULT_ROLES = ("tool", "function")
-_RESULT = ResultBlocks()
+_RESULT = ResultBlocks(TYPED)
 # By kind of call: the field with the arguments, and their shape. Some servers send arguments as an object.
 _ARGUMENTS: dict[str, tuple[str, Shape]] = {"function": ("arguments", ARGUMENTS), "custom": ("input", PLAIN)}
 
@@ -63,9 +63,7 @@ def _scan_result(scan: Scan, message: Any, where: str) -> None:
     if get(message, "role") == "tool":
         call = string_field(message, "tool_call_id", where, "a message of role tool")
     content, name = get(message, "content"), get(message, "name")
-    scan.add_result(
-        None, ("content",), content, f"{where}.content", call=call, name=name, shape=_RESULT, media=TYPED
-    )
+    scan.add_result(None, ("content",), content, f"{where}.content", call=call, name=name, shape=_RESULT)
 
 
 def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> None:

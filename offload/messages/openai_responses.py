@@ -13,6 +13,7 @@ from offload.messages._base import MessageAdapter, Scan
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
+from offload.messages._stored import as_data
 
 _TEXT_BLOCKS = ("input_text", "output_text")
 _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
@@ -32,8 +33,8 @@ _OWN_TYPES = (
     "mcp_approval_request",
     "mcp_approval_response",
 )
-_RESULT = ResultBlocks("input_text")
 _MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
+_RESULT = ResultBlocks(_MEDIA, "input_text")
 # By type, the shape of the field `output`. That of the local shell is documented as JSON.
 _OUTPUTS: dict[str, Shape] = {
     "function_call_output": _RESULT,
@@ -124,13 +125,9 @@ def _scan_call(scan: Scan, message: Any) -> None:
             scan.calls[call] = kind.removesuffix("_call")
             scan.open_calls.append(call)
         written = (get(message, field) for field in _BUILT_IN_INPUTS)
-        scan.texts.extend(json_text(_plain(value)) for value in written if value is not None)
+        scan.texts.extend(json_text(as_data(value)) for value in written if value is not None)
     if kind in _RUN_BY_API:
         scan.open_calls.clear()
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(exclude_unset=True) if hasattr(value, "model_dump") else value
 
 
 def _scan_output(scan: Scan, message: Any, where: str) -> None:
@@ -147,8 +144,6 @@ def _scan_output(scan: Scan, message: Any, where: str) -> None:
     elif kind == "program_output":
         scan.texts.append(json_text(get(message, "result")))
     elif kind in _OUTPUTS:
-        is_error = get(message, "status") == "failed" or bool(get(message, "error"))
-        shape = _OUTPUTS[kind]
         scan.add_result(
             # A call with its own result has its arguments as block 0.
             1 if kind in _INPUTS else None,
@@ -157,7 +152,6 @@ def _scan_output(scan: Scan, message: Any, where: str) -> None:
             where,
             call=call,
             name=name,
-            shape=shape,
-            media=_MEDIA if shape is _RESULT else None,
-            is_error=is_error,
+            shape=_OUTPUTS[kind],
+            is_error=get(message, "status") == "failed" or bool(get(message, "error")),
         )

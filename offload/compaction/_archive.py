@@ -68,7 +68,6 @@ class MessageArchive:
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
-        self._hooks = offloader.options
 
     def notice(self, messages: Sequence[Any]) -> Notice:
         """Return the next notice of the conversation `messages`, without a summary and a count.
@@ -91,7 +90,7 @@ class MessageArchive:
         text = self._open(notice).offload_text(content, tool_name=_CONTENT_LABEL, item_type="user_message")
         if text == content:
             raise OffloadError(f"the notice for {len(removed)} messages would be longer than they are")
-        return notice.find_ref(text) or "", as_message(text, messages[removed[0]])
+        return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` as they were before any compaction, from the notices among them.
@@ -134,16 +133,14 @@ class MessageArchive:
         return None if content == _sole_text(message) else content
 
     def _open(self, notice: Notice) -> Offloader:
-        options = self._offloader.options
-        return Offloader(
-            self._offloader.store,
-            session=self._offloader.session,
+        return self._offloader.with_options(
             policy=_ALL,
             placeholder=notice,
-            codec=options.codec,
-            token_counter=options.token_counter,
+            refs="letters",
+            redact=None,
+            should_offload=None,
+            summarizer=None,
             on_error="raise",
-            events=options.events,
         )
 
     def _line(self, index: int, message: Any) -> str:
@@ -151,14 +148,10 @@ class MessageArchive:
         line = json.dumps(row, ensure_ascii=False)
         if json.loads(line, object_hook=from_json)["message"] != as_data(message):
             raise MessageError(f"messages[{index}]: JSON cannot restore it exactly, so it cannot be stored")
-        if self._hooks.redact is None:
+        options = self._offloader.options
+        if options.redact is None:
             return line
-        return json.dumps(map_texts(row, self._hooks.redacted), ensure_ascii=False)
-
-
-def as_message(text: str, like: Any) -> Any:
-    """Return `text` as a user message in the format of the message `like`."""
-    return adapter_for(like).user_message(text)
+        return json.dumps(map_texts(row, options.redacted), ensure_ascii=False)
 
 
 def _sole_text(message: Any) -> str | None:

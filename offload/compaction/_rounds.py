@@ -20,8 +20,6 @@ from offload.tokens import TokenCounter
 
 Refusal = Literal["drop_oldest", "new_session", "error"]
 
-_TABLE = "context_compaction"
-
 
 class RoundConfig(SettingsModel):
     """Settings of compaction by rounds.
@@ -58,9 +56,9 @@ class RoundConfig(SettingsModel):
             ConfigError: the file cannot be read, has no such table, or has an invalid value.
             MissingExtraError: a YAML file, and the package that reads it is not installed.
         """
-        table = read_file(path).get(_TABLE)
+        table = read_file(path).get("context_compaction")
         if not isinstance(table, dict):
-            raise ConfigError(f"{path} holds no table {_TABLE}")
+            raise ConfigError(f"{path} holds no table context_compaction")
         return cls.model_validate(table)
 
 
@@ -259,13 +257,13 @@ class RoundCompactor(StoringCompactor):
         return len(view.groups) > (1 if is_due else self.config.keep_recent_rounds)
 
     def _carry_out(self, view: View, plan: Plan) -> CompactResult:
-        ref, notice = view.store(plan)
+        ref, notice = self._archive.store(view.messages, plan.removed, plan.notice)
         removed, first = set(plan.removed), plan.removed[0]
         # System messages between the rounds keep their places.
         kept = [m for i, m in enumerate(view.messages) if i not in removed and i > first]
         result = CompactResult(
             view.total,
-            view.tokens_without(plan.removed) + self._counter.message(notice),
+            plan.tokens,
             [*view.messages[:first], notice, *kept],
             sum(1 for one in view.groups if one[0] in removed),
             ref=ref,

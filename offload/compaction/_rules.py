@@ -69,10 +69,7 @@ DEFAULT_RULES: Mapping[ItemType, TypeRule] = {
 
 
 def merge_rules(changes: Mapping[ItemType | str, TypeRule]) -> dict[ItemType, TypeRule]:
-    """Return the default table with `changes`, in the order in which types are compacted.
-
-    Raises `ConfigError` if one names no type, or is no rule.
-    """
+    """Return the default table with `changes`, in the order in which types are compacted."""
     rules = dict(DEFAULT_RULES)
     for name, rule in changes.items():
         if name not in PRIORITIES:
@@ -88,25 +85,19 @@ def removed_by_rule(
 ) -> Iterator[list[int]]:
     """Yield the messages that each rule removes, in the order of the rules and of the conversation.
 
-    A group is removed whole or kept whole. It is kept if it has an open call, an item that this rule or an
-    earlier one keeps, or an item without a rule.
-
-    Args:
-        groups: the conversation in runs of indices that are removed together.
-        types: the item type of each message.
-        rules: by type, in the order in which they are applied.
-        past: how many messages precede the first open call.
+    A group of `groups` is removed whole or kept whole. It is kept if it is not before the first open call, at
+    index `past`, or has an item that this rule or an earlier one keeps, or an item without a rule.
     """
     kept = {i for group in groups for i in _targets(group, types) if rules.get(types[i], _NONE) == _NONE}
-    remaining = [group for group in groups if group[-1] < past]
-    open_groups = groups[len(remaining) :]
+    remaining = list(groups)
     for item_type, rule in rules.items():
-        items = [
-            i for group in (*remaining, *open_groups) for i in _targets(group, types) if types[i] is item_type
-        ]
+        items = [i for group in remaining for i in _targets(group, types) if types[i] is item_type]
         kept |= set(rule.kept(items))
         removable = set(items) - kept
-        is_removed = [not removable.isdisjoint(group) and kept.isdisjoint(group) for group in remaining]
+        is_removed = [
+            group[-1] < past and not removable.isdisjoint(group) and kept.isdisjoint(group)
+            for group in remaining
+        ]
         yield [i for group in compress(remaining, is_removed) for i in group]
         remaining = list(compress(remaining, map(not_, is_removed)))
 

@@ -178,7 +178,7 @@ def _carry_out(context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
     """Store the messages of a plan, then replace them in the context."""
     items = context.conversation.items
     removed = [items[i] for i in plan.removed]
-    ref, message = view.store(plan)
+    ref, message = view.archive.store(view.messages, plan.removed, plan.notice)
     if plan.notice.summary:
         notice = context.new_item(message, ItemType.COMPACTION_SUMMARY)
         context.replace_conversation([notice, *items[len(removed) :]])

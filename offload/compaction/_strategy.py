@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from offload.compaction._archive import MessageArchive, Notice, as_message
+from offload.compaction._archive import MessageArchive, Notice
 from offload.context import ContextCompactor, ContextEvent, EventBus, EventType
 from offload.errors import OffloadError
 from offload.events import error_text
+from offload.messages import adapter_for
 from offload.offloader import Offloader
 
 _log = logging.getLogger("offload")
@@ -97,10 +98,9 @@ class View:
     """A conversation before a compaction.
 
     Attributes:
-        tokens: the tokens of each message.
+        tokens: the tokens of each message, by `count`.
         total: the tokens of the request: of the messages and of all that is sent with them.
         groups: indices of messages, in runs that are removed together.
-        count: counts the tokens of a message.
     """
 
     messages: Sequence[Any]
@@ -121,12 +121,8 @@ class View:
     def plan(self, removed: Sequence[int], summary: str = "") -> Plan:
         """Return the plan that removes some messages. Raises `OffloadError` if the store fails."""
         notice = replace(self._notice, messages=len(removed), summary=summary)
-        message = as_message(notice.text(), self.messages[removed[0]])
+        message = adapter_for(self.messages[removed[0]]).user_message(notice.text())
         return Plan(removed, notice, self.tokens_without(removed) + self.count(message))
-
-    def store(self, plan: Plan) -> tuple[str, Any]:
-        """Store the messages that `plan` removes; see `MessageArchive.store`."""
-        return self.archive.store(self.messages, plan.removed, plan.notice)
 
 
 def warn(error: OffloadError) -> None:

@@ -68,15 +68,8 @@ def summarize(
 ) -> str:
     """Return a model's summary of `messages`, cut to `max_chars` characters.
 
-    Args:
-        summarizer: asks the model.
-        messages: the messages to summarize, as fenced data in one message.
-        max_chars: the maximum length of the summary.
-        waiting: the latest messages, with open calls, if an assistant continues from the summary alone; they
-            are quoted without the calls.
-
-    Raises:
-        OffloadError: the summarizer failed, or its answer is empty.
+    If an assistant continues from the summary alone, `waiting` are the latest messages, with open calls; they
+    are quoted without the calls. Raises `OffloadError` if the summarizer failed, or its answer is empty.
     """
     texts = [*_texts(messages), *_texts(waiting or (), without=("tool_call",))]
     # Nobody who wrote into the conversation can know the fence, so nothing in it ends the fence.

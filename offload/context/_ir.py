@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 from offload.context._pairs import split_groups
@@ -114,7 +113,6 @@ class _Items(list[ContextItem]):
 
 
 def _clearing(change: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(change)
     def changed(items: _Items, *args: Any, **options: Any) -> Any:
         items.cache = None
         return change(items, *args, **options)
@@ -287,10 +285,8 @@ class ContextIR:
         place = next((i for i, item in enumerate(self.conversation.items) if item.id in removed_ids), None)
         if place is None:
             raise ConfigError(f"the conversation has none of the {len(items)} items to replace")
-        kept = [item for item in self.conversation.items if item.id not in removed_ids]
-        kept.insert(place, replacement)
-        self.conversation.items = kept
-        self._emit_removed(items)
+        self.conversation.items.insert(place, replacement)
+        self._drop(items)
         self._emit_added(replacement)
 
     def auto_compact(
@@ -315,20 +311,19 @@ class ContextIR:
 
     def _remove(self, matches: Callable[[ContextItem], bool]) -> list[ContextItem]:
         removed = self.together(filter(matches, self.conversation.items))
-        removed_ids = {item.id for item in removed}
-        self.conversation.items = [item for item in self.conversation.items if item.id not in removed_ids]
         if removed:
-            self._emit_removed(removed)
+            self._drop(removed)
         return removed
+
+    def _drop(self, items: Sequence[ContextItem]) -> None:
+        ids = {item.id for item in items}
+        self.conversation.items = [item for item in self.conversation.items if item.id not in ids]
+        tokens = sum(item.token_count for item in items)
+        self._emit(EventType.ITEM_REMOVED, f"{len(items)} items removed", ids=sorted(ids), tokens=tokens)
 
     def _emit_added(self, item: ContextItem) -> None:
         detail = f"{item.id}: {item.item_type}"
         self._emit(EventType.ITEM_ADDED, detail, ids=[item.id], tokens=item.token_count)
-
-    def _emit_removed(self, items: Sequence[ContextItem]) -> None:
-        tokens = sum(item.token_count for item in items)
-        ids = sorted(item.id for item in items)
-        self._emit(EventType.ITEM_REMOVED, f"{len(items)} items removed", ids=ids, tokens=tokens)
 
     def _emit(self, event_type: EventType, detail: str, **data: Any) -> None:
         self.event_bus.emit(ContextEvent(event_type, detail, data))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.context import ItemType
+from offload.context import ContextItem, ItemType
 from offload.errors import CollisionError, NotFoundError
 from offload.messages import from_json
 from offload.record import decode_text
@@ -25,15 +25,13 @@ class JournalMessage(NamedTuple):
     message: Any
 
 
+JournalLine = ContextItem | JournalMessage
+
+
 class JournalState(NamedTuple):
-    """A conversation as a journal describes it.
+    """A conversation; `ratios` has by model the tokens that its provider counts for one estimated token."""
 
-    Attributes:
-        messages: its messages, in order.
-        ratios: model → tokens that its provider counts for one estimated token.
-    """
-
-    messages: Sequence[JournalMessage]
+    messages: Sequence[JournalLine]
     ratios: Mapping[str, float]
 
 
@@ -41,11 +39,10 @@ class JournalEntry(NamedTuple):
     """An entry in a listing.
 
     Attributes:
-        number: its number in the journal, from 0.
         kind: `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
             entry; `grown` for the changes since the entry before.
         at: its key or record.
-        size: its size in bytes, uncompressed.
+        size: its bytes, uncompressed.
     """
 
     number: int

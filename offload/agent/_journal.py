@@ -11,9 +11,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.agent._entries import JournalEntry, JournalMessage, JournalState, latest, next_number, read_old
+from offload.agent._entries import (
+    JournalEntry,
+    JournalLine,
+    JournalMessage,
+    JournalState,
+    latest,
+    next_number,
+    read_old,
+)
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
-from offload.context import ContextItem, ItemType
+from offload.context import ItemType
 from offload.errors import CorruptError, MessageError, OffloadError
 from offload.events import failure
 from offload.hooks import Hooks
@@ -30,13 +38,12 @@ _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 
 # Start in the rows before, number of removed rows, number of new rows.
 _Edit = tuple[int, int, int]
-_Line = ContextItem | JournalMessage
 
 
 class _Row(NamedTuple):
     """A message in the store: None if it could not be stored yet, and a text replaces it."""
 
-    line: _Line | None
+    line: JournalLine | None
     size: int
 
 
@@ -56,35 +63,26 @@ class Journal:
         # False if another writer, or a write that seemed to fail, may have used the number.
         self._is_numbered = False
         self._is_begun = False
-        # The rows in the store; unless they are known, the next entry is a whole one.
-        self._is_known = False
+        # The rows in the store, none if they are not known: then the next entry is a whole one.
         self._rows: list[_Row] = []
         self._ratios: Mapping[str, float] = {}
         # The size of all rows, and of the entries since the last whole one.
         self._size = self._grown = 0
 
-    def write(self, start: int, lines: Sequence[_Line], ratios: Mapping[str, float]) -> list[OffloadError]:
-        """Store the changes of a conversation, if there are any.
+    def write(
+        self, start: int, lines: Sequence[JournalLine], ratios: Mapping[str, float]
+    ) -> list[OffloadError]:
+        """Store the changes of a conversation, if any; return failed messages, which a text replaces.
 
-        A writer that has not read the journal starts a new one. After a failure, the next call writes all.
-
-        Args:
-            start: how many messages from the first on are unchanged; at most `stored`.
-            lines: all others.
-            ratios: the ratios of `JournalState`.
-
-        Returns:
-            The failures of single messages; a text replaces each of them.
-
-        Raises:
-            OffloadError: the store failed.
+        The first `start` messages are unchanged, at most `stored`; `lines` are the others. A writer that has
+        not read the journal starts a new one. After a failure of the store, the next call writes all.
         """
         edits, kept = _edits(self._rows[start:], lines)
         if not edits:
             return []
         if not self._is_numbered:
             self._number = max(self._number, next_number(self._listed()))
-        is_whole = not self._is_known or self._grown > _WASTE * self._size
+        is_whole = not self._rows or self._grown > _WASTE * self._size
         if is_whole:
             lines = [*(row.line for row in self._rows[:start] if row.line is not None), *lines]
             start, edits, kept = 0, [], [None] * len(lines)
@@ -98,8 +96,14 @@ class Journal:
         inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
         if inner:
             head["edits"] = inner
-        self._put(head, texts, is_whole=is_whole)
-        self._note(start, rows, ratios)
+        kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
+        before = [] if is_whole else self._rows
+        grown = self._put(kind, "\n".join([_json(head), *texts]))
+        self._size = _size(rows) + (0 if is_whole else self._size - _size(before[start:]))
+        self._grown = 0 if is_whole else self._grown + grown
+        before[start:] = rows
+        self._rows, self._ratios = before, dict(ratios)
+        self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
         return failed
 
     def read(self) -> JournalState:
@@ -122,24 +126,13 @@ class Journal:
             head, new = _parse(entry, data)
             rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
             ratios = head.get("ratios", ratios)
-        self._is_known, self._rows, self._ratios = True, rows, ratios
-        self._size, self._grown = sum(row.size for row in rows), sum(e.size for e in entries[1:])
-        lines = [row.line for row in rows if row.line is not None]
-        return JournalState([JournalMessage(line.item_type, line.message) for line in lines], ratios)
+        self._rows, self._ratios = rows, ratios
+        self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
+        return JournalState([row.line for row in rows if row.line is not None], ratios)
 
-    def resume(self, lines: Sequence[_Line]) -> None:
-        """Continue from `lines`, made of the messages that `read` returned."""
-        pairs = zip(lines, self._rows, strict=False)
-        is_same = all(row.line is not None and line.message is row.line.message for line, row in pairs)
-        if self._is_known and is_same and len(lines) == len(self._rows):
-            self._rows = [_Row(line, row.size) for line, row in zip(lines, self._rows, strict=True)]
-            self.stored = len(lines)
-        else:
-            self._forget()
-
-    def _put(self, head: Mapping[str, Any], texts: Sequence[str], *, is_whole: bool) -> None:
-        kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
-        data = encode_text("\n".join([_json(head), *texts]))
+    def _put(self, kind: str, text: str) -> int:
+        """Store an entry; return its size."""
+        data = encode_text(text)
         if len(data) > _MOST_BYTES:
             raise MessageError(f"a journal entry may have {_MOST_BYTES} bytes, got {len(data)}")
         key = JOURNAL.key(
@@ -149,25 +142,13 @@ class Journal:
             bytes=len(data),
             letters=random_letters(),
         )
-        rows, size, grown = self._rows, self._size, self._grown
         self._number += 1
-        self._is_numbered = False
-        self._forget()
+        self._is_numbered, self._rows, self.stored = False, [], 0
         self._store.put(key, compress(data, SLOW_LEVEL))
-        self._is_numbered = self._is_begun = self._is_known = True
-        self._rows, self._size, self._grown = rows, size, 0 if is_whole else grown + len(data)
+        self._is_numbered = self._is_begun = True
+        return len(data)
 
-    def _note(self, start: int, rows: list[_Row], ratios: Mapping[str, float]) -> None:
-        self._size += sum(row.size for row in rows) - sum(row.size for row in self._rows[start:])
-        self._rows[start:] = rows
-        self._ratios = dict(ratios)
-        unstored = (place for place, row in enumerate(rows) if row.line is None)
-        self.stored = start + next(unstored, len(rows))
-
-    def _forget(self) -> None:
-        self._is_known, self._rows, self._size, self._grown, self.stored = False, [], 0, 0, 0
-
-    def _encode(self, line: _Line, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
+    def _encode(self, line: JournalLine, kept: _Row | None, failed: list[OffloadError]) -> tuple[str, _Row]:
         """Return the text and the row of a message; "" if it is in the store already."""
         if kept is not None:
             return "", kept
@@ -192,14 +173,14 @@ class Journal:
         return [JournalEntry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]
 
 
-def _edits(before: Sequence[_Row], after: Sequence[_Line]) -> tuple[list[_Edit], list[_Row | None]]:
+def _edits(before: Sequence[_Row], after: Sequence[JournalLine]) -> tuple[list[_Edit], list[_Row | None]]:
     """Return the edits from `before` to `after`, and the row of each line of `after`, None for a new one."""
-    places = {id(row.line): place for place, row in enumerate(before)}
+    places = {id(row.line.message): place for place, row in enumerate(before) if row.line is not None}
     edits: list[_Edit] = []
     kept: list[_Row | None] = []
     at = added = 0
     for line in after:
-        place = places.get(id(line), -1)
+        place = places.get(id(line.message), -1)
         if place < at:
             kept.append(None)
             added += 1
@@ -211,6 +192,10 @@ def _edits(before: Sequence[_Row], after: Sequence[_Line]) -> tuple[list[_Edit],
     if added or at < len(before):
         edits.append((at, len(before) - at, added))
     return edits, kept
+
+
+def _size(rows: Sequence[_Row]) -> int:
+    return sum(row.size for row in rows)
 
 
 def _has_only_unstored(

@@ -18,7 +18,7 @@ from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import deferred_events, error_text, exclusive, failure
 from offload.offloader import Offloader
 from offload.threads import Gate, in_thread
-from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
+from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
 _log = logging.getLogger("offload")
@@ -81,12 +81,11 @@ class ContextManager:
         self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = offloader.policy if config.policy is None else config.policy
-        counter = offloader.options.token_counter
-        self._careful = None if counter is None else _CarefulCounter(counter)
-        self._offloader = offloader.with_options(policy=policy, token_counter=self._careful)
+        self._count = _CarefulCounter(offloader.options.count_tokens)
+        self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
         self._reducer = ContextReducer(self._offloader, config, summarizer, strategy, self.events)
-        self._messages = AgentMessages(self._careful or estimate_tokens, self.events)
-        self._counter = MessageCounter(self._careful)
+        self._messages = AgentMessages(self._count, self.events)
+        self._counter = MessageCounter(self._count)
         self._calibration = Calibration()
         self._journal = Journal(offloader.store, offloader.session, offloader.options)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
@@ -195,7 +194,6 @@ class ContextManager:
             for stored in state.messages:
                 self._messages.enqueue(stored.message, stored.item_type)
             self._messages.flush()
-            self._journal.resume(self._messages.items())
             self._messages.settled = self._messages.count
             self._calibration = Calibration(state.ratios)
             return len(state.messages)
@@ -257,8 +255,8 @@ class ContextManager:
         self._report(failed, errors)
 
     def _report_counter(self, errors: list[OffloadError]) -> None:
-        if self._careful is not None:
-            self._report(self._careful.take_failures(), errors)
+        failed, self._count.failures = self._count.failures, []
+        self._report(failed, errors)
 
     def _report(self, failed: Sequence[OffloadError], errors: list[OffloadError]) -> None:
         """Report failures and append them to `errors`; raise the first one if the offloader is set to."""
@@ -272,20 +270,15 @@ class ContextManager:
 
 
 class _CarefulCounter:
-    """Counts tokens by a hook, and estimates them if it fails, so that no turn fails."""
+    """Counts tokens by a hook, and estimates them if it fails; `failures` has the last failure, if any."""
 
     def __init__(self, counter: TokenCounter) -> None:
-        self._count = in_whole_numbers(counter)
-        self._failure: Exception | None = None
+        self._counter = counter
+        self.failures: list[OffloadError] = []
 
     def __call__(self, text: str) -> int:
         try:
-            return self._count(text)
+            return self._counter(text)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything
-            self._failure = error
+            self.failures = [failure("token_counter failed, tokens are estimated:", error)]
             return estimate_tokens(text)
-
-    def take_failures(self) -> list[OffloadError]:
-        """Return the last failure since the previous call, if any."""
-        error, self._failure = self._failure, None
-        return [] if error is None else [failure("token_counter failed, tokens are estimated:", error)]

@@ -28,16 +28,10 @@ Step = tuple[int, Callable[[AgentMessages, int], list[OffloadError]]]
 
 
 class ContextReducer:
-    """The steps that make a context smaller.
+    """The steps that make a context smaller; `strategy` is the last one.
 
-    Attributes:
-        unseen: the steps while there are results that the model has not seen: these are kept as long as
-            anything else can be offloaded or removed.
-        seen: the steps once the model has seen all messages.
-        strategy: the last step of both.
-
-    Raises:
-        ConfigError: there is a strategy, and settings that only apply without one.
+    The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded or
+    removed; the steps `seen` are for a model that has seen all messages.
     """
 
     def __init__(

@@ -1,7 +1,6 @@
-"""Summarizers that ask a model through the caller's client. No SDK is imported here.
+"""Summarizers that ask a model through the caller's client, with its retries and deadline.
 
-The client has the key, the address, the retries and the deadline. Its errors pass through: compaction then
-keeps the conversation, and reports the error.
+No SDK is imported here. Errors pass through: compaction keeps the conversation, and reports the error.
 """
 
 from __future__ import annotations

@@ -18,8 +18,6 @@ from offload.tokens import TokenCounter
 
 # Each character of a notice counts, so it is never offloaded.
 _NOTICES = (ItemType.COMPACTION_SUMMARY, ItemType.COMPACTION_NOTICE)
-# Lists of this length or less are compared message by message.
-_FEW = 8
 
 
 class AgentMessages:
@@ -160,8 +158,8 @@ def _differences(some: list[Any], others: list[Any]) -> list[int]:
     """Return the indices of different messages in two lists of one length, by bisection."""
     if are_equal(some, others):
         return []
-    if len(some) <= _FEW:
-        return [i for i, (one, other) in enumerate(zip(some, others, strict=True)) if one is not other]
+    if len(some) == 1:
+        return [0]
     half = len(some) // 2
     later = _differences(some[half:], others[half:])
     return [*_differences(some[:half], others[:half]), *(half + i for i in later)]

@@ -136,6 +136,10 @@ class Scan:
         """Add a text of the message itself."""
         self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
 
+    def note_texts(self, *texts: Any) -> None:
+        """Note texts that are counted, never offloaded; values that are no strings are ignored."""
+        self.texts.extend(text for text in texts if isinstance(text, str))
+
     def add_call(
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
     ) -> None:

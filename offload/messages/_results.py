@@ -74,16 +74,16 @@ class ResultBlocks(Shape):
         return text_of(block, where) if type_of(block, where) == self._text_type else None
 
     def rest(self, block: Any) -> Any:
-        """Return the other fields of a text block, for JSON; a string for a block that is none."""
-        return fields_of(block, without="text")
+        """Return the other fields of a text block, for JSON: none of a string, a string for other blocks."""
+        return None if isinstance(block, str) else fields_of(block, without="text")
 
     def with_text(self, block: Any, text: str) -> Any:
         """Return a block with `text` in place of its own."""
-        return with_field(block, "text", text)
+        return text if isinstance(block, str) else with_field(block, "text", text)
 
     def build(self, rest: Any, text: str, like_block: Any) -> Any:
         """Return a block of `text` and the fields `rest`, of the same kind as `like_block`."""
-        return built_like(like_block, {**rest, "text": text})
+        return text if rest is None else built_like(like_block, {**rest, "text": text})
 
     def _own_text(self, block: Any, where: str) -> str | None:
         """Return the text of a block, None for the placeholder of an image: that is an item of its own."""

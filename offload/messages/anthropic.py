@@ -69,4 +69,4 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
     elif kind == "tool_use":
         scan.add_call(index, (*path, "input"), get(block, "id"), get(block, "name"), get(block, "input"))
     elif kind == "thinking":
-        scan.texts.append(str(get(block, "thinking") or ""))
+        scan.note_texts(get(block, "thinking"))

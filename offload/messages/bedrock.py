@@ -112,12 +112,7 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
     elif get(block, "text") is not None:
         scan.add_text(index, path, text_of(block, where), _MEDIA)
     else:
-        scan.texts.extend(_other_texts(block))
-
-
-def _other_texts(block: Any) -> list[str]:
-    """Return the texts of a block that are never offloaded: reasoning, and answers with citations."""
-    reasoning = get(get(block, "reasoningContent"), "reasoningText")
-    cited = get(get(block, "citationsContent"), "content")
-    holders = [reasoning, *(cited if isinstance(cited, list) else ())]
-    return [text for holder in holders if isinstance(text := get(holder, "text"), str)]
+        # Reasoning, and answers with citations.
+        reasoning = get(get(block, "reasoningContent"), "reasoningText")
+        cited = block_list(get(get(block, "citationsContent"), "content"))
+        scan.note_texts(*(get(holder, "text") for holder in (reasoning, *cited)))

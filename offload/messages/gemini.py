@@ -88,8 +88,7 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
     elif scan.add_media(index, path, part, _MEDIA):
         return
     elif get(part, "text") is None:
-        code = (get(get(part, holder), field) for holder, field in _CODE_TEXTS)
-        scan.texts.extend(text for text in code if isinstance(text, str))
+        scan.note_texts(*(get(get(part, holder), field) for holder, field in _CODE_TEXTS))
     elif get(part, "thought"):
         scan.texts.append(text_of(part, where))
     else:

@@ -30,15 +30,6 @@ class _ResultBlocks(ResultBlocks):
             return block
         return string_or_none(get(block, "text")) if get(block, "type") == "text" else None
 
-    def rest(self, block: Any) -> Any:
-        return None if isinstance(block, str) else super().rest(block)
-
-    def with_text(self, block: Any, text: str) -> Any:
-        return text if isinstance(block, str) else super().with_text(block, text)
-
-    def build(self, rest: Any, text: str, like_block: Any) -> Any:
-        return text if rest is None else super().build(rest, text, like_block)
-
 
 # Blocks of LangChain itself, old and new, and of providers.
 _MEDIA = Media(
@@ -129,9 +120,8 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
     if text is not None:
         scan.add_text(index, path, text, PLAIN if isinstance(block, str) else _MEDIA)
         return
-    for field in ("thinking", "reasoning"):
-        if get(block, "type") == field and isinstance(get(block, field), str):
-            scan.texts.append(get(block, field))
+    if get(block, "type") in ("thinking", "reasoning"):
+        scan.note_texts(get(block, get(block, "type")))
 
 
 def _note_callers(scan: Scan, fields: Any) -> None:

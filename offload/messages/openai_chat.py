@@ -43,9 +43,7 @@ class OpenAIChatAdapter(MessageAdapter):
         if role in _RESULT_ROLES:
             _scan_result(scan, message, where)
             return scan
-        reasoning = get(message, "reasoning_content")
-        if isinstance(reasoning, str):
-            scan.texts.append(reasoning)
+        scan.note_texts(get(message, "reasoning_content"))
         if content is not None:
             scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
         calls, first = get(message, "tool_calls"), len(block_list(content))

@@ -90,7 +90,7 @@ class OpenAIResponsesAdapter(MessageAdapter):
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         elif get(message, "type") == "reasoning":
             blocks = [*(get(message, "summary") or ()), *(get(message, "content") or ())]
-            scan.texts.extend(text for b in blocks if isinstance(text := get(b, "text"), str))
+            scan.note_texts(*(get(block, "text") for block in blocks))
         else:
             scan.note_caller(message, "call_id", "id")
             _scan_call(scan, message)

@@ -57,10 +57,7 @@ def next_number(entries: Iterable[JournalEntry]) -> int:
 
 
 def latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
-    """Return the entries that make up the conversation of `session` now, in order.
-
-    Raises `CollisionError` if two writers continued it, and `NotFoundError` if an entry is missing.
-    """
+    """Return the entries that make up the conversation of `session` now, in order."""
     entries = sorted(listed, key=lambda entry: entry.number)
     begun = max((entry.number for entry in entries if entry.kind == "begun"), default=0)
     numbers = [entry.number for entry in entries if entry.number >= begun]
@@ -78,11 +75,7 @@ def latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
 
 
 def read_old(store: OffloadStore, session: str) -> JournalState:
-    """Return the conversation of `session` from the journal of release 0.1; empty if it has none.
-
-    That journal is the records of a session named `<session>.journal`. It is only read.
-    Raises the errors of `Journal.read`.
-    """
+    """Return the conversation in a journal of release 0.1: the records of the session `<session>.journal`."""
     reader = SessionReader(store, f"{session}.journal")
     infos = [info for info in reader.infos() if info.item_type == "user_message"]
     labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)

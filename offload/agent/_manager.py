@@ -194,7 +194,6 @@ class ContextManager:
             for stored in state.messages:
                 self._messages.enqueue(stored.message, stored.item_type)
             self._messages.flush()
-            self._messages.settled = self._messages.count
             self._calibration = Calibration(state.ratios)
             return len(state.messages)
 

@@ -56,10 +56,7 @@ class AgentMessages:
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
 
     def enqueue(self, message: Any, item_type: ItemType | None = None) -> None:
-        """Append a message to the queue, without waiting for a thread that changes the others.
-
-        Raises `MessageError` if it is no message.
-        """
+        """Append a message to the queue, without waiting for a thread that changes the others."""
         if message is None or isinstance(message, str | bytes | list | tuple):
             raise MessageError(f"a message must be one dict or SDK object, got {message!r:.60}")
         try:
@@ -122,10 +119,7 @@ class AgentMessages:
         self.settled = min(self.settled, len(self.context.header.items) + place)
 
     def compact(self, strategy: CompactionStrategy, tokens: int) -> list[OffloadError]:
-        """Remove messages by `strategy`; return the failures.
-
-        `tokens` is the number of tokens of the request, as its provider would count them.
-        """
+        """Remove messages of a request of `tokens`, counted as by its provider; return the failures."""
         items = list(self.context.conversation.items)
         try:
             error = self.context.auto_compact(strategy, current_total_tokens=tokens).error

@@ -18,9 +18,7 @@ _INPUT_FIELDS = ("input_tokens", "cache_read_input_tokens", "cache_creation_inpu
 def input_tokens(usage: Any) -> int | None:
     """Return the tokens of the request in `usage`, cached ones included; None if it has no such number.
 
-    Args:
-        usage: the `usage` of a reply by the Anthropic or OpenAI API, as an object or a mapping, or the
-            number itself.
+    It is that of a reply by the Anthropic or OpenAI API, or the number itself.
     """
     if isinstance(usage, int):
         return usage

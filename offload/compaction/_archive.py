@@ -106,10 +106,7 @@ class MessageArchive:
         return out
 
     def _proven(self, messages: Sequence[Any], contents: dict[str, str | None]) -> list[tuple[int, int, str]]:
-        """Return index, number and content of each notice among `messages` that has a record.
-
-        `contents` maps texts that were looked up before to the content of their record or None.
-        """
+        """Return index, number and content of each notice with a record; `contents` caches them by text."""
         notices = []
         for index, message in enumerate(messages):
             text = _sole_text(message) or ""

@@ -221,10 +221,7 @@ class RoundCompactor(StoringCompactor):
         return cast("Refusal", answer)
 
     def _plan(self, view: View, refusal: Refusal | None) -> Plan | None:
-        """Return which rounds to remove; None if none has to be removed.
-
-        Raises `ContextFullError` if the messages that must be kept exceed the window.
-        """
+        """Return which rounds to remove, if any. Raises `ContextFullError` if the rest exceeds the window."""
         plan = None
         for keep in self._choices(view, refusal):
             removed = [i for one in view.groups[: len(view.groups) - keep] for i in one]

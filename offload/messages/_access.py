@@ -72,10 +72,7 @@ def blocks_of(content: Any, where: str) -> list[Any]:
 
 
 def string_field(thing: Any, name: str, where: str, owner: str) -> str:
-    """Return a field that must be a string; `where` is the place of `thing` and `owner` its name, for errors.
-
-    Raises `MessageError` if the field is missing or no string.
-    """
+    """Return a field that must be a string; an error calls `thing` `owner`, and names its place `where`."""
     value = get(thing, name)
     if not isinstance(value, str):
         got = f"{type(thing).__name__} with {value!r:.40}"

@@ -122,10 +122,7 @@ class Scan:
         return sum(media) + sum(map(count, self.all_texts))
 
     def add_blocks(self, content: Any, path: Path, where: str, add: AddBlock, *, first: int = 0) -> None:
-        """Add a content: one string, or a list of blocks that `add` adds, numbered from `first`.
-
-        Raises `MessageError` if it is neither.
-        """
+        """Add a content: one string, or a list of blocks that `add` adds, numbered from `first`."""
         if isinstance(content, str):
             self.add_text(None, path, content)
             return
@@ -243,17 +240,11 @@ class MessageAdapter(ABC):
         """
 
     def role(self, message: Any, where: str) -> str:
-        """Return the role of `message`: "assistant" if a model wrote it, else the format's own word.
-
-        Raises `MessageError` if it has none.
-        """
+        """Return the role of `message`: "assistant" if a model wrote it, else the format's own word."""
         return role_of(message, where)
 
     def results(self, message: Any) -> Sequence[Any]:
-        """Return the id of the tool call for each tool result in `message`, None for one without an id.
-
-        Never raises `MessageError`, so that pairs are known in a message that is malformed elsewhere.
-        """
+        """Return the call id of each tool result in `message`, or None; also if it is malformed elsewhere."""
         try:
             items = self.scan(message, "message", {}).offloadable
         except MessageError:

@@ -36,7 +36,7 @@ def role_of(message: Any, where: str = "message") -> str:
 
 
 def role_or_none(message: Any) -> str | None:
-    """Return the role of `message` as `role_of` does, None if it has none."""
+    """Return the role of `message`, None if it has none."""
     try:
         return role_of(message)
     except MessageError:
@@ -52,10 +52,7 @@ def scan_of(message: Any) -> Scan:
 
 
 def is_result(message: Any) -> bool:
-    """Return whether `message` holds a tool result of the host.
-
-    Results of tools that the API runs are in messages of the assistant.
-    """
+    """Return whether `message` holds a tool result of the host; the assistant's are those of the API."""
     return role_or_none(message) != "assistant" and bool(adapter_for(message).results(message))
 
 

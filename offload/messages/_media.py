@@ -105,10 +105,7 @@ class Media(Shape):
         self._text_block = text_block
 
     def read(self, block: Any, _where: str = "") -> ItemText:
-        """Return the data URL in a block and its form, or the placeholder of one; None for any other block.
-
-        None too if the block could not be restored exactly: it may hold what has no JSON.
-        """
+        """Return the data URL in a block and its form, or the placeholder of one; None for other blocks."""
         text = get(block, "text")
         if isinstance(text, str):
             return (text, None) if media_ref(text) else None

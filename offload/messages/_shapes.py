@@ -27,10 +27,7 @@ class Shape:
     media: Shape | None = None
 
     def read(self, value: Any, _where: str, /) -> ItemText:
-        """Return the text in `value`; the second argument is its place, for errors.
-
-        Raises `MessageError` if `value` is malformed.
-        """
+        """Return the text in `value`; the second argument is its place, for errors."""
         return (value, None) if isinstance(value, str) else None
 
     def replace(self, _value: Any, text: str, /) -> Any:
@@ -42,10 +39,7 @@ class Shape:
         return text
 
     def proven(self, value: Any, text: str, form: Callable[[], Any]) -> ItemText:
-        """Return `text` and the JSON of `form()`, None unless they restore `value`.
-
-        It may hold what has no JSON, or objects of several classes.
-        """
+        """Return `text` and the JSON of `form()`, None unless both exist and restore `value`."""
         try:
             form_text = json.dumps(form(), sort_keys=True, separators=(",", ":"))
             is_proven = self.restore(self.replace(value, ""), text, form_text) == value

@@ -41,7 +41,12 @@ class OpenAIChatAdapter(MessageAdapter):
         role, content = role_of(message, where), get(message, "content")
         scan = Scan.of_role(role, tool_names)
         if role in _RESULT_ROLES:
-            _scan_result(scan, message, where)
+            call, name = get(message, "tool_call_id"), get(message, "name")
+            if role == "tool":
+                string_field(message, "tool_call_id", where, "a message of role tool")
+            scan.add_result(
+                None, ("content",), content, f"{where}.content", call=call, name=name, shape=_RESULT
+            )
             return scan
         scan.note_texts(get(message, "reasoning_content"))
         if content is not None:
@@ -54,14 +59,6 @@ class OpenAIChatAdapter(MessageAdapter):
     def results(self, message: Any) -> Sequence[Any]:
         """Return the call id of a message of role tool or function, which is one result."""
         return [get(message, "tool_call_id")] if get(message, "role") in _RESULT_ROLES else []
-
-
-def _scan_result(scan: Scan, message: Any, where: str) -> None:
-    call = get(message, "tool_call_id")
-    if get(message, "role") == "tool":
-        call = string_field(message, "tool_call_id", where, "a message of role tool")
-    content, name = get(message, "content"), get(message, "name")
-    scan.add_result(None, ("content",), content, f"{where}.content", call=call, name=name, shape=_RESULT)
 
 
 def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> None:

@@ -15,22 +15,11 @@ from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import faithful_json
 
-_OWN_KEYS = frozenset(
-    (
-        "text",
-        "toolUse",
-        "toolResult",
-        "reasoningContent",
-        "citationsContent",
-        "guardContent",
-        "cachePoint",
-        "image",
-        "document",
-        "video",
-        "audio",
-        "searchResult",
-    )
-)
+_OWN_KEYS = {
+    *("text", "reasoningContent", "citationsContent", "guardContent", "searchResult", "cachePoint"),
+    *("toolUse", "toolResult"),
+    *("image", "document", "video", "audio"),
+}
 _JSON = "json"
 
 

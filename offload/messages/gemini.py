@@ -20,10 +20,8 @@ _RESPONSE = ("functionResponse", "function_response")
 _CONTINUES = ("willContinue", "will_continue")
 # Holder and field of the model's own code and its output.
 _CODE_TEXTS = (
-    ("executableCode", "code"),
-    ("executable_code", "code"),
-    ("codeExecutionResult", "output"),
-    ("code_execution_result", "output"),
+    (("executableCode", "executable_code"), "code"),
+    (("codeExecutionResult", "code_execution_result"), "output"),
 )
 # A response must be an object; the SDK puts the return value of a function under `result`.
 _RESULT = JsonObject("result")
@@ -80,7 +78,18 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
     call_field, response_field = _spelled(part, _CALL), _spelled(part, _RESPONSE)
     call, response = get(part, call_field), get(part, response_field)
     if response is not None:
-        _scan_response(scan, index, (*path, response_field, "response"), response)
+        returned = get(response, "response")
+        scan.add_result(
+            index,
+            (*path, response_field, "response"),
+            returned if isinstance(returned, dict) else None,
+            "",
+            call=get(response, "id"),
+            name=get(response, "name"),
+            shape=_RESULT,
+            # The API defines the key "error" for failures.
+            is_error=bool(get(returned, "error")),
+        )
     elif call is not None:
         scan.add_call(
             index, (*path, call_field, "args"), get(call, "id"), get(call, "name"), get(call, "args")
@@ -88,25 +97,10 @@ def _scan_part(scan: Scan, index: int, path: Path, part: Any, where: str) -> Non
     elif scan.add_media(index, path, part, _MEDIA):
         return
     elif get(part, "text") is None:
-        scan.note_texts(*(get(get(part, holder), field) for holder, field in _CODE_TEXTS))
+        scan.note_texts(*(get(get(part, _spelled(part, holder)), field) for holder, field in _CODE_TEXTS))
     elif get(part, "thought"):
         scan.texts.append(text_of(part, where))
     else:
         scan.add_text(index, path, text_of(part, where), _MEDIA)
     if any(get(holder, name) is True for holder in (call, response) for name in _CONTINUES):
         scan.mark_pending(first)
-
-
-def _scan_response(scan: Scan, index: int, path: Path, response: Any) -> None:
-    returned = get(response, "response")
-    scan.add_result(
-        index,
-        path,
-        returned if isinstance(returned, dict) else None,
-        "",
-        call=get(response, "id"),
-        name=get(response, "name"),
-        shape=_RESULT,
-        # The API defines the key "error" for failures.
-        is_error=bool(get(returned, "error")),
-    )

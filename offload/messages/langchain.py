@@ -119,8 +119,7 @@ def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> N
     text = _RESULT.text(block, where)
     if text is not None:
         scan.add_text(index, path, text, PLAIN if isinstance(block, str) else _MEDIA)
-        return
-    if get(block, "type") in ("thinking", "reasoning"):
+    elif get(block, "type") in ("thinking", "reasoning"):
         scan.note_texts(get(block, get(block, "type")))
 
 

@@ -20,18 +20,9 @@ _OWN_BLOCKS = (*_TEXT_BLOCKS, "input_image", "input_file")
 # Items that are no messages, by the ending of their type or by the whole type.
 _OWN_ENDINGS = ("_call", "_call_output")
 _OWN_TYPES = (
-    "reasoning",
-    "item_reference",
-    "compaction",
-    "compaction_trigger",
-    "program",
-    "program_output",
-    "tool_search_output",
-    "additional_tools",
-    "configuration_update",
-    "mcp_list_tools",
-    "mcp_approval_request",
-    "mcp_approval_response",
+    *("reasoning", "item_reference", "compaction", "compaction_trigger", "configuration_update"),
+    *("program", "program_output", "tool_search_output", "additional_tools"),
+    *("mcp_list_tools", "mcp_approval_request", "mcp_approval_response"),
 )
 _MEDIA = Media([Place(("image_url",)), Place(("file_data",))], {"type": "input_text"})
 _RESULT = ResultBlocks(_MEDIA, "input_text")
@@ -53,10 +44,7 @@ _INPUTS: dict[str, tuple[str, Shape]] = {
 _BUILT_IN_INPUTS = ("action", "operation", "code")
 # Calls of tools that the API itself runs: no result follows.
 _RUN_BY_API = (
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
+    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     "mcp_call",
 )
 _STREAMS = ("stdout", "stderr")
@@ -131,9 +119,8 @@ def _scan_call(scan: Scan, message: Any) -> None:
 
 
 def _scan_output(scan: Scan, message: Any, where: str) -> None:
-    kind, output = get(message, "type"), get(message, "output")
+    kind, name, output = get(message, "type"), get(message, "name"), get(message, "output")
     call = get(message, "call_id") or get(message, "id")
-    name = get(message, "name")
     if kind == "shell_call_output":
         for i, chunk in enumerate(blocks_of(output, where)):
             for j, stream in enumerate(_STREAMS):

@@ -36,13 +36,10 @@ class JournalState(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """An entry in a listing.
+    """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
 
-    Attributes:
-        kind: `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
-            entry; `grown` for the changes since the entry before.
-        at: its key or record.
-        size: its bytes, uncompressed.
+    Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
+    entry; `grown` for the changes since the entry before.
     """
 
     number: int

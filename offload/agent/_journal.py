@@ -109,10 +109,8 @@ class Journal:
     def read(self) -> JournalState:
         """Return the conversation as of the last entry; empty if there is none.
 
-        Raises:
-            CollisionError: two agents continued the conversation at the same time.
-            NotFoundError: an entry was deleted.
-            OffloadError: an entry is damaged, or cannot be read.
+        Raises `CollisionError` if two agents continued it at the same time, `NotFoundError` if an entry was
+        deleted, and `OffloadError` if one is damaged or cannot be read.
         """
         listed = self._listed()
         self._number, self._is_numbered, self._is_begun = next_number(listed), True, bool(listed)

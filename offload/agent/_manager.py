@@ -245,8 +245,9 @@ class ContextManager:
             return
         start = min(self._messages.settled, self._journal.stored)
         try:
-            failed = self._journal.write(start, self._messages.items(start), self._calibration.ratios)
-            self._messages.settled = self._messages.count
+            items = self._messages.items(start)
+            failed = self._journal.write(start, items, self._calibration.ratios)
+            self._messages.settled = start + len(items)
         except OffloadError as error:
             failed = [error]
         except Exception as error:  # noqa: BLE001 # a message may be an object that raises anything

@@ -45,11 +45,6 @@ class AgentMessages:
         with self._queue_lock:
             return [*self.context.lower(), *(item.message for item in self._queue)]
 
-    @property
-    def count(self) -> int:
-        """The number of messages of a request."""
-        return len(self.context.header.items) + len(self.context.conversation.items)
-
     def items(self, start: int = 0) -> Sequence[ContextItem]:
         """Return the items of a request from index `start` on."""
         header, items = self.context.header.items, self.context.conversation.items

@@ -16,15 +16,9 @@ from offload.messages._access import get
 
 
 class _ClientSummarizer(ABC):
-    """Asks a model through a client, sync or async.
+    """Asks a model, a small one is enough, through a client of its SDK, sync or async.
 
-    Args:
-        client: the SDK's client.
-        model: the model that summarizes; a small one is enough.
-        max_tokens: the maximum length of its answer.
-
-    Raises:
-        ConfigError: the client cannot send messages.
+    The answer has at most `max_tokens`. Raises `ConfigError` if the client cannot send messages.
     """
 
     # The SDK's method that sends messages, and its argument for the maximum length of the answer.
@@ -40,12 +34,8 @@ class _ClientSummarizer(ABC):
             raise ConfigError(f"{type(self).__name__} needs a client of its SDK: {error}") from None
 
     def __call__(self, messages: list[Any], /) -> str | Awaitable[str]:
-        """Return the text of the model's answer to `messages`, "" if it has none.
-
-        With an async client, return an awaitable of it. Raises the errors of the SDK.
-        """
-        limit = {self._limit: self._max_tokens}
-        reply = self._create(model=self._model, messages=messages, **limit)
+        """Return the text of the model's answer to `messages`, or with an async client an awaitable of it."""
+        reply = self._create(model=self._model, messages=messages, **{self._limit: self._max_tokens})
         return self._awaited(reply) if inspect.isawaitable(reply) else self._text(reply)
 
     async def _awaited(self, reply: Awaitable[Any]) -> str:

@@ -22,7 +22,6 @@ from offload.record import SAMPLE_REF
 
 # Matches the notices of every release.
 _FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
-_CONTENT_LABEL = "conversation"
 _ALL = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
 
 
@@ -87,7 +86,7 @@ class MessageArchive:
             OffloadError: the notice is no shorter than the messages, or the store failed.
         """
         content = "\n".join(self._line(index, messages[index]) for index in removed)
-        text = self._open(notice).offload_text(content, tool_name=_CONTENT_LABEL, item_type="user_message")
+        text = self._open(notice).offload_text(content, tool_name="conversation", item_type="user_message")
         if text == content:
             raise OffloadError(f"the notice for {len(removed)} messages would be longer than they are")
         return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)

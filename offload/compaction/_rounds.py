@@ -52,9 +52,7 @@ class RoundConfig(SettingsModel):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return the settings in the table `context_compaction` of a YAML, TOML or JSON file.
 
-        Raises:
-            ConfigError: the file cannot be read, has no such table, or has an invalid value.
-            MissingExtraError: a YAML file, and the package that reads it is not installed.
+        Raises `ConfigError`, as `AgentConfig.load` does, and if there is no such table.
         """
         table = read_file(path).get("context_compaction")
         if not isinstance(table, dict):

@@ -11,18 +11,9 @@ from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View, warn
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import threshold_for
-from offload.context import (
-    ContextEvent,
-    ContextIR,
-    ContextItem,
-    EventBus,
-    EventType,
-    ItemType,
-    split_groups,
-    waiting_from,
-)
+from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
-from offload.events import failure
+from offload.events import ContextEvent, EventBus, EventType, failure
 from offload.offloader import Offloader
 from offload.threads import in_thread
 

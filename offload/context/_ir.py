@@ -205,14 +205,9 @@ class ContextIR:
         return list(self.conversation.messages)
 
     def new_item(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
-        """Return an item for `message`, without adding it.
+        """Return an item for a message in any format that `Offloader.offload` takes, without adding it.
 
-        Args:
-            message: a message in any format that `Offloader.offload` takes.
-            item_type: its type; by default, the one of its role and content.
-
-        Raises:
-            ConfigError: there is no such type.
+        Its type is by default the one of its role and content. Raises `ConfigError` for an unknown type.
         """
         if item_type is not None:
             check_choice("item_type", item_type, PRIORITIES)
@@ -256,8 +251,7 @@ class ContextIR:
     def remove_by_id(self, item_id: str) -> list[ContextItem]:
         """Remove one item from the conversation, with its calls and results; return them.
 
-        Raises:
-            ConfigError: no item of the conversation has this id.
+        Raises `ConfigError` if no item of the conversation has this id.
         """
         removed = self._remove(lambda item: item.id == item_id)
         if not removed:
@@ -271,15 +265,10 @@ class ContextIR:
         self._emit(EventType.CONVERSATION_REPLACED, detail, items=len(items))
 
     def replace_items(self, items: Sequence[ContextItem], replacement: ContextItem) -> None:
-        """Replace items of the conversation by one item, at the place of the first.
+        """Replace items of the conversation by one item of `new_item`, at the place of the first.
 
-        Args:
-            items: the items, in the order of the conversation. Calls and results are not added: pass the
-                items that `together` returns.
-            replacement: an item of `new_item`.
-
-        Raises:
-            ConfigError: none of `items` is in the conversation.
+        Calls and results are not added to `items`: pass those that `together` returns. Raises `ConfigError`
+        if none of them is in the conversation.
         """
         removed_ids = {item.id for item in items}
         place = next((i for i, item in enumerate(self.conversation.items) if item.id in removed_ids), None)

@@ -12,8 +12,7 @@ from offload.messages import adapter_for, answered_calls, is_result, role_or_non
 def partners(messages: Sequence[Any]) -> dict[int, int]:
     """Return, by the index of a message with tool calls, the index of the last message with their results.
 
-    An id that is used again belongs to the latest call before the result. Calls without a result are
-    omitted.
+    An id that is used again belongs to the latest call before the result.
     """
     made: dict[str, int] = {}
     last: dict[int, int] = {}

@@ -35,10 +35,7 @@ class MessageCounter:
         return self.text(json_text(value)) if value else 0
 
     def message(self, message: Any) -> int:
-        """Return the tokens of one message: 4, and those of its texts, images and documents.
-
-        Images and documents are estimated if the message holds their bytes; others count 0.
-        """
+        """Return the tokens of one message: 4, and those of its texts, and of images that it holds."""
         return MESSAGE_TOKENS + scan_of(message).tokens(self.text)
 
     def messages(self, messages: Sequence[Any]) -> list[int]:

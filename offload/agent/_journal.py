@@ -72,7 +72,7 @@ class Journal:
     def write(
         self, start: int, lines: Sequence[JournalLine], ratios: Mapping[str, float]
     ) -> list[OffloadError]:
-        """Store the changes of a conversation, if any; return failed messages, which a text replaces.
+        """Store the changes of a conversation, if any; return failures: a text replaces each such message.
 
         The first `start` messages are unchanged, at most `stored`; `lines` are the others. A writer that has
         not read the journal starts a new one. After a failure of the store, the next call writes all.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +45,7 @@ class AgentMessages:
         with self._queue_lock:
             return [*self.context.lower(), *(item.message for item in self._queue)]
 
-    def items(self, start: int = 0) -> Sequence[ContextItem]:
+    def items(self, start: int) -> Sequence[ContextItem]:
         """Return the items of a request from index `start` on."""
         header, items = self.context.header.items, self.context.conversation.items
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
@@ -121,16 +121,14 @@ class AgentMessages:
         except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
             error = failure("the compaction strategy raised", raised)
         if not are_equal(items, self.context.conversation.items):
-            originals = zip(self._places, self._originals, strict=True)
-            self._register_all({items[place].id: original for place, original in originals})
+            pairs = zip(self._places, self._originals, strict=True)
+            originals = {items[place].id: original for place, original in pairs}
+            self._places, self._originals, self._current = [], [], []
+            self.settled = min(self.settled, len(self.context.header.items))
+            for place, item in enumerate(self.context.conversation.items):
+                self._register(place, item, originals.get(item.id, item.message))
         # A context that cannot be made small enough is reported with the request, if it matters.
         return [] if error is None or isinstance(error, ContextFullError) else [error]
-
-    def _register_all(self, originals: Mapping[str, Any]) -> None:
-        self._places, self._originals, self._current = [], [], []
-        self.settled = min(self.settled, len(self.context.header.items))
-        for place, item in enumerate(self.context.conversation.items):
-            self._register(place, item, originals.get(item.id, item.message))
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""

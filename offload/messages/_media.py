@@ -42,7 +42,7 @@ _LITTLE_ENDIAN = {
 
 
 class MediaFacts(NamedTuple):
-    """Facts about an image or a document; its first bytes may have width and height in pixels."""
+    """Facts about an image or a document; `pixels` is None if its first bytes have no width and height."""
 
     media_type: str
     bytes: int
@@ -55,9 +55,10 @@ class MediaFacts(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """An estimate of its tokens: of an image as Anthropic counts, 1,600 if its size is unknown.
+        """An estimate: width x height / 750 for an image, 2,250 per 64 KiB for a document.
 
-        https://docs.anthropic.com/en/docs/build-with-claude/vision. A page of a document takes 1,500 to 3,000
+        Anthropic counts an image so, with at most 1,600, which is also the estimate without a size
+        (https://docs.anthropic.com/en/docs/build-with-claude/vision). A page of a document has 1,500 to 3,000
         (https://docs.anthropic.com/en/docs/build-with-claude/pdf-support); only a parser could count them.
         """
         if self.kind == "document":

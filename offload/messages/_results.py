@@ -50,14 +50,11 @@ class ResultBlocks(Shape):
         """Return `content` with `text` in place of its first text, and without its other texts."""
         if isinstance(content, str):
             return text
-        blocks: list[Any] = []
-        is_placed = False
-        for block in content:
-            if self._own_text(block, "content") is None:
-                blocks.append(block)
-            elif not is_placed:
-                blocks.append(self.with_text(block, text))
-                is_placed = True
+        first, *others = (i for i, b in enumerate(content) if self._own_text(b, "content") is not None)
+        blocks = list(content)
+        blocks[first] = self.with_text(blocks[first], text)
+        for index in reversed(others):
+            del blocks[index]
         return sequence_like(content, blocks)
 
     def restore(self, content: Any, text: str, form: str | None) -> Any:

@@ -1,23 +1,5 @@
 """The error tree. Every error that the library raises is an `OffloadError`.
 
-    OffloadError                      any error below
-    ├── ConfigError                   wrong use or set-up of the library; fix the call
-    │   ├── PolicyError               an invalid rule or threshold
-    │   ├── UnknownSchemeError        no backend for a URL
-    │   └── MissingExtraError         a backend or command needs a package; the message names the pip command
-    ├── ContextFullError              a context exceeds its window and must not or cannot be shortened
-    ├── MessageError                  a message does not have the format that it claims
-    ├── InvalidKeyError               a store key does not match the key grammar
-    ├── NotFoundError                 no such record in this session, or no such key in this store
-    │   └── ExpiredError              the record existed and was deleted
-    ├── CorruptError                  stored bytes differ from those that were written
-    ├── ExistsError                   create-only: the key is taken
-    │   └── CollisionError            the key is taken by other content
-    └── StoreError                    the store failed; its data is unchanged
-        ├── StorePermissionError      it refused: credentials, file modes, read-only medium
-        ├── StoreMissingError         the bucket, container or parent of the root does not exist
-        └── StoreUnavailableError     it did not answer in time; trying later may help
-
 Categories follow what a handler would do: change the call, change the input, look elsewhere, restore a
 backup, wait. `kind` is a stable code for programs; codes are only ever added.
 """

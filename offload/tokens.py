@@ -34,23 +34,21 @@ _SAMPLED_CHARS = 16 * 1024
 _WINDOWS = 16
 
 
+_MEMBERS = {
+    _LOWER: string.ascii_lowercase,
+    _UPPER: string.ascii_uppercase,
+    _DIGIT: string.digits,
+    _PUNCT: string.punctuation,
+    _NEWLINE: "\n",
+    _WIDE: "".join(map(chr, range(128, 256))),
+    _NUL: "\0",
+    _SPACE: " ",
+    _TAB: "\t",
+}
+
+
 def _class_of(byte: int) -> int:
-    char = chr(byte)
-    if not char.isascii():
-        return _WIDE
-    for members, kind in (
-        (string.ascii_lowercase, _LOWER),
-        (string.ascii_uppercase, _UPPER),
-        (string.digits, _DIGIT),
-        (string.punctuation, _PUNCT),
-        ("\n", _NEWLINE),
-        ("\0", _NUL),
-        (" ", _SPACE),
-        ("\t", _TAB),
-    ):
-        if char in members:
-            return kind
-    return _CONTROL
+    return next((kind for kind, members in _MEMBERS.items() if chr(byte) in members), _CONTROL)
 
 
 _CLASSES = bytes(_class_of(b) for b in range(256))

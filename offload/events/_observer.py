@@ -41,14 +41,8 @@ _running: ContextVar[dict[str, Any] | None] = ContextVar("_running", default=Non
 class Observer:
     """Reports the items and calls of one session.
 
-    Without listeners and DEBUG logging, it creates no event and reads no clock.
-
-    Args:
-        session: name of the session; None for a whole store.
-        events: the bus for the events; None creates one.
-
-    Attributes:
-        events: the bus.
+    Without listeners and DEBUG logging, only a failure creates an event, and no clock is read. The session is
+    None for a whole store.
     """
 
     def __init__(self, session: str | None, events: EventBus | None = None) -> None:
@@ -94,10 +88,7 @@ class Observer:
     def failed(self, error: OffloadError) -> None:
         """Report an error that kept an item in its message."""
         detail = f"kept in the message: {error_text(error)}"
-        _log.warning("%s: %s", self._place, detail)
-        if self.events.has_listeners:
-            data = {"session": self._session, "kind": error.kind}
-            self.events.emit(ContextEvent(EventType.OFFLOAD_FAILED, detail, data))
+        self._report(EventType.OFFLOAD_FAILED, detail, {"kind": error.kind}, logging.WARNING)
 
     def collected(self, figures: Mapping[str, int]) -> None:
         """Report the figures of a garbage collection."""
@@ -132,8 +123,10 @@ class Observer:
             ending = f": {data['kind']}" if "kind" in data else ""
             self._report(EventType.CALL_ENDED, f"{operation}, {1000 * data['seconds']:.1f} ms{ending}", data)
 
-    def _report(self, event_type: EventType, detail: str, data: Mapping[str, Any]) -> None:
-        _log.debug("%s: %s", self._place, detail)
+    def _report(
+        self, event_type: EventType, detail: str, data: Mapping[str, Any], level: int = logging.DEBUG
+    ) -> None:
+        _log.log(level, "%s: %s", self._place, detail)
         self.events.emit(ContextEvent(event_type, detail, {"session": self._session, **data}))
 
 

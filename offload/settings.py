@@ -139,11 +139,9 @@ def _nested_model(annotation: Any) -> type[SettingsModel] | None:
 
 
 def read_file(path: str | os.PathLike[str], table: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields in a TOML, YAML or JSON file. Raises `ConfigError`.
+    """Return the fields in a TOML, YAML or JSON file, in `table` if the file has the first part of its path.
 
-    Args:
-        path: the file.
-        table: path of the table that has them, if the file has its first part.
+    Raises `ConfigError`.
     """
     file = expand_path(path)
     parse = _PARSERS.get(file.suffix.lower())
@@ -163,10 +161,7 @@ def read_file(path: str | os.PathLike[str], table: Sequence[str] = ()) -> dict[s
 def read_environment(environ: Mapping[str, str], variable: str, table: Sequence[str] = ()) -> dict[str, Any]:
     """Return the fields that environment variables set. Raises `ConfigError`.
 
-    Args:
-        environ: the variables.
-        variable: names a file or a policy; with two underscores, the prefix of variables for one field.
-        table: as in `read_file`.
+    `variable` names a file or a policy; with two underscores, it is the prefix of variables for one field.
     """
     source = environ.get(variable, "")
     data: dict[str, Any] = {}

@@ -95,9 +95,7 @@ class _Call:
     """A call that entered a gate.
 
     Attributes:
-        gate: the gate.
         errand: the async caller's errand, None for a sync caller.
-        thread: id of its thread.
         hook_deadlines: deadlines of the hooks that it waits for.
         waits_at: the gate that it waits for.
         is_over: whether it has ended; threads that it started may still run.
@@ -261,13 +259,9 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
-    """Return the result of a hook, which may be async.
+    """Return the result of a hook; an async one may take so many seconds.
 
-    Args:
-        function: the hook.
-        args: its arguments.
-        seconds: time limit of an async hook. A plain hook cannot be interrupted, but no other call waits for
-            one that takes longer.
+    A plain hook cannot be interrupted, but no other call waits for one that takes longer.
 
     Raises:
         ConfigError: the hook is async, and this thread runs an event loop.

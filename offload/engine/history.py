@@ -151,7 +151,7 @@ class History:
         self._output: list[Any] = []
         # Items that may still be replaced, and items that may be only together with others of their turn.
         self._open: dict[int, Slot] = {}
-        self._small: dict[int, Slot] = {}
+        self.small: dict[int, Slot] = {}
         self.small_saving = 0
         # Numbers and records of the replaced items, in order.
         self._numbers: list[int] = []
@@ -172,11 +172,6 @@ class History:
     def answers_of(self, index: int) -> int:
         """Return the number of assistant messages up to and including the one at `index`."""
         return self.states[index].answers if 0 <= index < len(self.states) else 0
-
-    @property
-    def last(self) -> MessageState | None:
-        """The last message, or None."""
-        return self.states[-1] if self.states else None
 
     def query(self, index: int) -> str:
         """Return the text that a preview in message `index` is ranked against.
@@ -258,16 +253,8 @@ class History:
 
     def set_aside(self, slot: Slot) -> None:
         """Mark an item that may be offloaded only together with others."""
-        self._small[slot.number] = slot
+        self.small[slot.number] = slot
         self.small_saving += slot.saving
-
-    def small(self) -> list[Slot]:
-        """Return all items set aside."""
-        return list(self._small.values())
-
-    def is_small(self, slot: Slot) -> bool:
-        """Return whether an item is set aside."""
-        return slot.number in self._small
 
     def reopen(self, slot: Slot) -> None:
         """Mark an item as open that was closed or set aside."""
@@ -369,7 +356,7 @@ class History:
             self._next_watched = 0
 
     def _take_small(self, slot: Slot) -> None:
-        if self._small.pop(slot.number, None) is not None:
+        if self.small.pop(slot.number, None) is not None:
             self.small_saving -= slot.saving
 
     def _own_decisions(self, first: int) -> list[Decision]:

@@ -91,7 +91,11 @@ class Recognition:
             catalog.refresh(refs)
         except OffloadError as error:
             return [error] * len(items)
-        headers = _headers_by_ref(self._session, zip(refs, items, strict=True))
+        claimed = candidates(self._session, zip(refs, items, strict=True))
+        headers: dict[str, list[Header | OffloadError]] = {}
+        for info, record in self._session.open_many(claimed):
+            header = record if isinstance(record, OffloadError) else record.header
+            headers.setdefault(info.ref, []).append(header)
         return [
             _proof([*headers.get(ref, ()), *self._deleted(ref, item)], item)
             for ref, item in zip(refs, items, strict=True)
@@ -148,16 +152,6 @@ def stands_for(header: Header, item: Item) -> bool:
             or (header.tool_use_id is None and header.item_type == "tool_result")
         )
     )
-
-
-def _headers_by_ref(
-    session: SessionReader, claims: Iterable[tuple[str, Item]]
-) -> dict[str, list[Header | OffloadError]]:
-    headers: dict[str, list[Header | OffloadError]] = {}
-    for info, record in session.open_many(candidates(session, claims)):
-        header = record if isinstance(record, OffloadError) else record.header
-        headers.setdefault(info.ref, []).append(header)
-    return headers
 
 
 def _proof(headers: Sequence[Header | OffloadError], item: Item) -> Proof:

@@ -142,19 +142,18 @@ class Latest:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._last: OffloadResult | None = None
-        self._text: Decision | None = None
+        self._decided: tuple[list[Decision], int] = [], 0
         self._texts: dict[int, Decision] = {}
 
     def note(self, result: OffloadResult) -> OffloadResult:
         """Note the result of `offload`, and return it."""
-        self._last = result
+        self._decided = result.decided
         return result
 
     def note_text(self, text: str, decision: Decision | None) -> None:
         """Note the decision on one text; None if the call failed before a decision."""
         with self._lock:
-            self._last, self._text = None, decision
+            self._decided = ([], 0) if decision is None else ([decision], 1)
             self._texts.pop(hash(text), None)
             if decision is not None:
                 self._texts[hash(text)] = decision
@@ -168,7 +167,8 @@ class Latest:
             if decision is None:
                 return f"not among the last {self._TEXTS} texts passed to offload_text and sinks"
             return explain([decision])
-        return explain(self._last.decisions if self._last else [self._text] if self._text else [])
+        decisions, count = self._decided
+        return explain(decisions[:count])
 
 
 @dataclass(frozen=True, slots=True)

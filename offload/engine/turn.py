@@ -18,7 +18,7 @@ from offload.messages import Item, Scan, adapter_for, media_ref, role_of
 from offload.options import Options
 from offload.policy import Decision, Readers, Sweep, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
-from offload.session import OffloadedItem
+from offload.record import RecordInfo
 
 VETO = "kept by should_offload"
 NOT_STORED = "not stored: "
@@ -86,7 +86,7 @@ class Turn:
         judge.code_calls |= scan.code_calls
         slots = [self._slot(index, item) for item in scan.offloadable]
         fixed_tokens = sum(self._count(text) for text in scan.texts)
-        last = history.last
+        last = history.states[-1] if history.states else None
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
@@ -179,7 +179,7 @@ class Turn:
         history, policy = self._history, self._judge.policy
         for turn in history.turns(known):
             if policy.turn_budget_tokens is not None:
-                small = [slot for slot in turn if history.is_small(slot)]
+                small = [slot for slot in turn if slot.number in history.small]
                 self._reopen(small, over_budget([s.decision for s in small], policy.turn_budget_tokens))
             if policy.max_view_tokens is not None:
                 view = [slot for slot in turn if slot.is_in_view and not slot.is_settled]
@@ -195,7 +195,7 @@ class Turn:
         most = history.small_saving + sum(slot.saving for slot in waiting)
         if tokens <= sweep.trigger or most < sweep.clear_at_least:
             return
-        oldest_first = sorted([*history.small(), *waiting], key=lambda slot: slot.number)
+        oldest_first = sorted([*history.small.values(), *waiting], key=lambda slot: slot.number)
         decisions = [replace(slot.decision, item=history.facts(slot)) for slot in oldest_first]
         self._reopen(oldest_first, swept(decisions, tokens, sweep, self._judge.policy.min_saving))
 
@@ -262,15 +262,17 @@ class Turn:
         elif isinstance(outcome, OffloadError):
             self._failures.report(outcome)
             text = fallback_text(slot.item, decision, self._options)
-            reason = f"{NOT_STORED}{outcome}"
-            decision = replace(
-                decision, action="keep", reason=reason, tokens_after=self._judge.count(text)[0]
-            )
-            history.put(slot, text, None, decision)
+            decision = replace(decision, action="keep", reason=f"{NOT_STORED}{outcome}")
+            self._put(slot, text, None, decision)
         elif outcome.placeholder == slot.item.text:
             history.keep(slot, LOOK_ALIKE)
         else:
-            history.put(slot, outcome.placeholder, outcome.info, replaced(decision, outcome, self._judge))
+            decision = replace(decision, action="offload", ref=outcome.info.ref)
+            self._put(slot, outcome.placeholder, outcome.info, decision)
+
+    def _put(self, slot: Slot, text: str, info: RecordInfo | None, decision: Decision) -> None:
+        tokens, _ = self._judge.count(text)
+        self._history.put(slot, text, info, replace(decision, tokens_after=tokens))
 
     def _render(self, index: int) -> None:
         """Set the output of a message; a message that cannot be copied with a change is kept."""
@@ -316,12 +318,6 @@ class Turn:
             errors=self._failures.errors,
             cache=cache,
         )
-
-
-def replaced(decision: Decision, stored: OffloadedItem, judge: Judge) -> Decision:
-    """Return the decision on an item whose placeholder is known."""
-    tokens, _ = judge.count(stored.placeholder)
-    return replace(decision, action="offload", ref=stored.info.ref, tokens_after=tokens)
 
 
 def fallback_text(item: Item, decision: Decision, options: Options) -> str:

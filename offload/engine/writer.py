@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -121,12 +121,9 @@ class ItemWriter:
                     outcomes[item.identity] = draft
         outcomes |= zip(drafts, self._session.write(list(drafts.values())), strict=True)
         return [
-            self._outcome(result, outcomes) if isinstance(result, _Measured) else result for result in results
+            self._remember(result, outcomes[result.identity]) if isinstance(result, _Measured) else result
+            for result in results
         ]
-
-    def _outcome(self, measured: _Measured, outcomes: Mapping[ItemIdentity, WriteOutcome]) -> WriteOutcome:
-        outcome = outcomes[measured.identity]
-        return self._remember(measured, outcome) if isinstance(outcome, OffloadedItem) else outcome
 
     def _already_stored(
         self, identities: Iterable[ItemIdentity]
@@ -155,8 +152,10 @@ class ItemWriter:
             self._stored.pop(identity, None)
         return dict(stored)
 
-    def _remember(self, measured: _Measured, stored: OffloadedItem) -> OffloadedItem | OffloadError:
-        """Note a stored item; a placeholder in which no ref is found could not be restored: an error."""
+    def _remember(self, measured: _Measured, stored: WriteOutcome) -> WriteOutcome:
+        """Note an item if it is stored; a placeholder in which no ref is found could not be restored."""
+        if not isinstance(stored, OffloadedItem):
+            return stored
         request, identity = measured.request, measured.identity
         if identity not in self._stored:
             try:

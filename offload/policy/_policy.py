@@ -124,7 +124,7 @@ class OffloadPolicy(LoadableSettings):
         shortfall = rule.shortfall(item)
         if kept is not None:
             action, reason = "keep", kept
-        elif self._is_above(item) and not is_exempt:
+        elif not is_exempt and self.max_view_tokens is not None and item.tokens > self.max_view_tokens:
             action = "offload"
             reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
         else:
@@ -140,9 +140,6 @@ class OffloadPolicy(LoadableSettings):
             is_below=reason is shortfall and item.media_type is None,
             is_exempt=is_exempt,
         )
-
-    def _is_above(self, item: ItemFacts) -> bool:
-        return self.max_view_tokens is not None and item.tokens > self.max_view_tokens
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         """Return the reason to keep an item at any size, or None."""

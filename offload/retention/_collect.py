@@ -5,20 +5,27 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Sequence
 
-from offload.errors import ConfigError
+from offload.codec import find_codec
+from offload.errors import ConfigError, ExistsError
 from offload.events import EventBus, Observer
 from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
-from offload.layout import CLOCK, JOURNAL, Reason, encode_part
+from offload.layout import (
+    CLOCK,
+    JOURNAL,
+    Reason,
+    encode_part,
+    is_link,
+    sidecar_key,
+    tombstone_key,
+)
 from offload.policy import Retention
 from offload.record import RecordInfo
-from offload.retention import _acts as acts
 from offload.retention._marks import Marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
-from offload.session import SessionReader, check_name
-from offload.store import OffloadStore, delete_many
+from offload.session import SessionReader, check_name, note_deletions
+from offload.store import OffloadStore, delete_many, put_many
 
 _ABANDONED_SECONDS = 3600
 
@@ -53,7 +60,9 @@ def collect(
     if part is not None:
         run.collect_session(list_session(store, part))
     else:
-        run.collect_store([run.collect_session(objects) for objects in list_sessions(store)])
+        for objects in list_sessions(store):
+            run.collect_session(objects)
+        run.collect_store()
     Observer(session, events).collected(run.report.figures())
     return run.report
 
@@ -84,7 +93,7 @@ def delete(
     objects, marks = list_session(store, part), read_marks(store, part)
     run = _Run(store, Retention(), 0.0, GcReport(is_dry_run=dry_run))
     requested = [info for info in objects.records if refs is None or info.ref in refs]
-    run.mark(objects, run.unprotected(requested, _pinned_by(marks)), "deleted")
+    run.mark(objects, requested, "deleted", marks)
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
         delete_many(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
     return run.report
@@ -114,29 +123,20 @@ def _check_times(store: OffloadStore, times: Iterable[float]) -> None:
         raise ConfigError(f"{store.url} reports no modification times of its objects, so gc cannot run on it")
 
 
-class _Total(NamedTuple):
-    """The totals of the readable records of one session, and the time of the newest."""
-
-    part: str
-    stored_bytes: int
-    records: int
-    newest: float
-
-    @classmethod
-    def of(cls, objects: SessionObjects) -> Self:
-        """Return the totals of a session."""
-        return cls(objects.part, size_of(objects.records), len(objects.records), objects.newest)
-
-
 class _Excess:
-    """Bytes and records of sessions over a quota, None for no limit; true while there are any."""
+    """Bytes and records over a quota, None for no limit; true while there are any."""
 
-    def __init__(self, totals: Sequence[_Total], max_bytes: int | None, max_records: int | None) -> None:
-        self._bytes = sum(t.stored_bytes for t in totals) - (math.inf if max_bytes is None else max_bytes)
-        self._records = sum(t.records for t in totals) - (math.inf if max_records is None else max_records)
+    def __init__(self, max_bytes: int | None, max_records: int | None) -> None:
+        self._bytes = -math.inf if max_bytes is None else -max_bytes
+        self._records = -math.inf if max_records is None else -max_records
 
     def __bool__(self) -> bool:
         return self._bytes > 0 or self._records > 0
+
+    def add(self, infos: Sequence[RecordInfo]) -> None:
+        """Add records."""
+        self._bytes += size_of(infos)
+        self._records += len(infos)
 
     def subtract(self, infos: Sequence[RecordInfo]) -> None:
         """Subtract records that will be deleted."""
@@ -145,7 +145,10 @@ class _Excess:
 
 
 class _Run:
-    """One gc: its time, its rules and its report."""
+    """One gc: its time, its rules and its report.
+
+    Each write may be repeated, interrupted or done by several processes at once.
+    """
 
     def __init__(self, store: OffloadStore, retention: Retention, now: float, report: GcReport) -> None:
         self.report = report
@@ -153,42 +156,82 @@ class _Run:
         self._retention = retention
         self._now = now
         self._writes = not report.is_dry_run
+        # The remaining records of all sessions, and the time of the newest record of each.
+        self._excess = _Excess(retention.store_bytes, retention.store_records)
+        self._newest: dict[str, float] = {}
 
-    def collect_session(self, objects: SessionObjects) -> _Total:
-        """Do every step for one session; return the total of its remaining records."""
+    def collect_session(self, objects: SessionObjects) -> None:
+        """Do every step for one session but the quotas of the store."""
         times = [info.created_at for info in (*objects.records, *objects.torn)]
         _check_times(self._store, times + [record.marked_at for record in objects.deleted])
         expired = [i for i in objects.records if i.expires_at is not None and i.expires_at <= self._now]
         if expired:
-            pinned_by = _pinned_by(read_marks(self._store, objects.part))
-            self.mark(objects, self.unprotected(expired, pinned_by), "expired")
-        self._mark_excess(objects)
+            self.mark(objects, expired, "expired", read_marks(self._store, objects.part))
+        excess = _Excess(self._retention.session_bytes, self._retention.session_records)
+        excess.add(objects.records)
+        self._evict(objects, ([info] for info in objects.records), excess)
         self._empty_expired(objects)
-        self._mark_torn(objects)
-        return _Total.of(objects)
+        if self._writes:
+            # Records that a killed gc emptied without a tombstone.
+            torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
+            self._put_tombstones(torn, "deleted")
+        self._excess.add(objects.records)
+        self._newest[objects.part] = objects.newest
 
-    def collect_store(self, totals: list[_Total]) -> None:
+    def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
-        excess = _Excess(totals, self._retention.store_bytes, self._retention.store_records)
-        if not excess:
+        if not self._excess:
             return
         marked = {info.key for infos in self.report.marked.values() for info in infos}
-        for total in sorted(totals, key=self._last_use):
-            if not excess:
+        for part in sorted(self._newest, key=self._last_use):
+            if not self._excess:
                 return
-            objects = list_session(self._store, total.part)
+            objects = list_session(self._store, part)
             objects.records = [info for info in objects.records if info.key not in marked]
             objects.deleted.clear()  # `collect_session` has handled them.
-            marks = read_marks(self._store, objects.part)
-            unprotected = self.unprotected(objects.records, self._protection(objects, marks))
-            excess.subtract(self._mark_unused(objects, unprotected, marks))
+            self._evict(objects, [objects.records], self._excess)
             self._empty_expired(objects)
 
-    def mark(self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
-        """Mark records of a session for deletion."""
-        if infos and self._writes:
-            acts.mark(self._store, infos, reason)
-        self._note_marked(objects, infos, reason)
+    def mark(
+        self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason, marks: Marks
+    ) -> None:
+        """Mark records of a session for deletion, except for pinned ones."""
+        unprotected = self._unprotected(objects, infos, reason, marks)
+        if unprotected and self._writes:
+            self._put_tombstones(unprotected, reason)
+        self._note_marked(objects, unprotected, reason)
+
+    def undelete(self, part: str, records: Sequence[DeletedRecord]) -> list[RecordInfo]:
+        """Delete the tombstones of records; return the records that are readable again."""
+        if not records:
+            return []
+        keys = [tombstone_key(r.info.key, reason) for r in records for reason in sorted(r.reasons)]
+        delete_many(self._store, keys)
+        # A stalled gc may have emptied a record meanwhile: the process that acts last detects that.
+        torn = {info.key for info in list_session(self._store, part).torn}
+        for record in records:
+            if record.info.key in torn:
+                self._put_tombstones([record.info], min(record.reasons))
+        return [record.info for record in records if record.info.key not in torn]
+
+    def empty(self, records: Sequence[DeletedRecord]) -> None:
+        """Delete the bytes of marked records; their keys remain taken."""
+        self._put_empty([record.info.key for record in records], overwrite=True)
+        # Another gc that saw a pin may have deleted a tombstone meanwhile.
+        for reason in sorted({min(record.reasons) for record in records}):
+            self._put_tombstones([r.info for r in records if min(r.reasons) == reason], reason)
+
+    def _put_tombstones(self, infos: Sequence[RecordInfo], reason: Reason) -> None:
+        """Write a tombstone for each record; an existing one is kept."""
+        try:
+            self._put_empty([tombstone_key(info.key, reason) for info in infos])
+        finally:
+            note_deletions(self._store, infos)
+
+    def _put_empty(self, keys: Sequence[str], *, overwrite: bool = False) -> None:
+        for error in put_many(self._store, [(key, b"") for key in keys], overwrite=overwrite):
+            if error is not None and not isinstance(error, ExistsError):
+                raise error
 
     def _note_marked(self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
         if not infos:
@@ -201,60 +244,56 @@ class _Run:
     def _deleted_records(self, infos: Iterable[RecordInfo], reason: Reason) -> list[DeletedRecord]:
         return [DeletedRecord(i, (Tombstone(i.key, i.ref, reason, self._now),)) for i in infos]
 
-    def unprotected(
-        self, infos: Iterable[RecordInfo], protection: Callable[[RecordInfo], Protection | None]
+    def _unprotected(
+        self, objects: SessionObjects, infos: Iterable[RecordInfo], reason: Reason, marks: Marks
     ) -> list[RecordInfo]:
-        """Return the records that nothing protects, and report the others."""
+        """Return the records that nothing protects from deletion, and report the others."""
+        is_active = self._now - max(objects.newest, marks.last_use) < self._retention.live_for
         unprotected = []
         for info in infos:
-            why = protection(info)
+            why: Protection | None = "pinned" if marks.is_pinned(info.ref) else None
+            if why is None and reason == "quota":
+                why = "active" if is_active else "shared" if info.ref in marks.shares else None
             if why is None:
                 unprotected.append(info)
             else:
                 self.report.protected.setdefault(why, []).append(info)
         return unprotected
 
-    def _mark_excess(self, objects: SessionObjects) -> None:
-        """Mark the oldest records of a session until it is within its quota."""
-        limits = self._retention
-        excess = _Excess([_Total.of(objects)], limits.session_bytes, limits.session_records)
+    def _evict(
+        self, objects: SessionObjects, groups: Iterable[Sequence[RecordInfo]], excess: _Excess
+    ) -> None:
+        """Mark groups of a session's records for a quota until there is no excess.
+
+        If the session is used meanwhile, they are undeleted. A writer that adopts a record first notes the
+        use and then looks for tombstones, gc does the reverse: one of them sees the other.
+        """
         if not excess:
             return
         marks = read_marks(self._store, objects.part)
-        protection, evicted = self._protection(objects, marks), list[RecordInfo]()
-        for info in objects.records:
+        evicted: list[RecordInfo] = []
+        for group in groups:
             if not excess:
                 break
-            unprotected = self.unprotected([info], protection)
+            unprotected = self._unprotected(objects, group, "quota", marks)
             excess.subtract(unprotected)
             evicted += unprotected
-        self._mark_unused(objects, evicted, marks)
-
-    def _mark_unused(
-        self, objects: SessionObjects, infos: Sequence[RecordInfo], marks: Marks
-    ) -> Sequence[RecordInfo]:
-        """Mark records for a quota unless their session was used after `marks` were read; return the marked.
-
-        A writer that adopts a record first notes the use and then looks for tombstones, gc does the reverse:
-        one of them sees the other.
-        """
-        if infos and self._writes:
-            acts.mark(self._store, infos, "quota")
+        if evicted and self._writes:
+            self._put_tombstones(evicted, "quota")
             if read_marks(self._store, objects.part).last_use > marks.last_use:
-                undeleted = acts.undelete(self._store, objects.part, self._deleted_records(infos, "quota"))
+                undeleted = self.undelete(objects.part, self._deleted_records(evicted, "quota"))
                 self.report.protected.setdefault("active", []).extend(undeleted)
-                infos = [info for info in infos if info not in undeleted]
-        self._note_marked(objects, infos, "quota")
-        return infos
+                excess.add(undeleted)
+                evicted = [info for info in evicted if info not in undeleted]
+        self._note_marked(objects, evicted, "quota")
 
     def _empty_expired(self, objects: SessionObjects) -> None:
         """Delete the bytes of records whose grace period is over; undelete those that were pinned in time."""
-        deleted = objects.deleted
-        if self._writes and not self._retention.grace:
+        deleted, grace = objects.deleted, self._retention.grace
+        if self._writes and not grace:
             # The new tombstones, with their times in the store.
             deleted = list_session(self._store, objects.part).deleted
         marked = [record for record in deleted if record.info.stored_bytes]
-        grace = self._retention.grace
         due = [record for record in marked if not grace or self._now - record.marked_at >= grace]
         # Read again: a pin may be newer than the mark.
         marks = read_marks(self._store, objects.part) if due else None
@@ -262,12 +301,19 @@ class _Run:
         emptied = [record for record in due if record not in pinned]
         undeleted = [record.info for record in pinned]
         if self._writes:
-            undeleted = acts.undelete(self._store, objects.part, pinned)
-            acts.empty(self._store, emptied)
-            empty = [record for record in deleted if not record.info.stored_bytes]
-            acts.delete_sidecars(self._store, [record.info for record in (*empty, *emptied)])
+            undeleted = self.undelete(objects.part, pinned)
+            self.empty(emptied)
+            self._delete_sidecars(emptied + [record for record in deleted if not record.info.stored_bytes])
         self.report.undeleted.extend(undeleted)
         self.report.deleted.extend(record.info for record in emptied)
+
+    def _delete_sidecars(self, records: Iterable[DeletedRecord]) -> None:
+        """Delete the separate headers of the emptied records of one session."""
+        own = [record.info.key for record in records if not is_link(record.info.key)]
+        keys = {sidecar_key(key) for key in own if find_codec(key).has_sidecar}
+        if keys:
+            folder = min(keys).rpartition("/")[0]
+            delete_many(self._store, [o.key for o in self._store.keys(f"{folder}/") if o.key in keys])
 
     def _is_undeleted(self, marks: Marks, record: DeletedRecord) -> bool:
         """Return whether a pin or a grant undeletes a record.
@@ -283,28 +329,5 @@ class _Run:
         latest = record.marked_at + self._retention.grace / 2
         return any(at is not None and at <= latest for at in times)
 
-    def _mark_torn(self, objects: SessionObjects) -> None:
-        """Mark records that a killed gc emptied without a tombstone."""
-        torn = [info for info in objects.torn if info.created_at <= self._now - self._retention.grace]
-        if self._writes:
-            acts.mark(self._store, torn, "deleted")
-
-    def _protection(self, objects: SessionObjects, marks: Marks) -> Callable[[RecordInfo], Protection | None]:
-        """Return a function that gives the reason a record is exempt from quotas, or None."""
-        pinned_by = _pinned_by(marks)
-        is_active = self._now - max(objects.newest, marks.last_use) < self._retention.live_for
-
-        def protection(info: RecordInfo) -> Protection | None:
-            why = pinned_by(info)
-            if why is None and is_active:
-                return "active"
-            return "shared" if why is None and info.ref in marks.shares else why
-
-        return protection
-
-    def _last_use(self, total: _Total) -> tuple[float, str]:
-        return max(total.newest, read_marks(self._store, total.part).last_use), total.part
-
-
-def _pinned_by(marks: Marks) -> Callable[[RecordInfo], Protection | None]:
-    return lambda info: "pinned" if marks.is_pinned(info.ref) else None
+    def _last_use(self, part: str) -> tuple[float, str]:
+        return max(self._newest[part], read_marks(self._store, part).last_use), part

@@ -20,7 +20,7 @@ from offload import ExpiredError, Offloader, OffloadError, OffloadStore, StoredO
 from offload.index import list_session
 from offload.policy import Retention
 from offload.retention import GcReport, collect, delete, pin
-from offload.retention import _acts as acts
+from offload.retention._collect import _Run
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import WrapperStore
 
@@ -413,12 +413,13 @@ def test_two_that_disagree_about_a_record_leave_it_collected_and_never_torn(
     placeholder = put(opened(store, codec=codec), "a")
     delete(store, "s")
     records = list_session(store, "s").deleted
+    gc = _Run(store, Retention(), 0.0, GcReport())
 
     for act in (True, False) if is_emptied_last else (False, True):
         if act:
-            acts.undelete(store, "s", records)
+            gc.undelete("s", records)
         else:
-            acts.empty(store, records)
+            gc.empty(records)
 
     with pytest.raises(ExpiredError):
         got_back(store, "a", placeholder)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import cast
 
+import msgspec
+
+from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
 from offload.errors import (
     CollisionError,
     ConfigError,
+    CorruptError,
     ExistsError,
     ExpiredError,
     NotFoundError,
@@ -26,16 +30,19 @@ from offload.layout import (
     generation_of,
     is_link,
     name_of,
+    sidecar_key,
     tombstone_key,
 )
-from offload.record import Header, RecordInfo
-from offload.session import SessionReader, check_known, check_name, create_records
+from offload.record import Header, RecordInfo, decode_text
+from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
 from offload.store import OffloadStore, get_many
 from offload.transfer._sharing import owner_of
-from offload.transfer._verify import WHOLE_BYTES, VerifiedRecord, moved, pack_anew, pack_as_it_is
 
 # The maximum in memory at once; a single larger record is copied piece by piece.
 _GROUP_RECORDS = 256
+# An object up to this size is fetched once, so the verified bytes are the stored bytes.
+_WHOLE_BYTES = 8 * 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
 # A pin has no content.
 _PIN_BYTES = 4096
 
@@ -175,7 +182,7 @@ class _Copy:
         with self._reporting(info):
             if not known:
                 return True
-            header = moved(self._source.open(info).header, self._target.name)
+            header = self._moved(self._source.open(info).header)
             if self._target.find_same(known, header, _is_same):
                 self._report.already_there.append(info.ref)
             elif any(other.key == key for other in known):
@@ -187,45 +194,62 @@ class _Copy:
     def _renamed(self, key: str) -> str:
         return RECORD.prefix(self._target_part) + name_of(key)
 
-    def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[VerifiedRecord]:
+    def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[tuple[RecordInfo, NewRecord]]:
         bodies = self._fetch(group)
         records = []
         for info in group:
             with self._reporting(info):
-                records.append(self._pack_one(info, bodies.get(info.key), spools))
+                records.append((info, self._pack_one(info, bodies.get(info.key), spools)))
         return records
 
-    def _pack_one(self, info: RecordInfo, body: bytes | None, spools: ExitStack) -> VerifiedRecord:
-        reader, original = owner_of(self._source, info)
-        record = reader.open(original, body)
-        if reader.name == self._target.name:
-            encoded = pack_as_it_is(reader.store, original, record, body)
+    def _pack_one(self, info: RecordInfo, body: bytes | None, spools: ExitStack) -> NewRecord:
+        """Verify a record and return its copy; `body` is its object if already fetched.
+
+        Raises `CorruptError` if it is damaged. `spools` closes the temporary files of a copy.
+        """
+        reader, info = owner_of(self._source, info)
+        record, codec = reader.open(info, body), find_codec(info.key)
+        header, counts, generation = self._moved(record.header), record.counts, generation_of(info.key)
+        if reader.name != self._target.name:
+            content = _content_of(record, spools)
+            _check(info, record, content.counts.chars, content.counts.lines)
+            encoded = codec.encode(header, content)
         else:
-            encoded = pack_anew(original, record, self._target.name, spools)
-        header = moved(record.header, self._target.name)
-        suffix = "." + original.key.rpartition(".")[2]
-        generation = max(generation_of(original.key), self._target.catalog.next_generation(info.ref))
-        key = record_key(header, record.counts, suffix, generation)
-        return VerifiedRecord(key=key, header=header, encoded=encoded, info=info)
+            _check(info, record, *_measured(record))
+            if record_key(header, counts, codec.suffix, generation) != info.key:
+                raise CorruptError(f"{info.key} does not match the record that it contains")
+            encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
+        generation = max(generation, self._target.catalog.next_generation(info.ref))
+        key = record_key(header, counts, codec.suffix, generation)
+        return NewRecord(key=key, header=header, encoded=encoded)
+
+    def _moved(self, header: Header) -> Header:
+        """Return the header of a record's copy, with the session in which its ref was drawn."""
+        session = self._target.name
+        if header.session == session:
+            return header
+        drawn_in = header.session if header.origin is None else header.origin
+        origin = None if drawn_in == session else drawn_in
+        return msgspec.structs.replace(header, session=session, origin=origin)
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the small objects of `group`; the error of a missing one is raised when it is opened."""
-        keys = [i.key for i in group if i.stored_bytes <= WHOLE_BYTES and not is_link(i.key)]
+        keys = [i.key for i in group if i.stored_bytes <= _WHOLE_BYTES and not is_link(i.key)]
         bodies = list(get_many(self._source.store, keys))
         for body in bodies:
             if isinstance(body, StoreError):
                 raise body
         return {k: body for k, body in zip(keys, bodies, strict=True) if isinstance(body, bytes)}
 
-    def _create(self, records: Sequence[VerifiedRecord]) -> None:
-        outcomes = create_records(self._target.store, records, _is_same)
-        for record, outcome in zip(records, outcomes, strict=True):
-            with self._reporting(record.info):
+    def _create(self, records: Sequence[tuple[RecordInfo, NewRecord]]) -> None:
+        outcomes = create_records(self._target.store, [record for _, record in records], _is_same)
+        for (info, record), outcome in zip(records, outcomes, strict=True):
+            with self._reporting(info):
                 self._settle(record, outcome)
 
-    def _settle(self, record: VerifiedRecord, outcome: Header | OffloadError) -> None:
+    def _settle(self, record: NewRecord, outcome: Header | OffloadError) -> None:
         """Report the outcome of a create; a key that was taken since the listing may have the same record."""
-        ref = record.info.ref
+        ref = record.header.ref
         if isinstance(outcome, Header):
             self._report.copied.append(ref)
             return
@@ -289,10 +313,69 @@ def _groups(infos: Sequence[RecordInfo]) -> Iterator[list[RecordInfo]]:
     for info in infos:
         # The stored size is no measure of the memory for content that is encoded again.
         size = max(info.stored_bytes, info.chars)
-        if group and (len(group) == _GROUP_RECORDS or total + size > WHOLE_BYTES):
+        if group and (len(group) == _GROUP_RECORDS or total + size > _WHOLE_BYTES):
             yield group
             group, total = [], 0
         group.append(info)
         total += size
     if group:
         yield group
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """The bytes of a stored object in pieces; it can be iterated again."""
+
+    store: OffloadStore
+    key: str
+    size: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in range(0, self.size, _PIECE_BYTES):
+            yield self.store.get(self.key, start=start, end=min(start + _PIECE_BYTES, self.size))
+
+
+def _stored(store: OffloadStore, info: RecordInfo, body: bytes | None, *, has_sidecar: bool) -> Encoded:
+    """Return a record of `store` byte for byte."""
+    sidecar = store.get(sidecar_key(info.key)) if has_sidecar else None
+    if body is not None:
+        return Encoded.whole(body, sidecar)
+    return Encoded((_Ranges(store, info.key, info.stored_bytes),), info.stored_bytes, sidecar)
+
+
+def _check(info: RecordInfo, record: StoredRecord, chars: int, lines: int) -> None:
+    """Raise `CorruptError` unless a record matches its content, of so many characters and lines."""
+    if (chars, lines) != (record.counts.chars, record.counts.lines):
+        raise CorruptError(f"{info.key}: the size of its content does not match its counts")
+    if not record.header.is_drawn():
+        raise CorruptError(f"record {info.ref}: the id does not match the content")
+
+
+def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | SpooledContent:
+    """Return the content of a record, with the tokens that its writer counted."""
+    writer = spools.enter_context(closing(ContentWriter(lambda _: 0)))
+    for text in _texts(record):
+        writer.add(text)
+    content, tokens = writer.finish(), record.counts.tokens
+    if isinstance(content, str):
+        return TextContent.of(content, tokens)
+    return replace(content, counts=msgspec.structs.replace(content.counts, tokens=tokens))
+
+
+def _measured(record: StoredRecord) -> tuple[int, int]:
+    """Read a record; return the characters and lines of its content."""
+    chars, newlines, end = 0, 0, "\n"
+    for text in _texts(record):
+        chars += len(text)
+        newlines += text.count("\n")
+        end = text[-1:]
+    return chars, newlines + (end != "\n")
+
+
+def _texts(record: StoredRecord) -> Iterator[str]:
+    """Yield the content of a record; at its end all checks are done. Raises `CorruptError`."""
+    try:
+        for chunk in record.stream():
+            yield decode_text(chunk)
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error

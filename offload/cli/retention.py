@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offload import ConfigError, NotFoundError, Offloader, OffloadStore, RecordInfo
+from offload import ConfigError, NotFoundError, Offloader, OffloadStore
 from offload.cli.stores import existing_store, open_session, place_of
 from offload.cli.terminal import (
     JsonOption,
@@ -208,12 +208,6 @@ def _document(report: GcReport) -> dict[str, Any]:
 
 
 def _rows(report: GcReport) -> list[dict[str, Any]]:
-    groups: list[tuple[str, str | None, list[RecordInfo]]] = [
-        *(("marked", why, infos) for why, infos in report.marked.items()),
-        ("deleted", None, report.deleted),
-        ("undeleted", None, report.undeleted),
-        *(("protected", why, infos) for why, infos in report.protected.items()),
-    ]
     return [
         {
             "ref": info.ref,
@@ -223,6 +217,6 @@ def _rows(report: GcReport) -> list[dict[str, Any]]:
             "tool": info.tool_name,
             "stored_bytes": info.stored_bytes,
         }
-        for what, why, infos in groups
+        for what, why, infos in report.groups()
         for info in infos
     ]

@@ -72,14 +72,6 @@ class Simulation:
     breaks: int = 0
     breaks_paid: int = 0
 
-    def note(self, out: OffloadResult, prices: Prices, requests_left: int) -> None:
-        """Note the offloading for a request; `requests_left` counts it and those after it."""
-        self.offloaded = len(out.records)
-        if out.cache is not None:
-            turns = out.cache.turns_to_pay(prices.cached, prices.uncached)
-            self.breaks += 1
-            self.breaks_paid += turns is not None and turns <= requests_left
-
 
 def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> Simulation:
     """Return the input cost of a conversation under a policy; no records are stored.
@@ -100,7 +92,11 @@ def simulate(transcript: Transcript, policy: OffloadPolicy, prices: Prices) -> S
             plain.send([*system, *messages[:answer]])
             sent.send([*system, *out.messages])
             needs.note(messages[:answer], out)
-            result.note(out, prices, requests_left)
+            result.offloaded = len(out.records)
+            if out.cache is not None:
+                turns = out.cache.turns_to_pay(prices.cached, prices.uncached)
+                result.breaks += 1
+                result.breaks_paid += turns is not None and turns <= requests_left
             requests_left -= 1
         for tokens in needs.read_backs(messages[answer]):
             sent.read_back(tokens)
@@ -113,31 +109,27 @@ class _Prompt:
 
     def __init__(self, bill: Bill, prices: Prices) -> None:
         self._bill, self._prices = bill, prices
-        self._messages: list[Any] = []
-        self._texts: list[list[str]] = []
-        # Tokens before each message and after the last.
-        self._ends = [0]
+        # Each message of the last request, and the tokens of each of its texts.
+        self._sent: list[tuple[Any, list[tuple[str, int]]]] = []
         self._read_back = 0
 
     def send(self, messages: Sequence[Any]) -> None:
         """Charge a request; the prefix that equals the previous request is cached."""
-        same = _count_equal(messages, self._messages)
-        changed = self._texts[same : same + 1]
-        del self._texts[same:], self._ends[same + 1 :]
-        for message in messages[same:]:
-            texts = _texts(message)
-            self._texts.append(texts)
-            self._ends.append(self._ends[-1] + _tokens(texts))
-        self._messages = list(messages)
-        cached = self._ends[same]
-        for before, now in zip(changed, self._texts[same:], strict=False):
-            cached += _tokens(now[: _count_equal(now, before)])
-        self._charge(cached + self._read_back, self._ends[-1] - cached)
+        before = self._texts()
+        kept = _count_equal(messages, [message for message, _ in self._sent])
+        self._sent[kept:] = [(m, [(t, estimate_tokens(t)) for t in _texts(m)]) for m in messages[kept:]]
+        now = self._texts()
+        same = _count_equal(now, before)
+        cached, uncached = (sum(tokens for _, tokens in part) for part in (now[:same], now[same:]))
+        self._charge(cached + self._read_back, uncached)
 
     def read_back(self, tokens: int) -> None:
         """Charge one more request, whose answer of `tokens` is part of all later requests."""
-        self._charge(self._ends[-1] + self._read_back, tokens)
+        self._charge(sum(each for _, each in self._texts()) + self._read_back, tokens)
         self._read_back += tokens
+
+    def _texts(self) -> list[tuple[str, int]]:
+        return [text for _, texts in self._sent for text in texts]
 
     def _charge(self, cached: int, uncached: int) -> None:
         self._bill.tokens += cached + uncached
@@ -153,7 +145,8 @@ class _Needs:
         self._known = 0
         # The text of each item and the names that first appeared in it.
         self._items: dict[_Place, tuple[str, set[str]]] = {}
-        self._hidden: list[_Hidden] = []
+        # The names of each offloaded item that its placeholder hides, and all names in the placeholder.
+        self._hidden: list[tuple[set[str], set[str]]] = []
 
     def note(self, messages: Sequence[Any], result: OffloadResult) -> None:
         """Note the new items of `messages` and the items that were offloaded now."""
@@ -169,37 +162,31 @@ class _Needs:
         for decision in result.decisions:
             place = decision.item.message, decision.item.block
             if decision.ref is not None and place in self._items:
-                self._hidden.append(_hidden(*self._items.pop(place), _text_at(result.messages, place)))
+                placeholder = _text_at(result.messages, place)
+                hidden = _hidden(*self._items.pop(place), placeholder)
+                self._hidden.append((hidden, _names(placeholder)))
 
     def read_backs(self, answer: Any) -> Iterator[int]:
         """Yield the tokens of each read back that the assistant needs for its answer."""
         written = _names(*_texts(answer))
-        for hidden in self._hidden:
-            used = hidden.names & written
-            if used <= hidden.named:
-                hidden.names -= used
+        for hidden, shown in self._hidden:
+            used = hidden & written
+            if used <= shown:
+                hidden.difference_update(used)
                 yield from [GREP_TOKENS] if used else []
             else:
-                hidden.names.clear()
+                hidden.clear()
                 yield PAGE_TOKENS
 
 
-@dataclass(slots=True)
-class _Hidden:
-    """Names of an offloaded item that its placeholder hides, and all names in the placeholder."""
-
-    names: set[str]
-    named: set[str]
-
-
-def _hidden(text: str, names: set[str], placeholder: str) -> _Hidden:
+def _hidden(text: str, names: set[str], placeholder: str) -> set[str]:
     """Return which of the `names` in `text` are hidden when `placeholder` replaces it."""
     views: dict[str, list[set[str]]] = {}
     for line in placeholder.splitlines():
         for name in names & _names(line):
             views.setdefault(name, []).append(next(_words_around(line, name), set()))
     visible = {name for name, words in views.items() if _is_shown(text, name, words)}
-    return _Hidden(names - visible, _names(placeholder))
+    return names - visible
 
 
 def _is_shown(text: str, name: str, views: list[set[str]]) -> bool:
@@ -226,17 +213,12 @@ def _scan(message: Any) -> Scan:
 
 
 def _texts(message: Any) -> list[str]:
-    scan = _scan(message)
-    return [*scan.texts, *(item.text for item in scan.items)]
+    return _scan(message).all_texts
 
 
 def _text_at(messages: Sequence[Any], place: _Place) -> str:
     index, block = place
     return next(item.text for item in _scan(messages[index]).items if item.block == block)
-
-
-def _tokens(texts: Iterable[str]) -> int:
-    return sum(map(estimate_tokens, texts))
 
 
 def _count_equal(some: Sequence[Any], others: Sequence[Any]) -> int:

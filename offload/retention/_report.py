@@ -38,6 +38,15 @@ class GcReport:
         """Stored bytes of the deleted records."""
         return size_of(self.deleted)
 
+    def groups(self) -> list[tuple[str, str | None, list[RecordInfo]]]:
+        """Return the records by effect, which is the name of an attribute, and reason."""
+        return [
+            *(("marked", reason, infos) for reason, infos in self.marked.items()),
+            ("deleted", None, self.deleted),
+            ("undeleted", None, self.undeleted),
+            *(("protected", reason, infos) for reason, infos in self.protected.items()),
+        ]
+
     def figures(self) -> dict[str, int]:
         """Return the number of records of each kind, and the bytes freed."""
         return {

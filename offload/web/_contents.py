@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
+from typing import Any
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
 from offload.preview import END_CHARS, TROUBLE, Kind, SampledText, kind_of
-from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, JsonValue, PointerReader
+from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, PointerReader
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
 
@@ -25,37 +26,8 @@ _MIN_WORTH = 1.0
 _JSON_KINDS = ("JSON", "JSON lines")
 
 
-class Heading(NamedTuple):
-    """A structural line: its number, text and page."""
-
-    line: int
-    text: str
-    page: int
-
-
-class TextOutline(NamedTuple):
-    """The kind of a text, its structural lines, and the line to continue from, None at the end."""
-
-    kind: str
-    headings: list[Heading]
-    next_line: int | None
-
-
-class JsonOutline(NamedTuple):
-    """A JSON value with pointer and description of its first members, or the beginning of a scalar's text.
-
-    `page` is the page on which it begins; `size` counts its members, None if that takes too long.
-    """
-
-    value: JsonValue
-    page: int
-    members: list[tuple[str, str]]
-    size: int | None
-    text: str
-
-
-def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | JsonOutline:
-    """Return the outline of the JSON value at `pointer`, or of any other text from `line`.
+def outline(content: StoredContent, pointer: str, line: int) -> dict[str, Any]:
+    """Return the outline of the JSON value at `pointer`, or of any other text from `line`, for its template.
 
     Raises `ConfigError` if the pointer matches nothing, the JSON is malformed, or the value is too large.
     """
@@ -70,36 +42,43 @@ def outline(content: StoredContent, pointer: str, line: int) -> TextOutline | Js
         raise ConfigError(f"value too large for one request ({BUDGET})") from None
 
 
-def _json_outline(content: StoredContent, pointer: str) -> JsonOutline:
+def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
+    """Return a value with pointer and description of its first members, or the beginning of a scalar's text.
+
+    Its size, the number of members, is None if counting takes too long.
+    """
     reader = PointerReader(content)
     value = reader.find(pointer)
+    members, size, text = list[tuple[str, str]](), None, ""
     page = page_at(content, value.start)
-    if value.kind not in CONTAINERS:
+    if value.kind in CONTAINERS:
+        with suppress(BudgetExceeded):
+            for member in islice(reader.outline(value), _SHOWN):
+                members.append(member)  # These are kept if the budget is spent.
+            size = reader.count(value)
+    else:
         text = content.text(value.start, min(value.end, value.start + _VALUE_CHARS))
-        return JsonOutline(value, page, [], None, text)
-    members: list[tuple[str, str]] = []
-    try:
-        for member in islice(reader.outline(value), _SHOWN):
-            members.append(member)  # noqa: PERF402 # keeps the members read before the budget is spent
-        return JsonOutline(value, page, members, reader.count(value), "")
-    except BudgetExceeded:
-        return JsonOutline(value, page, members, None, "")
+    return {"is_json": True, "value": value, "page": page, "members": members, "size": size, "text": text}
 
 
-def _text_outline(content: StoredContent, kind: Kind, line: int) -> TextOutline:
+def _text_outline(content: StoredContent, kind: Kind, line: int) -> dict[str, Any]:
+    """Return structural lines, each with its page, and the line to continue from, None at the end."""
     budget = Budget()
-    headings: list[Heading] = []
+    headings, next_line = list[dict[str, Any]](), None
     for number, char, text in _lines(content, line):
+        next_line = number
         try:
             budget.check()
         except BudgetExceeded:
-            return TextOutline(kind.name, headings, number)
-        if not _is_heading(kind, text):
-            continue
-        if len(headings) == _SHOWN:
-            return TextOutline(kind.name, headings, number)
-        headings.append(Heading(number, text[:_LINE_CHARS], page_at(content, char)))
-    return TextOutline(kind.name, headings, None)
+            break
+        if _is_heading(kind, text):
+            if len(headings) == _SHOWN:
+                break
+            page = page_at(content, char)
+            headings.append({"line": number, "text": text[:_LINE_CHARS], "page": page})
+    else:
+        next_line = None
+    return {"is_json": False, "kind": kind.name, "headings": headings, "next_line": next_line}
 
 
 def _is_heading(kind: Kind, text: str) -> bool:
@@ -126,43 +105,33 @@ def _lines(content: StoredContent, number: int) -> Iterator[tuple[int, int, str]
 # Search
 
 
-class Match(NamedTuple):
-    """A match, the rest of its line on both sides (each part shortened), and the page that shows it."""
+def find(content: StoredContent, pattern: Pattern, start: int) -> dict[str, Any]:
+    """Search `content` from byte `start` until enough matches are found or the budget of a call is spent.
 
-    line: int
-    page: int
-    before: str
-    text: str
-    after: str
-
-
-class SearchResult(NamedTuple):
-    """Matches in order, the byte to continue from if any, and whether the budget of a request ended it."""
-
-    matches: list[Match]
-    next_byte: int | None
-    is_stopped: bool
-
-
-def find(content: StoredContent, pattern: Pattern, start: int) -> SearchResult:
-    """Search `content` from byte `start` until enough matches are found or the budget of a call is spent."""
+    Returns the matches in order, the byte to continue from if any, and whether the budget ended the search.
+    """
     budget = Budget()
-    matches: list[Match] = []
+    matches, next_byte, is_stopped = list[dict[str, Any]](), None, False
     offset, chunks = content.chunks_from(start)
     search = Search(pattern, start, budget.check)
     try:
         for span in search.find(budget.metered(chunks), offset=offset):
             if len(matches) == _SHOWN_MATCHES:
-                return SearchResult(matches, span.start, is_stopped=False)
+                next_byte = span.start
+                break
             matches.append(_match(content, span))
     except BudgetExceeded:
-        return SearchResult(matches, search.searched_to, is_stopped=True)
-    return SearchResult(matches, None, is_stopped=False)
+        next_byte, is_stopped = search.searched_to, True
+    return {"matches": matches, "next_byte": next_byte, "is_stopped": is_stopped}
 
 
-def _match(content: StoredContent, span: Span) -> Match:
+def _match(content: StoredContent, span: Span) -> dict[str, Any]:
+    """Return a match, the rest of its line on both sides, each part shortened, and the page that shows it."""
     start, end = content.char_at(span.start), content.char_at(span.end)
-    before = content.text(start - _BEFORE_CHARS, start).rpartition("\n")[2]
-    after = content.text(end, end + _AFTER_CHARS).partition("\n")[0]
-    text = content.text(start, min(end, start + _MATCH_CHARS))
-    return Match(content.line_at(start), page_at(content, start), before, text, after)
+    return {
+        "line": content.line_at(start),
+        "page": page_at(content, start),
+        "before": content.text(start - _BEFORE_CHARS, start).rpartition("\n")[2],
+        "text": content.text(start, min(end, start + _MATCH_CHARS)),
+        "after": content.text(end, end + _AFTER_CHARS).partition("\n")[0],
+    }

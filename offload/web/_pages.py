@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlencode
 
@@ -26,12 +27,12 @@ from offload.index import SessionObjects, Tombstone, list_session, list_sessions
 from offload.layout import encode_part, is_link
 from offload.policy import Retention
 from offload.record import RecordInfo
-from offload.retention import GcReport, collect, delete, pin, read_marks, unpin
-from offload.session import Damage, SessionReader, check_known, is_ref
+from offload.retention import collect, delete, pin, read_marks, unpin
+from offload.session import SessionReader, check_known, is_ref
 from offload.store import OffloadStore
 from offload.tokens import estimate_tokens
 from offload.tools.search import Mode, compile_pattern
-from offload.web._contents import JsonOutline, find, outline
+from offload.web._contents import find, outline
 from offload.web._paging import list_page, number_in, page_at, text_page
 from offload.web._plot import plot
 from offload.web._render import render
@@ -45,21 +46,6 @@ _OPEN_SESSIONS = 16
 _CHECK_SECONDS = 10.0
 _MAX_FORM_BYTES = 4096
 _SHOWN = 100
-_LIMITS = {
-    "session_records": "Records per session",
-    "session_bytes": "Bytes per session",
-    "store_records": "Records in the store",
-    "store_bytes": "Bytes in the store",
-}
-_TIMES = {"grace": "Grace period", "live_for": "Exempt sessions used within"}
-_GROUPS = {
-    "expired": "Would be deleted: expired",
-    "quota": "Would be deleted: over a quota",
-    "deleted": "Would be deleted: by request",
-    "pinned": "Kept: pinned",
-    "active": "Kept although over a quota: the session is in use",
-    "shared": "Kept although over a quota: shared with another session",
-}
 # A browser must save the bytes as a file and never render them.
 _DOWNLOAD = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -95,13 +81,20 @@ class Pages:
 
     def retention(self, request: Request) -> Response:
         """Show what gc would delete under the limits in the query, without deleting it."""
-        query = {name: request.query_params.get(name, "").strip() for name in (*_TIMES, *_LIMITS)}
-        values: Values = {"query": query, "times": _TIMES, "limits": _LIMITS, "shown": _SHOWN}
+        query = {name: request.query_params.get(name, "").strip() for name in Retention.model_fields}
+        values: Values = {"query": query, "shown": _SHOWN, "fault": None, "groups": None}
+        # A number without a unit is not a time.
+        rules = {
+            name: int(text) if text.isdecimal() and name not in ("grace", "live_for") else text
+            for name, text in query.items()
+            if text
+        }
         try:
-            groups = _groups(collect(self.store, _rules(query), dry_run=True))
+            report = collect(self.store, Retention.model_validate(rules), dry_run=True)
         except ConfigError as error:
-            return self._render(request, "retention.html", 400, **values, fault=str(error), groups=None)
-        return self._render(request, "retention.html", **values, fault=None, groups=groups)
+            return self._render(request, "retention.html", 400, **values | {"fault": str(error)})
+        groups = [group for group in report.groups() if group[-1]]
+        return self._render(request, "retention.html", **values | {"groups": groups})
 
     # A session
 
@@ -140,14 +133,15 @@ class Pages:
         reader.catalog.load()
         after = request.query_params.get("after", "")
         remaining = [info for info in reader.catalog.objects() if info.key > after]
-        damaged, checked = _checked(reader, remaining)
+        deadline = time.monotonic() + _CHECK_SECONDS
+        checked = [reader.check(i) for i in takewhile(lambda _: time.monotonic() < deadline, remaining)]
         return self._render(
             request,
             "check.html",
-            damaged=damaged,
-            checked=checked,
-            remaining=len(remaining) - checked,
-            last_key=remaining[checked - 1].key if checked else "",
+            damaged=[damage for damage in checked if damage is not None],
+            checked=len(checked),
+            remaining=len(remaining) - len(checked),
+            last_key=remaining[len(checked) - 1].key if checked else "",
         )
 
     # A record
@@ -174,8 +168,7 @@ class Pages:
         pointer, line = request.query_params.get("pointer", ""), number_in(request.query_params, "line", 1)
 
         def structure(record: StoredRecord) -> Values:
-            outlined = outline(record.content, pointer, line)
-            return {"outline": outlined, "is_json": isinstance(outlined, JsonOutline)}
+            return {"outline": outline(record.content, pointer, line)}
 
         return self._show(request, "outline", structure)
 
@@ -191,7 +184,7 @@ class Pages:
             if not pattern:
                 return {}
             result = find(record.content, compile_pattern(pattern, mode, ignore_case=ignore_case), start)
-            return {"result": result, "more": urlencode(terms | {"from": result.next_byte})}
+            return {"result": result, "more": urlencode(terms | {"from": result["next_byte"]})}
 
         return self._show(request, "search", matches, query=terms, start=start, result=None)
 
@@ -324,35 +317,3 @@ def _summary(objects: SessionObjects) -> Values:
         "newest": max((at for at, _ in points), default=0.0),
         "points": points,
     }
-
-
-def _rules(query: dict[str, str]) -> Retention:
-    fields: dict[str, Any] = {name: value for name, value in query.items() if value}
-    for name in _LIMITS.keys() & fields.keys():
-        fields[name] = int(fields[name]) if fields[name].isdecimal() else fields[name]
-    return Retention.model_validate(fields)
-
-
-def _groups(report: GcReport) -> list[tuple[str, list[RecordInfo]]]:
-    """Return the affected records by the effect of gc on them."""
-    groups = [
-        (_GROUPS[reason], infos) for reason, infos in (*report.marked.items(), *report.protected.items())
-    ]
-    groups += [
-        ("Space would be freed: deleted before, and the grace period has passed", report.deleted),
-        ("Would be undeleted: deleted before, and pinned since", report.undeleted),
-    ]
-    return [(title, infos) for title, infos in groups if infos]
-
-
-def _checked(reader: SessionReader, infos: list[RecordInfo]) -> tuple[list[Damage], int]:
-    """Check records until a request's time is up; return damaged ones and the number checked."""
-    deadline = time.monotonic() + _CHECK_SECONDS
-    damaged: list[Damage] = []
-    for checked, info in enumerate(infos, 1):
-        damage = reader.check(info)
-        if damage is not None:
-            damaged.append(damage)
-        if time.monotonic() > deadline:
-            return damaged, checked
-    return damaged, len(infos)

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any
 
 WIDTH, HEIGHT = 240, 100
 _ROWS = 12
 
 
-class Plot(NamedTuple):
-    """A cumulative sum over time: SVG paths of the curve and its area in a box of `WIDTH` by `HEIGHT`.
+def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
+    """Return the cumulative sum of time and value pairs; None if all have one time or the sum is 0.
 
-    `rows` has the same data as times and sums, for screen readers.
+    It has SVG paths of the curve and its area in a box of `WIDTH` by `HEIGHT`, and rows of times and sums for
+    screen readers.
     """
-
-    line: str
-    area: str
-    start: float
-    end: float
-    total: int
-    rows: list[tuple[float, int]]
-
-
-def plot(points: Iterable[tuple[float, int]]) -> Plot | None:
-    """Return the cumulative plot of time and value pairs; None if all have one time or the sum is 0."""
     ordered = sorted(points)
     total = sum(value for _, value in ordered)
     if not total or ordered[0][0] == ordered[-1][0]:
@@ -40,4 +30,5 @@ def plot(points: Iterable[tuple[float, int]]) -> Plot | None:
     every = WIDTH // _ROWS
     times = [start + (end - start) * x / WIDTH for x in range(WIDTH + 1)]
     rows = list(zip(times, sums, strict=True))[every::every]
-    return Plot(line, f"{line}V{HEIGHT}Z", start, end, total, rows)
+    area = f"{line}V{HEIGHT}Z"
+    return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}

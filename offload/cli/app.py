@@ -97,11 +97,6 @@ def _print_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
-def _set_config_file(path: str | None) -> None:
-    if path is not None:
-        os.environ[FILE_VARIABLE] = path
-
-
 @app.callback()
 def _options(
     *,
@@ -109,14 +104,12 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
-    _config: Annotated[
+    config_file: Annotated[
         str | None,
         typer.Option(
-            "--config",
-            metavar="PATH",
-            callback=_set_config_file,
-            help="Read settings from this file only; it may set the store.",
+            "--config", metavar="PATH", help="Read settings from this file only; it may set the store."
         ),
     ] = None,
 ) -> None:
-    pass
+    if config_file is not None:
+        os.environ[FILE_VARIABLE] = config_file

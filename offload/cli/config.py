@@ -32,4 +32,4 @@ def show(*, as_json: JsonOption = False) -> None:
         print_json([*rows, *({**row, "refused": True} for row in refused)])
     else:
         rows += [{**row, "origin": f"{row['origin']} (refused)"} for row in refused]
-        print_table([{**row, "value": repr(row["value"])} for row in rows], whole="path")
+        print_table([{**row, "value": repr(row["value"])} for row in rows])

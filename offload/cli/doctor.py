@@ -18,6 +18,6 @@ def doctor(url: UrlArgument = None, *, as_json: JsonOption = False) -> None:
     """
     with working("testing the store"):
         findings = [asdict(finding) for finding in diagnose(store_at(url))]
-    print_report(findings, as_json=as_json, whole="check")
+    print_report(findings, as_json=as_json)
     if any(finding["outcome"] == "failed" for finding in findings):
         raise typer.Exit(PROBLEMS)

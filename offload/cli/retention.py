@@ -84,8 +84,7 @@ def gc(
         f"{would}freed: {report.bytes_freed:,} bytes of {count(len(report.deleted), 'record')}; "
         f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
-    document = {"store": opened.url, "session": session, **_document(report)}
-    print_report(_rows(report), summary, as_json=as_json, document=document, whole="ref")
+    _print_report(report, summary, opened, session, as_json=as_json)
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -129,13 +128,8 @@ def rm(
         report = delete(off.store, session, refs)
     # The objects whose removal undoes the deletion.
     undo = [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
-    print_report(
-        _rows(report),
-        f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}",
-        as_json=as_json,
-        document={"store": off.store.url, "session": session, **_document(report), "undo": undo},
-        whole="ref",
-    )
+    summary = f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}"
+    _print_report(report, summary, off.store, session, as_json=as_json, undo=undo)
     if undo and not dry_run and not as_json:
         _print_undo(off.store, undo)
 
@@ -199,16 +193,16 @@ def _print_pin(action: str, off: Offloader, ref: str | None, *, as_json: bool) -
     print_done(action, as_json=as_json, session=off.session, ref=ref, records=records, store=off.store.url)
 
 
-def _document(report: GcReport) -> dict[str, Any]:
-    return {
-        "is_dry_run": report.is_dry_run,
-        "bytes_freed": report.bytes_freed,
-        "records": _rows(report),
-    }
-
-
-def _rows(report: GcReport) -> list[dict[str, Any]]:
-    return [
+def _print_report(
+    report: GcReport,
+    summary: str,
+    store: OffloadStore,
+    session: str | None,
+    *,
+    as_json: bool,
+    **more: object,
+) -> None:
+    rows = [
         {
             "ref": info.ref,
             "session": info.session,
@@ -220,3 +214,12 @@ def _rows(report: GcReport) -> list[dict[str, Any]]:
         for what, why, infos in report.groups()
         for info in infos
     ]
+    document = {
+        "store": store.url,
+        "session": session,
+        "is_dry_run": report.is_dry_run,
+        "bytes_freed": report.bytes_freed,
+        "records": rows,
+        **more,
+    }
+    print_report(rows, summary, as_json=as_json, document=document)

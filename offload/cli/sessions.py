@@ -44,7 +44,7 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         rows = list(_records(opened, session))
         columns = [{name: value for name, value in row.items() if name != "session"} for row in rows]
         summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
-        print_report(columns, summary, as_json=as_json, document=rows, whole="ref")
+        print_report(columns, summary, as_json=as_json, document=rows)
 
 
 def show(
@@ -146,7 +146,7 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
     else:
         verdict = "all records are intact: " if checked else "nothing to check: "
     summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
-    print_report(damaged, summary, as_json=as_json, whole="ref")
+    print_report(damaged, summary, as_json=as_json)
     if damaged:
         raise typer.Exit(PROBLEMS)
 

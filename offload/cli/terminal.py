@@ -19,8 +19,10 @@ from offload.controls import escape_controls
 
 T = TypeVar("T")
 
-# Spaces between table columns; the width to which text columns fold before rows are printed as blocks.
+# Spaces between table columns; the width to which text columns fold before rows are printed as blocks, and
+# those that never fold.
 _GAP, _FOLDED = 2, 12
+_WHOLE = {"ref", "check", "path"}
 
 # Record texts are data: no markup, no emoji codes, no colours guessed from their words.
 out = Console(markup=False, emoji=False, highlight=False)
@@ -66,14 +68,13 @@ def print_report(
     *,
     as_json: bool,
     document: object = None,
-    whole: str = "",
 ) -> None:
     """Print `rows` as a table and `summary` below it; or as JSON the rows, or `document` if one is given."""
     if as_json:
         print_json(rows if document is None else document)
         return
     if rows:
-        print_table(rows, whole)
+        print_table(rows)
     if summary:
         say(summary)
 
@@ -109,14 +110,14 @@ def working(title: str) -> Iterator[None]:
         yield
 
 
-def print_table(rows: Sequence[Mapping[str, object]], whole: str = "") -> None:
+def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Print `rows` under the names of the first row's fields.
 
     A float is a percentage, a time is local, a dict is counts by name; any other value is one line with
     control characters escaped. A pipe gets each row on one line. On a narrow terminal text columns fold,
-    numbers and the field `whole` never do: if they do not fit, each row is printed as lines of `name: value`.
+    numbers and ids never do: if they do not fit, each row is printed as lines of `name: value`.
     """
-    columns = [_column(name, [row[name] for row in rows], name == whole) for name in rows[0]]
+    columns = [_column(name, [row[name] for row in rows]) for name in rows[0]]
     console = out if out.is_terminal else _pipe
     if sum(column.least for column in columns) + _GAP * (len(columns) - 1) > console.width:
         _print_blocks(columns)
@@ -145,10 +146,10 @@ class _Column(NamedTuple):
     least: int
 
 
-def _column(name: str, values: list[object], is_whole: bool) -> _Column:
+def _column(name: str, values: list[object]) -> _Column:
     title, cells = _title(name), list(map(_cell, values))
     is_number = any(isinstance(value, int | float) for value in values)
-    is_whole = is_whole or is_number
+    is_whole = is_number or name in _WHOLE
     widest = max(map(cell_len, [title, *cells]))
     return _Column(title, cells, is_number, is_whole, widest if is_whole else min(widest, _FOLDED))
 

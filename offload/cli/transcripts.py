@@ -30,14 +30,10 @@ _SYNTHETIC = "<synthetic>"
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation as a model saw it.
+    """One conversation as a model saw it: its id in the file, or the file's stem and part, and its messages.
 
-    Attributes:
-        name: the id in the file, or the file's stem and part.
-        format: "anthropic", "openai-chat", "openai-chat-text" (tool results as user messages) or
-            "openai-responses".
-        system: the system prompt if the file stores it separately, else None.
-        messages: the messages of the file, oldest first.
+    `format` is that in the file or the name of an adapter; `system` is None if the file does not store the
+    system prompt separately.
     """
 
     name: str

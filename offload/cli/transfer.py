@@ -119,7 +119,6 @@ def _print_copy(report: transfer.CopyReport, source: str, target: str, *, as_jso
             "already_there": report.already_there,
             "failures": failures,
         },
-        whole="ref",
     )
     if failures:
         raise typer.Exit(PROBLEMS)

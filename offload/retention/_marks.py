@@ -11,13 +11,9 @@ from offload.store import OffloadStore
 
 
 class Marks(NamedTuple):
-    """The marks of one session, each with its time by the store's clock.
+    """The times by the store's clock of the marks of one session: `pins` and first grants (`shares`) by ref.
 
-    Attributes:
-        session_pin: the time of the pin of the whole session; None if it is not pinned.
-        pins: the times of the pins of single records, by ref.
-        shares: the times of the first grants of records to other sessions, by ref.
-        last_use: the time of the newest mark, 0 without one.
+    `last_use` is the time of the newest mark, 0 without one.
     """
 
     session_pin: float | None

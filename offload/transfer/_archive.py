@@ -13,10 +13,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from offload.errors import (
-    ConfigError,
     CorruptError,
     ExistsError,
     InvalidKeyError,
@@ -39,7 +38,7 @@ from offload.layout import (
     is_hashed,
     session_part,
 )
-from offload.store import Durability, OffloadStore, StoredObject, check_range
+from offload.store import Durability, OffloadStore, StoredObject, sized
 from offload.transfer._copy import CopyReport, copy
 
 _END = bytes(2 * tarfile.BLOCKSIZE)
@@ -86,7 +85,7 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
         StoreError: the file could not be read, or the store failed; importing again continues.
     """
     with _errors_of(path), Path(path).open("rb") as file:
-        archive = TarStore.read(file, str(path))
+        archive = TarStore(file, str(path))
         return copy(archive, store, archive.session(), name=name)
 
 
@@ -100,11 +99,12 @@ class _Member(NamedTuple):
 class TarStore:
     """A store in a tar file, for one thread. Objects can be added and read, not replaced or deleted.
 
-    A new file is complete after `finish`; nothing can be added to a file that was opened with `read`.
-
     Args:
-        file: an empty file; `TarStore.read` opens a written one.
+        file: an empty file to write, complete after `finish`; or a file that is open for reading only.
         url: the name of the file in errors.
+
+    Raises:
+        CorruptError: the file to read is not a tar of plain files.
     """
 
     is_shared = False
@@ -114,17 +114,10 @@ class TarStore:
     def __init__(self, file: BinaryIO, url: str) -> None:
         self.url = url
         self._file = file
-        self._members: dict[str, _Member] = {}
-
-    @classmethod
-    def read(cls, file: BinaryIO, url: str) -> TarStore:
-        """Open a written file. Raises `CorruptError` if it is not a tar of plain files."""
-        archive = cls(file, url)
         try:
-            archive._members = _read_members(file)
+            self._members = {} if file.writable() else _read_members(file)
         except CorruptError as error:
             raise CorruptError(f"{url}: {error}") from error
-        return archive
 
     def session(self) -> str:
         """Return the name of the only session in the file.
@@ -169,8 +162,7 @@ class TarStore:
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
-        check_range(start, end)
-        member = self._members.get(check_key(key))
+        member = self._members.get(key)
         if member is None:
             raise NotFoundError(f"{self.url}: no key {key!r}")
         first, last, _ = slice(start, end).indices(member.size)
@@ -248,18 +240,13 @@ def _exists(path: Path) -> ExistsError:
 
 
 def _write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) -> _Member:
-    """Write a member of `size` bytes at the position of `file`, without owner and time.
-
-    Raises `ConfigError` if the total size of `pieces` is different.
-    """
+    """Write a member of `size` bytes at the position of `file`, without owner and time."""
     info = tarfile.TarInfo(name)
     info.size = size
     info.mode = 0o600
     file.write(info.tobuf(tarfile.PAX_FORMAT))
     start = file.tell()
-    file.writelines(pieces)
-    if file.tell() != start + size:
-        raise ConfigError(f"{name}: size must be the total of the pieces, got {size}")
+    file.writelines(sized(pieces, size))
     file.write(bytes(-size % tarfile.BLOCKSIZE))
     return _Member(start, size)
 
@@ -319,7 +306,3 @@ class _Headers(io.RawIOBase):
             raise tarfile.ReadError("the file ends within a header")
         self._is_at_end = not data
         return data
-
-
-if TYPE_CHECKING:
-    _conforms: type[OffloadStore] = TarStore

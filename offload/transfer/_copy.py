@@ -43,8 +43,6 @@ _GROUP_RECORDS = 256
 # An object up to this size is fetched once, so the verified bytes are the stored bytes.
 _WHOLE_BYTES = 8 * 1024 * 1024
 _PIECE_BYTES = 1024 * 1024
-# A pin has no content.
-_PIN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +293,9 @@ class _Copy:
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""
-        source = self._source.store
-        for stored in source.keys(PIN.prefix(self._source_part)):
+        for stored in self._source.store.keys(PIN.prefix(self._source_part)):
             if PIN.match(stored.key):
-                with suppress(ExistsError):
-                    self._target.store.put(stored.key, source.get(stored.key, end=_PIN_BYTES))
+                self._put_empty(stored.key)
 
 
 def _is_same(one: Header, other: Header) -> bool:

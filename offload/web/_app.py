@@ -72,11 +72,8 @@ def serve(
 ) -> None:
     """Serve the pages of a store to this machine only, until the process is stopped.
 
-    Args:
-        store: the store.
-        port: the port to listen on; 0 uses a free one.
-        allows_changes: whether visitors may pin and delete records; if False, nothing is written.
-        announce: called with the URL to open, which works once.
+    Takes the arguments of `web_app`; port 0 is a free one. `announce` is called with the URL to open, which
+    works once.
 
     Raises:
         ConfigError: the port is not available.

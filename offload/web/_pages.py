@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -38,7 +38,6 @@ from offload.web._plot import plot
 from offload.web._render import render
 from offload.wrappers import ReadOnlyStore
 
-Tab = Literal["content", "model", "outline", "search"]
 Values = dict[str, Any]
 
 # Each holds the catalog of its session.
@@ -156,21 +155,21 @@ class Pages:
 
     def model(self, request: Request) -> Response:
         """Show the placeholder next to the beginning of the text."""
-
-        def both(record: StoredRecord) -> Values:
-            tokens = estimate_tokens(record.header.placeholder)
-            return {"tokens": tokens, "page": text_page(record.content, 1)}
-
-        return self._show(request, "model", both)
+        return self._show(
+            request,
+            "model",
+            lambda record: {
+                "tokens": estimate_tokens(record.header.placeholder),
+                "page": text_page(record.content, 1),
+            },
+        )
 
     def outline(self, request: Request) -> Response:
         """Show the members of a JSON value, or the structural lines of a text."""
         pointer, line = request.query_params.get("pointer", ""), number_in(request.query_params, "line", 1)
-
-        def structure(record: StoredRecord) -> Values:
-            return {"outline": outline(record.content, pointer, line)}
-
-        return self._show(request, "outline", structure)
+        return self._show(
+            request, "outline", lambda record: {"outline": outline(record.content, pointer, line)}
+        )
 
     def search(self, request: Request) -> Response:
         """Show the matches of the pattern in the query."""
@@ -205,7 +204,7 @@ class Pages:
         return RedirectResponse(f"{request.url.path}?page={page}#L{line}", 303)
 
     def _show(
-        self, request: Request, tab: Tab, show: Callable[[StoredRecord], Values], **values: Any
+        self, request: Request, tab: str, show: Callable[[StoredRecord], Values], **values: Any
     ) -> Response:
         """Return a record's page with the values of `show`, or with the damage or the fault that it found."""
         reader, info = self._record(request)

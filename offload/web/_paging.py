@@ -34,11 +34,6 @@ class TextPage(NamedTuple):
     is_continued: bool
     lines: list[str]
 
-    @property
-    def last_line(self) -> int:
-        """The number of its last line."""
-        return self.first_line + max(0, len(self.lines) - 1)
-
 
 def list_page(items: Sequence[T], query: Mapping[str, str]) -> ListPage[T]:
     """Return the page of `items` in the query parameter `page`, or the nearest existing one."""

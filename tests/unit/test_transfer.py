@@ -634,7 +634,7 @@ def test_nothing_is_added_to_an_archive_that_is_read(tmp_path):
     export(source, "s", tmp_path / "s.tar")
 
     with (tmp_path / "s.tar").open("rb") as file:
-        archive = TarStore.read(file, "s.tar")
+        archive = TarStore(file, "s.tar")
         with pytest.raises(StorePermissionError):
             archive.put("a", b"x")
         with pytest.raises(StorePermissionError):

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from offload.controls import escape_controls
@@ -118,50 +118,34 @@ def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     numbers and ids never do: if they do not fit, each row is printed as lines of `name: value`.
     """
     columns = [_column(name, [row[name] for row in rows]) for name in rows[0]]
+    lines = [[_cell(row[name]) for name in rows[0]] for row in rows]
     console = out if out.is_terminal else _pipe
-    if sum(column.least for column in columns) + _GAP * (len(columns) - 1) > console.width:
-        _print_blocks(columns)
+    if sum(column.min_width or 0 for column in columns) + _GAP * (len(columns) - 1) > console.width:
+        for cells in lines:
+            facts = [f"{column.header}: {cell}" for column, cell in zip(columns, cells, strict=True) if cell]
+            out.print("\n".join(facts), end="\n\n", soft_wrap=True)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.is_number else "left",
-            no_wrap=column.is_whole,
-            overflow="fold",
-            min_width=column.least,
-        )
-    for cells in zip(*(column.cells for column in columns), strict=True):
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for cells in lines:
         table.add_row(*map(Text, cells))
     console.print(table)
 
 
-class _Column(NamedTuple):
-    """A field of a table: its title, its cells and its minimum width."""
-
-    title: str
-    cells: list[str]
-    is_number: bool
-    is_whole: bool
-    least: int
-
-
-def _column(name: str, values: list[object]) -> _Column:
-    title, cells = _title(name), list(map(_cell, values))
-    is_number = any(isinstance(value, int | float) for value in values)
+def _column(name: str, values: list[object]) -> Column:
+    title, is_number = _title(name), any(isinstance(value, int | float) for value in values)
     is_whole = is_number or name in _WHOLE
-    widest = max(map(cell_len, [title, *cells]))
-    return _Column(title, cells, is_number, is_whole, widest if is_whole else min(widest, _FOLDED))
+    widest = max(map(cell_len, [title, *map(_cell, values)]))
+    return Column(
+        title,
+        justify="right" if is_number else "left",
+        no_wrap=is_whole,
+        overflow="fold",
+        min_width=widest if is_whole else min(widest, _FOLDED),
+    )
 
 
 def _title(name: str) -> str:
     return "id" if name == "ref" else name.replace("_", " ")
-
-
-def _print_blocks(columns: Sequence[_Column]) -> None:
-    for number in range(len(columns[0].cells)):
-        facts = [(column.title, column.cells[number]) for column in columns]
-        out.print("\n".join(f"{title}: {cell}" for title, cell in facts if cell), end="\n\n", soft_wrap=True)
 
 
 def _cell(value: object) -> str:

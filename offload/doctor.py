@@ -117,11 +117,10 @@ def diagnose(store: OffloadStore) -> list[Finding]:
     unreachable, missing or not writable, because every further check would fail too. About 15 MB are
     transferred.
 
+    Store errors become findings; user names and passwords of URLs are removed.
+
     Args:
         store: the store, as returned by `open_store` or a wrapper.
-
-    Returns:
-        The findings. Store errors become findings; user names and passwords of URLs are removed.
     """
     trial = _Trial(store)
     findings: list[Finding] = []
@@ -130,7 +129,9 @@ def diagnose(store: OffloadStore) -> list[Finding]:
             for name, check in _CHECKS.items():
                 finding, error = _run(name, check, trial)
                 findings.append(finding)
-                if _is_hopeless(check, error):
+                # Every further check would raise the same error.
+                is_read_only = check is _write and isinstance(error, StorePermissionError)
+                if is_read_only or isinstance(error, _HOPELESS):
                     findings.append(Finding("other checks", "warning", "skipped", "fix this first"))
                     break
         finally:
@@ -139,28 +140,20 @@ def diagnose(store: OffloadStore) -> list[Finding]:
     return findings
 
 
-def _is_hopeless(check: _Check, error: Exception | None) -> bool:
-    """Return whether every further check would raise the same error."""
-    is_read_only = check is _write and isinstance(error, StorePermissionError)
-    return is_read_only or isinstance(error, StoreUnavailableError | StoreMissingError | MissingExtraError)
-
-
 def _run(name: str, check: _Check, trial: _Trial) -> tuple[Finding, Exception | None]:
+    error: Exception | None = None
     try:
-        result, error = check(trial), None
+        result = check(trial)
     except Exception as raised:  # noqa: BLE001  # a foreign store may raise anything; it is the finding
-        result, error = _failure(raised), raised
-    details, fix = (_USER.sub("", text) for text in (result.details, result.fix))
-    return Finding(name, result.outcome, details, fix), error
+        # The text of a foreign error may contain anything, a password included.
+        has_safe_text = isinstance(raised, OffloadError | _BrokenError)
+        foreign = f"raised {type(raised).__name__}, which is not an OffloadError"
+        fix = next(fix for kind, fix in _FIXES if isinstance(raised, kind))
+        result, error = _CheckResult(str(raised) if has_safe_text else foreign, fix, "failed"), raised
+    return Finding(name, result.outcome, _USER.sub("", result.details), _USER.sub("", result.fix)), error
 
 
-def _failure(error: Exception) -> _CheckResult:
-    # The text of a foreign error may contain anything, a password included.
-    has_safe_text = isinstance(error, OffloadError | _BrokenError)
-    details = str(error) if has_safe_text else f"raised {type(error).__name__}, which is not an OffloadError"
-    return _CheckResult(details, next(fix for kind, fix in _FIXES if isinstance(error, kind)), "failed")
-
-
+_HOPELESS = (StoreUnavailableError, StoreMissingError, MissingExtraError)
 # The first match counts.
 _FIXES: tuple[tuple[type[Exception], str], ...] = (
     (StoreUnavailableError, "check address, network and credentials, then try again"),

@@ -15,7 +15,7 @@ from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
-from offload.errors import ConfigError, MessageError, check_choice
+from offload.errors import ConfigError, MessageError, NotFoundError, check_choice
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
@@ -30,7 +30,7 @@ from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
-from offload.transfer import fork, revoke, share
+from offload.transfer import copy, revoke, share
 
 OnMissing = Literal["raise", "keep"]
 
@@ -395,7 +395,11 @@ class Offloader:
             StoreError: the store failed; forking again continues.
         """
         with exclusive(self._gate):
-            fork(self.store, self.session, name, must_exist=False)
+            report = copy(self.store, self.store, self.session, name=name, must_exist=False)
+        for failure in report.failures:
+            # A record that the session itself no longer finds is no loss for the fork.
+            if not isinstance(failure.error, NotFoundError):
+                raise failure.error
         return self.with_options(session=name)
 
     def with_options(
@@ -440,7 +444,7 @@ class Offloader:
             ConfigError: `to` is not a valid session name.
             StoreError: the store failed; revoking again continues.
         """
-        revoke(self.store, self.session, ref, to, must_exist=False)
+        revoke(self.store, self.session, ref, to)
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain the retrieval tools to the model."""

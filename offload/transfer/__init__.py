@@ -1,7 +1,7 @@
 """Transfer of sessions between stores, names and files, and sharing of records."""
 
 from offload.transfer._archive import export, import_
-from offload.transfer._copy import CopyFailure, CopyReport, copy, fork
+from offload.transfer._copy import CopyFailure, CopyReport, copy
 from offload.transfer._sharing import revoke, share
 
-__all__ = ["CopyFailure", "CopyReport", "copy", "export", "fork", "import_", "revoke", "share"]
+__all__ = ["CopyFailure", "CopyReport", "copy", "export", "import_", "revoke", "share"]

@@ -16,7 +16,6 @@ from offload.errors import (
     CorruptError,
     ExistsError,
     ExpiredError,
-    NotFoundError,
     OffloadError,
     StoreError,
 )
@@ -117,22 +116,6 @@ def copy(
     if must_exist:
         check_known(source, session)
     return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()
-
-
-def fork(store: OffloadStore, session: str, name: str, *, must_exist: bool = True) -> None:
-    """Copy a session to the name `name` in the same store, or raise.
-
-    Raises:
-        NotFoundError: the session does not exist, and it `must_exist`.
-        CorruptError: a record is damaged. The other records are copied.
-        CollisionError: session `name` has other items under the same refs.
-        ConfigError: both names are the same, or one is invalid.
-        StoreError: the store failed; another fork continues.
-    """
-    for failure in copy(store, store, session, name=name, must_exist=must_exist).failures:
-        # A record that the session itself no longer finds is no loss for the fork.
-        if not isinstance(failure.error, NotFoundError):
-            raise failure.error
 
 
 class _Copy:

@@ -23,19 +23,13 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
     """Let session `to` list, read, search and restore the record of `ref` in `session`.
 
     The record is not copied: `to` can read it until it is revoked or deleted. A record that another session
-    shares with `session` is shared by its owner. Sharing again changes nothing.
-
-    Args:
-        store: the store of both sessions.
-        session: the session that reads the record.
-        ref: the record.
-        to: the name of the session that may read it too; it need not exist yet.
+    shares with `session` is shared by its owner. Sharing again changes nothing, or continues.
 
     Raises:
         NotFoundError: the session or the record does not exist; `ExpiredError` if the record is deleted.
         CollisionError: another session shares a record of this ref with `to`.
         ConfigError: a session name is invalid.
-        StoreError: the store failed; sharing again continues.
+        StoreError: the store failed.
     """
     reader = SessionReader(store, check_known(store, session))
     owner, info = owner_of(reader, reader.find(ref))
@@ -53,23 +47,13 @@ def share(store: OffloadStore, session: str, ref: str, to: str) -> None:
             raise CollisionError(f"another session shares its record {ref!r} with {to!r}") from None
 
 
-def revoke(store: OffloadStore, session: str, ref: str, to: str, *, must_exist: bool = True) -> bool:
-    """Revoke access granted with `share`: for session `to` the ref is then unknown.
+def revoke(store: OffloadStore, session: str, ref: str, to: str) -> bool:
+    """Revoke access granted with `share` and return whether there was any; `to` then does not know the ref.
 
-    Takes the arguments of `share`. A missing grant is success; a grant of another session is kept, and the
-    record may be deleted already. Without `must_exist` a `session` without any object is no error.
-
-    Returns:
-        Whether it was shared.
-
-    Raises:
-        NotFoundError: the session does not exist.
-        ConfigError: a session name is invalid.
-        StoreError: the store failed; revoking again continues.
+    A grant of another session is kept, and the record may be deleted already. Raises `ConfigError` for an
+    invalid name and `StoreError`; revoking again continues.
     """
     check_name(to)
-    if must_exist:
-        check_known(store, session)
     if not is_ref(ref):
         return False
     reader, owner = SessionReader(store, check_name(session)), session

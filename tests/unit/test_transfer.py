@@ -33,7 +33,7 @@ from offload.codec import CODECS, TextContent
 from offload.index import record_key
 from offload.layout import sidecar_key
 from offload.testing import FaultyBulkStore, FaultyStore
-from offload.transfer import copy, export, fork, import_, share
+from offload.transfer import copy, export, import_, share
 from offload.transfer._archive import TarStore
 from offload.wrappers import WrapperStore
 from offload_backends.local import LocalStore
@@ -819,7 +819,7 @@ def test_a_session_that_is_not_there_is_neither_copied_nor_forked_nor_exported(t
 
     for act in (
         lambda: copy(source, target, "nobody"),
-        lambda: fork(source, "nobody", "t"),
+        lambda: copy(source, source, "nobody", name="t"),
         lambda: export(source, "nobody", tmp_path / "file.tar"),
     ):
         with pytest.raises(NotFoundError, match=f"no session 'nobody' in {source.url}"):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any
 
 from offload.codec import StoredContent
-
-T = TypeVar("T")
 
 PAGE_CHARS = 16 * 1024
 _PAGE_ROWS = 50
@@ -16,30 +14,12 @@ _MAX_DIGITS = 15
 _REACH = 2000
 
 
-class ListPage(NamedTuple, Generic[T]):
-    """A page of a list: its items, its number from 1, the last page's number, the length of the list."""
-
-    items: Sequence[T]
-    number: int
-    last: int
-    total: int
-
-
-class TextPage(NamedTuple):
-    """A page of text; `is_continued` if its first line begins on the previous page."""
-
-    number: int
-    last: int
-    first_line: int
-    is_continued: bool
-    lines: list[str]
-
-
-def list_page(items: Sequence[T], query: Mapping[str, str]) -> ListPage[T]:
-    """Return the page of `items` in the query parameter `page`, or the nearest existing one."""
+def list_page(items: Sequence[Any], query: Mapping[str, str]) -> dict[str, Any]:
+    """Return for a template the page of `items` in the query parameter `page`, or the nearest one."""
     last = max(1, -(-len(items) // _PAGE_ROWS))
     number = min(number_in(query, "page", 1), last)
-    return ListPage(items[(number - 1) * _PAGE_ROWS : number * _PAGE_ROWS], number, last, len(items))
+    shown = items[(number - 1) * _PAGE_ROWS : number * _PAGE_ROWS]
+    return {"shown": shown, "number": number, "last": last, "total": len(items)}
 
 
 def number_in(query: Mapping[str, str], name: str, least: int) -> int:
@@ -49,15 +29,21 @@ def number_in(query: Mapping[str, str], name: str, least: int) -> int:
     return max(least, int(text)) if is_number else least
 
 
-def text_page(content: StoredContent, number: int) -> TextPage:
-    """Return a page by its number, or the nearest existing one."""
+def text_page(content: StoredContent, number: int) -> dict[str, Any]:
+    """Return for a template a page by its number, or the nearest existing one."""
     last = page_at(content, content.chars)
     number = min(max(number, 1), last)
     start, end = _border(content, number - 1), _border(content, number)
     text = content.text(start, end)
     before = content.text(start - 1, start) if start else "\n"
     lines = text.removesuffix("\n").split("\n") if text else []
-    return TextPage(number, last, content.line_at(start), before != "\n", lines)
+    return {
+        "number": number,
+        "last": last,
+        "first_line": content.line_at(start),
+        "is_continued": before != "\n",
+        "lines": lines,
+    }
 
 
 def page_at(content: StoredContent, char: int) -> int:

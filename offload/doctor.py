@@ -1,8 +1,5 @@
 """Checks of a store: every guarantee of the store contract, and its speed, tried on the store.
 
-    for finding in diagnose(open_store("s3://bucket/prefix")):
-        print(finding.check, finding.outcome, finding.details, finding.fix)
-
 The checks write under random keys and delete these objects afterwards.
 """
 

@@ -84,7 +84,7 @@ def gc(
         f"{would}freed: {report.bytes_freed:,} bytes of {count(len(report.deleted), 'record')}; "
         f"{would}marked: {marked:,}; protected: {protected:,}; in {place_of(opened, session)}"
     )
-    _print_report(report, summary, opened, session, as_json=as_json)
+    _print_report(report, summary, as_json=as_json, store=opened.url, session=session)
 
 
 def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -129,7 +129,7 @@ def rm(
     # The objects whose removal undoes the deletion.
     undo = [tombstone_key(info.key, "deleted") for info in report.marked.get("deleted", ())]
     summary = f"{'would be ' if dry_run else ''}deleted: {_extent(report)} in {place}"
-    _print_report(report, summary, off.store, session, as_json=as_json, undo=undo)
+    _print_report(report, summary, as_json=as_json, store=off.store.url, session=session, undo=undo)
     if undo and not dry_run and not as_json:
         _print_undo(off.store, undo)
 
@@ -193,15 +193,7 @@ def _print_pin(action: str, off: Offloader, ref: str | None, *, as_json: bool) -
     print_done(action, as_json=as_json, session=off.session, ref=ref, records=records, store=off.store.url)
 
 
-def _print_report(
-    report: GcReport,
-    summary: str,
-    store: OffloadStore,
-    session: str | None,
-    *,
-    as_json: bool,
-    **more: object,
-) -> None:
+def _print_report(report: GcReport, summary: str, *, as_json: bool, **facts: object) -> None:
     rows = [
         {
             "ref": info.ref,
@@ -214,12 +206,5 @@ def _print_report(
         for what, why, infos in report.groups()
         for info in infos
     ]
-    document = {
-        "store": store.url,
-        "session": session,
-        "is_dry_run": report.is_dry_run,
-        "bytes_freed": report.bytes_freed,
-        "records": rows,
-        **more,
-    }
-    print_report(rows, summary, as_json=as_json, document=document)
+    figures = {"is_dry_run": report.is_dry_run, "bytes_freed": report.bytes_freed}
+    print_report(rows, summary, as_json=as_json, document={**facts, **figures, "records": rows})

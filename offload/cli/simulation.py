@@ -117,7 +117,9 @@ class _Prompt:
         """Charge a request; the prefix that equals the previous request is cached."""
         before = self._texts()
         kept = _count_equal(messages, [message for message, _ in self._sent])
-        self._sent[kept:] = [(m, [(t, estimate_tokens(t)) for t in _texts(m)]) for m in messages[kept:]]
+        self._sent[kept:] = [
+            (m, [(t, estimate_tokens(t)) for t in _scan(m).all_texts]) for m in messages[kept:]
+        ]
         now = self._texts()
         same = _count_equal(now, before)
         cached, uncached = (sum(tokens for _, tokens in part) for part in (now[:same], now[same:]))
@@ -141,7 +143,7 @@ class _Needs:
     """The names that came with each item, and those hidden since it was offloaded."""
 
     def __init__(self, system: Iterable[Any]) -> None:
-        self._seen = {name for message in system for name in _names(*_texts(message))}
+        self._seen = {name for message in system for name in _names(*_scan(message).all_texts)}
         self._known = 0
         # The text of each item and the names that first appeared in it.
         self._items: dict[_Place, tuple[str, set[str]]] = {}
@@ -168,7 +170,7 @@ class _Needs:
 
     def read_backs(self, answer: Any) -> Iterator[int]:
         """Yield the tokens of each read back that the assistant needs for its answer."""
-        written = _names(*_texts(answer))
+        written = _names(*_scan(answer).all_texts)
         for hidden, shown in self._hidden:
             used = hidden & written
             if used <= shown:
@@ -210,10 +212,6 @@ def _names(*texts: str) -> set[str]:
 
 def _scan(message: Any) -> Scan:
     return adapter_for(message).scan(message, "message", {})
-
-
-def _texts(message: Any) -> list[str]:
-    return _scan(message).all_texts
 
 
 def _text_at(messages: Sequence[Any], place: _Place) -> str:

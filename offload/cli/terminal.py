@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -103,11 +103,9 @@ def progress(steps: Iterable[T], title: str) -> Iterable[T]:
     return track(steps, title, console=err, transient=True, disable=not err.is_terminal)
 
 
-@contextmanager
-def working(title: str) -> Iterator[None]:
-    """Show a spinner on a terminal, nothing in a pipe."""
-    with err.status(title) if err.is_terminal else nullcontext():
-        yield
+def working(title: str) -> AbstractContextManager[object]:
+    """Return a context that shows a spinner on a terminal, nothing in a pipe."""
+    return err.status(title) if err.is_terminal else nullcontext()
 
 
 def print_table(rows: Sequence[Mapping[str, object]]) -> None:

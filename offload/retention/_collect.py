@@ -6,6 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from offload.codec import find_codec
 from offload.errors import ConfigError, ExistsError
@@ -133,15 +134,10 @@ class _Excess:
     def __bool__(self) -> bool:
         return self._bytes > 0 or self._records > 0
 
-    def add(self, infos: Sequence[RecordInfo]) -> None:
-        """Add records."""
-        self._bytes += size_of(infos)
-        self._records += len(infos)
-
-    def subtract(self, infos: Sequence[RecordInfo]) -> None:
-        """Subtract records that will be deleted."""
-        self._bytes -= size_of(infos)
-        self._records -= len(infos)
+    def add(self, infos: Sequence[RecordInfo], sign: Literal[1, -1] = 1) -> None:
+        """Add records, or with -1 subtract those that will be deleted."""
+        self._bytes += sign * size_of(infos)
+        self._records += sign * len(infos)
 
 
 class _Run:
@@ -276,7 +272,7 @@ class _Run:
             if not excess:
                 break
             unprotected = self._unprotected(objects, group, "quota", marks)
-            excess.subtract(unprotected)
+            excess.add(unprotected, -1)
             evicted += unprotected
         if evicted and self._writes:
             self._put_tombstones(evicted, "quota")

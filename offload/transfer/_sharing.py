@@ -13,7 +13,7 @@ import msgspec
 
 from offload.errors import CollisionError, CorruptError, ExistsError, NotFoundError
 from offload.index import Catalog
-from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of, tool_part
+from offload.layout import GRANT, LINK, RECORD, encode_part, is_link, name_of, ref_of
 from offload.record import RecordInfo
 from offload.session import Link, SessionReader, check_known, check_name, is_ref
 from offload.store import OffloadStore
@@ -88,16 +88,10 @@ def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
     receiver = Catalog(store, to)
     receiver.refresh([info.ref])
     generation = receiver.next_generation(info.ref)
-    return LINK.key(
-        session=encode_part(to),
-        ref=info.ref,
-        generation=generation if generation > 1 else None,
-        item_type=info.item_type,
-        tool=tool_part(info.key),
-        chars=info.chars,
-        tokens=info.tokens,
-        ttl=None,
-    )
+    match = RECORD.match(info.key)
+    parts = {} if match is None else match.groupdict()
+    parts |= {"session": encode_part(to), "generation": generation if generation > 1 else None, "ttl": None}
+    return LINK.key(**parts)
 
 
 def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:

@@ -82,9 +82,8 @@ def _text_outline(content: StoredContent, kind: Kind, line: int) -> dict[str, An
 
 
 def _is_heading(kind: Kind, text: str) -> bool:
-    if kind.worth(text) >= _MIN_WORTH:
-        return True
-    return bool(kind.trouble) and any(word in text for word in TROUBLE)
+    has_trouble = bool(kind.trouble) and any(word in text for word in TROUBLE)
+    return has_trouble or kind.worth(text) >= _MIN_WORTH
 
 
 def _lines(content: StoredContent, number: int) -> Iterator[tuple[int, int, str]]:

@@ -187,12 +187,10 @@ _DURABILITY: dict[Durability, _CheckResult] = {
         "warning",
     ),
 }
-
-
-def _sharing(trial: _Trial) -> _CheckResult:
-    if trial.store.is_shared:
-        return _CheckResult("every machine that opens the URL sees the same objects")
-    return _CheckResult("no other machine sees these objects", "to share sessions use s3://bucket/prefix")
+_SHARING = {
+    True: _CheckResult("every machine that opens the URL sees the same objects"),
+    False: _CheckResult("no other machine sees these objects", "to share sessions use s3://bucket/prefix"),
+}
 
 
 def _folder(trial: _Trial) -> _CheckResult:
@@ -373,7 +371,7 @@ def _clean_up(trial: _Trial) -> _CheckResult:
 
 _CHECKS: dict[str, _Check] = {
     "durability": lambda trial: _DURABILITY[trial.store.durability],
-    "sharing": _sharing,
+    "sharing": lambda trial: _SHARING[trial.store.is_shared],
     "folder": _folder,
     "access": lambda trial: _CheckResult(f"{trial.store.url} {_access(trial.store)}"),
     "write and read": _write,

@@ -24,6 +24,10 @@ _TASK = (
     "We build a help formatter on top of argparse. Survey this Python first: the size of the standard "
     "library, whether its modules pass their own tests, and where argparse breaks long lines."
 )
+_CONCLUSION = (
+    "argparse breaks long help in HelpFormatter._split_lines: that is the method to override. My script on "
+    "nesting never ended, because it visits each leaf again and again."
+)
 _TESTED = ("difflib", "statistics", "heapq", "fractions", "enum", "inspect", "random", "datetime")
 _TOKENIZED = (
     "_pydecimal", "argparse", "difflib", "doctest", "inspect", "subprocess", "tarfile", "typing",
@@ -63,21 +67,20 @@ def conversation() -> list[dict[str, Any]]:
     library = Path(sysconfig.get_path("stdlib"))
     source = (library / "argparse.py").read_text(encoding="utf-8")
     version = _Call("Bash", {"command": "python --version"}, _run("--version"))
-    listing, tests = _list_files(library), _run_tests(library)
     return [
         {"role": "user", "content": _TASK},
-        *_turn(1, "I begin with the version and what is installed.", version, listing),
-        *_turn(3, "Now the tests that some modules carry in their docstrings.", tests),
+        *_turn(1, "I begin with the version and what is installed.", version, _list_files(library)),
+        *_turn(3, "Now the tests that some modules carry in their docstrings.", _run_tests(library)),
         *_turn(4, "Mail headers are folded too; an index shows where.", _index(library / "email")),
         *_turn(5, "Now the parser itself.", _Call("Read", {"file_path": "argparse.py"}, source)),
         *_turn(6, "How often is each name used? Count the tokens.", _tokens(library)),
         *_turn(7, "And how deeply is such code nested?", _failing_script()),
-        {"role": "assistant", "content": [_text_block(_conclusion(listing, tests, source))]},
+        {"role": "assistant", "content": [{"type": "text", "text": _CONCLUSION}]},
     ]
 
 
 def _turn(first_id: int, text: str, *calls: _Call) -> Iterator[dict[str, Any]]:
-    uses: list[dict[str, Any]] = [_text_block(text)]
+    uses: list[dict[str, Any]] = [{"type": "text", "text": text}]
     results: list[dict[str, Any]] = []
     for number, call in enumerate(calls, first_id):
         name = f"toolu_demo_{number:02}"
@@ -86,21 +89,6 @@ def _turn(first_id: int, text: str, *calls: _Call) -> Iterator[dict[str, Any]]:
         results.append(result | {"is_error": True} if call.is_error else result)
     yield {"role": "assistant", "content": uses}
     yield {"role": "user", "content": results}
-
-
-def _text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
-
-
-def _conclusion(listing: _Call, tests: _Call, source: str) -> str:
-    line = source[: source.index("def _split_lines")].count("\n") + 1
-    tried, passed = tests.output.count("Trying:\n"), tests.output.count("\nok\n")
-    return (
-        f"The standard library has {listing.output.count(chr(10)):,} files here. Of the examples "
-        f"in the docstrings, {passed} of {tried} pass. argparse breaks long help in "
-        f"HelpFormatter._split_lines (argparse.py, line {line}): that is the method to override. "
-        "My script on nesting never ended, because it visits each leaf again and again."
-    )
 
 
 # The tools

@@ -42,9 +42,9 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         print_report(rows, _summary(rows, opened), as_json=as_json)
     else:
         rows = list(_records(opened, session))
-        columns = [{name: value for name, value in row.items() if name != "session"} for row in rows]
         summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
-        print_report(columns, summary, as_json=as_json, document=rows)
+        document = [{"session": session, **row} for row in rows]
+        print_report(rows, summary, as_json=as_json, document=document)
 
 
 def show(
@@ -190,7 +190,6 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
 def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
     for info in Offloader(store, session=session).records():
         yield {
-            "session": session,
             "ref": info.ref,
             "type": info.item_type,
             "tool": info.tool_name,

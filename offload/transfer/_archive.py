@@ -197,6 +197,8 @@ def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OffloadError:
         raise
+    except FileExistsError as error:
+        raise ExistsError(f"{path} exists; use another name") from error
     except FileNotFoundError as error:
         raise NotFoundError(f"file not found: {error.filename or path}") from error
     except OSError as error:
@@ -207,7 +209,7 @@ def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a temporary file that becomes `path` on success; an existing file is never replaced."""
     if path.exists():
-        raise _exists(path)
+        raise FileExistsError(path)
     if not path.parent.is_dir():
         raise NotFoundError(f"folder not found: {path.parent}")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -217,8 +219,6 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         _link(Path(temporary), path)
-    except FileExistsError:
-        raise _exists(path) from None
     finally:
         Path(temporary).unlink(missing_ok=True)
 
@@ -233,10 +233,6 @@ def _link(temporary: Path, path: Path) -> None:
         # A file system without hard links: create an empty file first, then replace it.
         path.touch(0o600, exist_ok=False)
         temporary.replace(path)
-
-
-def _exists(path: Path) -> ExistsError:
-    return ExistsError(f"{path} exists; use another name")
 
 
 def _write_member(file: BinaryIO, name: str, pieces: Iterable[bytes], size: int) -> _Member:

@@ -57,9 +57,7 @@ def pin(store: OffloadStore, session: str, ref: str | None = None, *, must_exist
         NotFoundError: the record or the session does not exist.
         StoreError: the store failed; the pin may exist or not.
     """
-    key = _pin_key(session, ref)
-    if must_exist:
-        check_known(store, session)
+    key = _pin_key(store, session, ref, must_exist=must_exist)
     try:
         store.put(key, b"")
         is_new = True
@@ -86,9 +84,7 @@ def unpin(store: OffloadStore, session: str, ref: str | None = None, *, must_exi
         NotFoundError: the session does not exist, and it `must_exist`.
         StoreError: the store failed; the pin may exist or not.
     """
-    key = _pin_key(session, ref)
-    if must_exist:
-        check_known(store, session)
+    key = _pin_key(store, session, ref, must_exist=must_exist)
     was_pinned = any(stored.key == key for stored in store.keys(key))
     store.delete(key)
     return was_pinned
@@ -106,7 +102,9 @@ def touch(store: OffloadStore, session: str, *, must_exist: bool = True) -> None
     store.put(LAST_USE.key(session=encode_part(check_name(session))), b"", overwrite=True)
 
 
-def _pin_key(session: str, ref: str | None) -> str:
+def _pin_key(store: OffloadStore, session: str, ref: str | None, *, must_exist: bool) -> str:
     if ref is not None and not is_ref(ref):
         raise NotFoundError(f"no record {ref!r:.40} in session {session!r}")
+    if must_exist:
+        check_known(store, session)
     return PIN.key(session=encode_part(check_name(session)), ref=ref)

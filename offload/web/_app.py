@@ -63,7 +63,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
     ]
     if allows_changes:
         routes += [Route(f"{at}/{{act}}", pages.change, methods=["POST"]) for at in (at_session, at_record)]
-    handlers = {OffloadError: _failed, HTTPException: _refused}
+    handlers = {OffloadError: _failed, HTTPException: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
 
 
@@ -95,10 +95,8 @@ def _file(request: Request) -> Response:
 
 
 def _failed(_request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        title = "Not found" if error.status_code == 404 else "Refused"  # noqa: PLR2004
+        return render("message.html", error.status_code, title=title, text=error.detail)
     status, title = next((s, title) for kind, s, title in _FAILURES if isinstance(error, kind))
     return render("message.html", status, title=title, text=str(error))
-
-
-def _refused(_request: Request, error: Exception) -> Response:
-    status, detail = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
-    return render("message.html", status, title="Not found" if status == 404 else "Refused", text=detail)  # noqa: PLR2004

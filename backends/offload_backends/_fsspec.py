@@ -38,8 +38,8 @@ from offload.errors import (
 )
 from offload.layout import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
-from offload_backends import _descriptor
 from offload_backends._checks import is_key, may_hold
+from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 from offload_backends._shared import Shared, key_of
 
 _log = logging.getLogger("offload")
@@ -242,7 +242,7 @@ class _Root:
         self.path = path
         self._url = url
         self._lock = threading.Lock()
-        self._creates: _descriptor.Creates | None = None
+        self._creates: Creates | None = None
 
     def path_of(self, name: str) -> str:
         """Return the path of a file in the folder."""
@@ -257,18 +257,18 @@ class _Root:
                     _log.warning(_NOT_ATOMIC, self._url)
             return self._creates == "enforced"
 
-    def _determine(self) -> _descriptor.Creates:
+    def _determine(self) -> Creates:
         return "ignored" if _only_looks(self.system) else self._described() or self._probed()
 
-    def _described(self) -> _descriptor.Creates | None:
+    def _described(self) -> Creates | None:
         try:
-            return _descriptor.decode(
-                self.system.cat_file(self.path_of(DESCRIPTOR), end=_descriptor.MAX_BYTES)
-            )
+            stored = self.system.cat_file(self.path_of(DESCRIPTOR), end=MAX_BYTES)
         except Exception:  # noqa: BLE001  # absent or unreadable: the file system is probed
             return None
+        descriptor = decode(stored)
+        return descriptor.creates if descriptor else None
 
-    def _probed(self) -> _descriptor.Creates:
+    def _probed(self) -> Creates:
         """Create a file twice, and store the result."""
         # A name with a leading dot is not a key.
         path = self.path_of(f".probe-{secrets.token_hex(8)}")
@@ -280,7 +280,7 @@ class _Root:
                 self.system.rm_file(path)
         # Without it the next process probes again.
         with suppress(Exception):
-            _write(self.system, self.path_of(DESCRIPTOR), _descriptor.encode(creates), "create")
+            _write(self.system, self.path_of(DESCRIPTOR), Descriptor(FORMAT, creates).encode(), "create")
         return creates
 
 
@@ -294,7 +294,7 @@ def _only_looks(system: Any) -> bool:
     return getattr(system.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
 
-def _second_create(system: Any, path: str) -> _descriptor.Creates:
+def _second_create(system: Any, path: str) -> Creates:
     """Return the effect of a create-only write on an existing file."""
     try:
         _write(system, path, _PROBE, "create")

@@ -40,6 +40,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
+from offload_backends._s3_conditions import Conditions
 from offload_backends._shared import Shared, key_of
 
 # A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
@@ -50,6 +51,8 @@ LAST_START = 25.0
 UNREACHABLE_DEADLINE = 3.0
 SLOWEST = 1024 * 1024
 CONNECTIONS = 64
+# The size of an object is not known before it is read; the deadline allows for this much.
+_ASSUMED_SIZE = 64 * 1024**2
 # A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
 
@@ -105,21 +108,15 @@ _SYSTEMS: Shared[Any] = Shared()
 
 
 class S3Client:
-    """Requests to one bucket, over connections that this process shares by options.
-
-    Args:
-        url: the store's URL, for messages.
-        bucket: name of the bucket.
-        options: arguments of `s3fs.S3FileSystem`, and those of `S3Store` for encryption at rest.
+    """Requests to the keys below `prefix` in a bucket, over connections that this process shares by options.
 
     Raises:
         ConfigError: s3fs refuses the options, or those of encryption contradict each other.
-
-    Attributes:
-        system: the shared connections.
     """
 
-    def __init__(self, url: str, bucket: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        self.prefix = prefix
+        self.conditions = Conditions(self)
         self._url = url
         self._bucket = bucket
         arguments = _arguments(options)
@@ -190,7 +187,7 @@ class S3Client:
     async def call(
         self,
         method: str,
-        subject: str,
+        key: str,
         *,
         size: int = 0,
         retrying: AsyncRetrying | None = None,
@@ -200,7 +197,7 @@ class S3Client:
 
         Args:
             method: a method of botocore's S3 client.
-            subject: the key or prefix, for messages.
+            key: the key or, for a listing, the prefix, as in the store.
             size: maximum number of bytes that the call moves.
             retrying: the retries to use, for a caller that needs their number afterwards.
             **arguments: the other arguments of the method.
@@ -211,6 +208,7 @@ class S3Client:
         Raises:
             OffloadError: the mapped error.
         """
+        arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
 
         async def attempt() -> dict[str, Any]:
             await self._connect()
@@ -229,9 +227,22 @@ class S3Client:
                     answer["Body"] = await stream.read()
             return answer
 
-        with self._mapped_errors(subject):
+        with self._mapped_errors(key):
             async with asyncio.timeout(DEADLINE + size / SLOWEST):
                 return await (retrying or self.retrying())(attempt)
+
+    async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them, as `OffloadStore.get` does."""
+        size = _ASSUMED_SIZE if end is None else end - start
+        answer = await self.call("get_object", key, size=size, **_range(start, end))
+        body: bytes = answer["Body"]
+        if start < 0 and not body:
+            # Some servers refuse a suffix that is longer than the object.
+            return (await self.get(key))[start:]
+        if "ContentRange" not in answer:
+            # The whole object: requested, or sent by a server without ranges.
+            return body[start:end]
+        return body if end is None else body[: max(0, end - start)]
 
     async def _connect(self) -> Any:
         try:
@@ -295,6 +306,15 @@ class _Body(io.RawIOBase):
         buffer[: len(piece)] = piece
         self._place += len(piece)
         return len(piece)
+
+
+def _range(start: int, end: int | None) -> dict[str, Any]:
+    if start < 0:
+        return {"Range": f"bytes={start}"}
+    if end is None:
+        return {"Range": f"bytes={start}-"} if start else {}
+    # HTTP has no empty range; one byte is requested and dropped.
+    return {"Range": f"bytes={start}-{max(end - 1, start)}"}
 
 
 def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from offload.errors import (
     ExistsError,
@@ -17,18 +17,12 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.layout import DESCRIPTOR
-from offload_backends import _descriptor
-from offload_backends._descriptor import Creates
+from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
 
 T = TypeVar("T")
-
-
-class _CreateSupport(NamedTuple):
-    creates: Creates
-    is_sorted: bool
 
 
 class Conditions:
@@ -38,25 +32,17 @@ class Conditions:
     descriptor of an earlier process is read; if there is none, two probe objects are written, one of them
     is created again, and both are listed and deleted. Their names start with a dot, so they are not keys
     and no listing shows them.
-
-    Args:
-        client: the connections to the bucket.
-        prefix: the store's prefix, empty or with a slash at its end.
-
-    Attributes:
-        client: the connections.
     """
 
-    def __init__(self, client: S3Client, prefix: str) -> None:
-        self.client = client
-        self._prefix = prefix
+    def __init__(self, client: S3Client) -> None:
+        self._client = client
         self._descriptor_read = _Question(self._read)
         self._support = _Question(self._determine)
 
     @property
     def known(self) -> Creates | None:
         """The effect of creates, None before it is known."""
-        return self._support.known and self._support.known.creates
+        return self._support.known.creates if self._support.known else None
 
     async def creates(self) -> Creates:
         """Return the effect of a create on a taken key.
@@ -72,29 +58,28 @@ class Conditions:
         Raises:
             OffloadError: the probe failed; the next call tries again.
         """
-        if self._support.known:
-            return self._support.known.is_sorted
-        return await self.client.is_aws() or _descriptor.decode_sorted(
-            await self._descriptor_read.answer() or b""
-        )
+        support = self._support.known
+        if support is None:
+            if await self._client.is_aws():
+                return True
+            support = decode(await self._descriptor_read.answer() or b"")
+        return support is not None and support.is_sorted is True
 
-    async def _determine(self) -> _CreateSupport:
-        if await self.client.is_aws():
-            return _CreateSupport("enforced", is_sorted=True)
+    async def _determine(self) -> Descriptor:
+        if await self._client.is_aws():
+            return Descriptor(FORMAT, "enforced", is_sorted=True)
         stored = await self._descriptor_read.answer()
-        creates = _descriptor.decode(stored or b"")
-        if stored and creates:
-            return _CreateSupport(creates, _descriptor.decode_sorted(stored))
-        support = await self._probe()
-        if stored is None:
-            await self._keep(support)
+        support = decode(stored or b"")
+        if support is None:
+            support = await self._probe()
+            if stored is None:
+                await self._keep(support)
         return support
 
     async def _read(self) -> bytes | None:
         """Return the descriptor, None if there is none, empty if it cannot be read."""
-        part = f"bytes=0-{_descriptor.MAX_BYTES - 1}"
         try:
-            answer = await self._call("get_object", DESCRIPTOR, Range=part)
+            return await self._client.get(DESCRIPTOR, 0, MAX_BYTES)
         except NotFoundError:
             return None
         except (StoreUnavailableError, StoreMissingError):
@@ -102,26 +87,25 @@ class Conditions:
         except StoreError:
             # Reading is refused; some servers also refuse absent objects.
             return b""
-        body: bytes = answer["Body"]
-        return body
 
-    async def _probe(self) -> _CreateSupport:
+    async def _probe(self) -> Descriptor:
         name = f".probe-{secrets.token_hex(8)}"
         # A server that sorts by folders lists the first one first.
         names = [f"{name}/k", f"{name}-k"]
         async with AsyncExitStack() as stack:
             for each in names:
-                await self._call("put_object", each, Body=b"")
+                await self._client.call("put_object", each, Body=b"")
                 stack.push_async_callback(self._remove, each)
-            return _CreateSupport(await self._create_taken(names[0]), await self._lists(name, sorted(names)))
+            creates = await self._create_taken(names[0])
+            return Descriptor(FORMAT, creates, await self._lists(name, sorted(names)))
 
     async def _create_taken(self, name: str) -> Creates:
         try:
-            await self._call("put_object", name, Body=b"", IfNoneMatch="*")
+            await self._client.call("put_object", name, Body=b"", IfNoneMatch="*")
         except ExistsError:
             return "enforced"
         except StoreError as error:
-            if not self.client.is_unsupported(error):
+            if not self._client.is_unsupported(error):
                 raise
             return "unsupported"
         return "ignored"
@@ -129,35 +113,28 @@ class Conditions:
     async def _lists(self, prefix: str, names: list[str]) -> bool:
         """Return whether a listing of `prefix` shows `names` in this order."""
         try:
-            answer = await self.client.call("list_objects_v2", prefix, Prefix=self._prefix + prefix)
+            answer = await self._client.call("list_objects_v2", prefix)
         except (StoreUnavailableError, StoreMissingError):
             raise
         except StoreError:
             # A writer may lack the permission to list.
             return False
-        return [item["Key"] for item in answer.get("Contents", ())] == [self._prefix + name for name in names]
+        root = self._client.prefix
+        return [item["Key"] for item in answer.get("Contents", ())] == [root + name for name in names]
 
     async def _remove(self, name: str) -> None:
         with suppress(OffloadError):
-            await self._call("delete_object", name)
+            await self._client.call("delete_object", name)
 
-    async def _keep(self, support: _CreateSupport) -> None:
+    async def _keep(self, support: Descriptor) -> None:
         """Write the descriptor; if that fails, the next process probes again."""
-        condition = {"IfNoneMatch": "*"} if support.creates == "enforced" else {}
-        descriptor = _descriptor.encode(support.creates, is_sorted=support.is_sorted)
+        condition: dict[str, Any] = {"IfNoneMatch": "*"} if support.creates == "enforced" else {}
         with suppress(OffloadError):
-            await self._call("put_object", DESCRIPTOR, Body=descriptor, **condition)
-
-    async def _call(self, method: str, name: str, **arguments: Any) -> dict[str, Any]:
-        return await self.client.call(method, name, Key=self._prefix + name, **arguments)
+            await self._client.call("put_object", DESCRIPTOR, Body=support.encode(), **condition)
 
 
 class _Question(Generic[T]):
-    """A result that concurrent callers share; a failure or None is not kept.
-
-    Args:
-        ask: computes the result.
-    """
+    """The result of `ask`, which concurrent callers share; a failure or None is not kept."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask

@@ -21,7 +21,6 @@ from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
-    from offload_backends._s3_conditions import Conditions
 
 PAGE = 1000
 # Characters inside a name that sort before a slash.
@@ -29,18 +28,11 @@ _BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
 
 
 class S3Listing:
-    """One listing.
+    """One listing."""
 
-    Args:
-        client: the connections to the bucket.
-        conditions: the features of the server; used only if the order matters.
-        root: the store's prefix in the bucket, empty or with a slash at its end.
-    """
-
-    def __init__(self, client: S3Client, conditions: Conditions, root: str) -> None:
+    def __init__(self, client: S3Client) -> None:
         self._client = client
-        self._conditions = conditions
-        self._root = root
+        self._root = client.prefix
         self._sorts: bool | None = None
 
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
@@ -64,7 +56,7 @@ class S3Listing:
     @property
     def _is_sorted(self) -> bool:
         if self._sorts is None:
-            self._sorts = self._client.run(self._conditions.is_sorted)
+            self._sorts = self._client.run(self._client.conditions.is_sorted)
         return self._sorts
 
     def _flat(self, prefix: str, after: str) -> Iterator[StoredObject]:
@@ -106,10 +98,9 @@ class S3Listing:
                 yield StoredObject(key, item["Size"], item["LastModified"].timestamp())
 
     def _pages(self, prefix: str, start: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-        arguments |= {"Prefix": self._root + prefix, "MaxKeys": PAGE}
         position: dict[str, Any] = {"StartAfter": self._root + start} if start else {}
         while True:
-            ask = partial(self._client.call, "list_objects_v2", prefix, **arguments, **position)
+            ask = partial(self._client.call, "list_objects_v2", prefix, MaxKeys=PAGE, **arguments, **position)
             page = self._client.run(ask)
             yield page
             if not page.get("IsTruncated"):

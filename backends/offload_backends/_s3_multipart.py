@@ -65,19 +65,11 @@ def md5(data: bytes) -> str:
 
 
 class Upload:
-    """Upload of one object.
+    """Upload of one object of `size` bytes."""
 
-    Args:
-        client: the connections to the bucket.
-        key: the key in the store, for messages.
-        full_key: the key in the bucket.
-        size: size of the object in bytes.
-    """
-
-    def __init__(self, client: S3Client, key: str, full_key: str, size: int) -> None:
+    def __init__(self, client: S3Client, key: str, size: int) -> None:
         self._client = client
         self._key = key
-        self._full_key = full_key
         self._size = size
         self._digest = hashlib.sha256()
 
@@ -120,7 +112,7 @@ class Upload:
         return parts
 
     async def _begin(self) -> str:
-        answer = await self._client.call("create_multipart_upload", self._key, Key=self._full_key)
+        answer = await self._client.call("create_multipart_upload", self._key)
         upload: str = answer["UploadId"]
         return upload
 
@@ -129,7 +121,6 @@ class Upload:
             "upload_part",
             self._key,
             size=len(part),
-            Key=self._full_key,
             UploadId=upload,
             PartNumber=number,
             Body=part,
@@ -152,7 +143,6 @@ class Upload:
                 "complete_multipart_upload",
                 self._key,
                 retrying=retrying,
-                Key=self._full_key,
                 UploadId=upload,
                 MultipartUpload={"Parts": parts},
                 **arguments,
@@ -167,22 +157,15 @@ class Upload:
     async def _is_stored(self) -> bool:
         """Return whether the object has the bytes that were sent; it is read one part at a time."""
         stored = hashlib.sha256()
-        for start in range(0, self._size, _PART):
-            part = f"bytes={start}-{start + _PART - 1}"
-            try:
-                answer = await self._client.call(
-                    "get_object", self._key, size=_PART, Key=self._full_key, Range=part
-                )
-            except NotFoundError:
-                return False
-            if answer.get("ContentRange", "").rpartition("/")[2] != str(self._size):
-                return False
-            stored.update(answer["Body"])
+        try:
+            # The last part ends after the object, to find a longer one.
+            for start in range(0, self._size + 1, _PART):
+                stored.update(await self._client.get(self._key, start, start + _PART))
+        except NotFoundError:
+            return False
         return stored.digest() == self._digest.digest()
 
     async def _abort(self, upload: str) -> None:
         with suppress(OffloadError, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
-                await self._client.call(
-                    "abort_multipart_upload", self._key, Key=self._full_key, UploadId=upload
-                )
+                await self._client.call("abort_multipart_upload", self._key, UploadId=upload)

@@ -28,7 +28,6 @@ from offload.errors import (
 )
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, sized
-from offload_backends._s3_conditions import Conditions
 from offload_backends._s3_listing import S3Listing
 from offload_backends._s3_multipart import MAX_SIZE, Upload, md5
 from offload_backends._shared import Shared
@@ -41,13 +40,11 @@ _PACKAGES = ("s3fs", "tenacity")
 _CONCURRENT = 64
 # A larger object is uploaded in parts.
 _ONE_PUT = 16 * 1024**2
-# The size of an object is not known before it is read; the deadline allows for this much.
-_ASSUMED_SIZE = 64 * 1024**2
 
 T = TypeVar("T")
 
 # By URL and connections.
-_CONDITIONS: Shared[Conditions] = Shared()
+_CLIENTS: Shared[S3Client] = Shared()
 
 
 class S3Store:
@@ -82,7 +79,7 @@ class S3Store:
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._bucket, self._prefix = _parse(url)
         self._options = dict(storage_options or {})
-        self._used: tuple[int, Conditions] | None = None
+        self._used: tuple[int, S3Client] | None = None
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
             raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
@@ -106,7 +103,7 @@ class S3Store:
 
         The first create finds out; before it, the value is certain for AWS only.
         """
-        return self._used is None or self._used[1].known in {None, "enforced"}
+        return self._used is None or self._used[1].conditions.known in {None, "enforced"}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, in one request or in parts; see `OffloadStore.put`."""
@@ -135,7 +132,7 @@ class S3Store:
 
         On servers that sort by folders, a listing that crosses folders also takes a request for each.
         """
-        yield from S3Listing(self._client(), self._conditions(), self._prefix).keys(prefix, after)
+        yield from S3Listing(self._client()).keys(prefix, after)
 
     def delete(self, key: str) -> None:
         """Delete `key`; see `OffloadStore.delete`."""
@@ -163,32 +160,29 @@ class S3Store:
             raise error
 
     def _client(self) -> S3Client:
-        return self._conditions().client
-
-    def _conditions(self) -> Conditions:
         # Connections do not survive a fork, and a forked child cannot await a question of its parent.
         if self._used is None or self._used[0] != os.getpid():
             self._used = os.getpid(), self._connect()
         return self._used[1]
 
-    def _connect(self) -> Conditions:
+    def _connect(self) -> S3Client:
         from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
 
-        client = S3Client(self.url, self._bucket, self._options)
-        return _CONDITIONS.get((self.url, id(client.system)), partial(Conditions, client, self._prefix))
+        client = S3Client(self.url, self._bucket, self._prefix, self._options)
+        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
-        full_key = self._prefix + check_key(key)
+        check_key(key)
         condition = {} if overwrite else await self._create_only(key)
         client = self._client()
         retrying = client.retrying()
         arguments: dict[str, Any] = {"Body": data, "ContentMD5": md5(data), **condition}
         try:
-            await client.call("put_object", key, size=len(data), retrying=retrying, Key=full_key, **arguments)
+            await client.call("put_object", key, size=len(data), retrying=retrying, **arguments)
         except ExistsError:
             # The answer of a first attempt that stored the object may have been lost.
             was_retried = retrying.statistics["attempt_number"] > 1
-            if not was_retried or await self._get(key, 0, len(data) + 1) != data:
+            if not was_retried or await client.get(key, 0, len(data) + 1) != data:
                 raise
 
     def _upload(self, key: str, pieces: Iterable[bytes], size: int, *, overwrite: bool = False) -> None:
@@ -200,11 +194,11 @@ class S3Store:
         async def condition() -> dict[str, str]:
             return {} if overwrite else await self._create_only(key, in_parts=True)
 
-        Upload(self._client(), key, self._prefix + key, size).store(pieces, condition)
+        Upload(self._client(), key, size).store(pieces, condition)
 
     async def _create_only(self, key: str, *, in_parts: bool = False) -> dict[str, str]:
         """Return the arguments of a create-only put; raise `ExistsError` if the key is known to be taken."""
-        is_enforced = await self._conditions().creates() == "enforced"
+        is_enforced = await self._client().conditions.creates() == "enforced"
         # Some servers check the condition of a put and ignore it on a completion.
         if not is_enforced or (in_parts and not await self._client().is_aws()):
             await self._check_free(key)
@@ -212,26 +206,16 @@ class S3Store:
 
     async def _check_free(self, key: str) -> None:
         with suppress(NotFoundError):
-            await self._client().call("head_object", key, Key=self._prefix + key)
+            await self._client().call("head_object", key)
             raise ExistsError(f"{self.url}: {key!r} is taken")
 
     async def _get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        full_key = self._prefix + check_key(key)
-        size = _ASSUMED_SIZE if end is None else end - start
-        answer = await self._client().call("get_object", key, size=size, Key=full_key, **_range(start, end))
-        body: bytes = answer["Body"]
-        if start < 0 and not body:
-            # Some servers refuse a suffix that is longer than the object.
-            return (await self._get(key))[start:]
-        if "ContentRange" not in answer:
-            # The whole object: requested, or sent by a server without ranges.
-            return body[start:end]
-        return body if end is None else body[: max(0, end - start)]
+        return await self._client().get(check_key(key), start, end)
 
     async def _delete(self, key: str) -> None:
-        full_key = self._prefix + check_key(key)
+        check_key(key)
         with suppress(NotFoundError):
-            await self._client().call("delete_object", key, Key=full_key)
+            await self._client().call("delete_object", key)
 
 
 def _parse(url: str) -> tuple[str, str]:
@@ -246,15 +230,6 @@ def _parse(url: str) -> tuple[str, str]:
         raise ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
     path = path.strip("/")
     return bucket, f"{path}/" if path else ""
-
-
-def _range(start: int, end: int | None) -> dict[str, Any]:
-    if start < 0:
-        return {"Range": f"bytes={start}"}
-    if end is None:
-        return {"Range": f"bytes={start}-"} if start else {}
-    # HTTP has no empty range; one byte is requested and dropped.
-    return {"Range": f"bytes={start}-{max(end - 1, start)}"}
 
 
 async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:

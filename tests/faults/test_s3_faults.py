@@ -45,7 +45,7 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _s3_client, s3
+from offload_backends import _s3_client
 from offload_backends.s3 import S3Store
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
@@ -338,7 +338,7 @@ def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the deadline of every call, whatever it moves, a second."""
     monkeypatch.setattr(_s3_client, "DEADLINE", 1.0)
     monkeypatch.setattr(_s3_client, "SLOWEST", 1e12)
-    monkeypatch.setattr(s3, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(_s3_client, "_ASSUMED_SIZE", 0)
 
 
 @pytest.mark.parametrize("name", mostly_slow(OPERATIONS, "offload", "read"))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends import _descriptor, _s3_client, s3
+from offload_backends import _s3_client, s3
+from offload_backends._descriptor import FORMAT, Creates, Descriptor, decode
 from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store
 
@@ -66,7 +67,7 @@ def opened(bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Any
     options = {**bucket.storage_options, "endpoint_url": proxy.url}
 
     def open_elsewhere() -> S3Store:
-        monkeypatch.setattr(s3, "_CONDITIONS", Shared())
+        monkeypatch.setattr(s3, "_CLIENTS", Shared())
         return S3Store(bucket.url, storage_options=options)
 
     return open_elsewhere
@@ -263,13 +264,10 @@ def test_who_may_not_list_may_create_and_says_that_the_order_is_not_known(
 
 @pytest.mark.parametrize("creates", ["enforced", "ignored", "unsupported"])
 @pytest.mark.parametrize("is_sorted", [True, False, None])
-def test_a_descriptor_says_what_was_written_into_it(
-    creates: _descriptor.Creates, is_sorted: bool | None
-) -> None:
-    written = _descriptor.encode(creates, is_sorted=is_sorted)
+def test_a_descriptor_says_what_was_written_into_it(creates: Creates, is_sorted: bool | None) -> None:
+    descriptor = Descriptor(FORMAT, creates, is_sorted)
 
-    assert _descriptor.decode(written) == creates
-    assert _descriptor.decode_sorted(written) == bool(is_sorted)
+    assert decode(descriptor.encode()) == descriptor
 
 
 @pytest.mark.parametrize(
@@ -284,8 +282,7 @@ def test_a_descriptor_says_what_was_written_into_it(
     ],
 )
 def test_what_is_no_descriptor_says_nothing(data: bytes) -> None:
-    assert _descriptor.decode(data) is None
-    assert not _descriptor.decode_sorted(data)
+    assert decode(data) is None
 
 
 def test_at_aws_a_first_create_is_one_put(bucket: Bucket, proxy: Proxy) -> None:

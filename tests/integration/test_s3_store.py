@@ -25,7 +25,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.wrappers import CachingStore
-from offload_backends import _s3_client, _s3_listing, s3
+from offload_backends import _s3_client, _s3_listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_a_server_that_does_not_answer_ends_at_the_deadline(
     assert list(store.keys()) == []
     proxy.requests.clear()
     monkeypatch.setattr(_s3_client, "DEADLINE", 1.0)
-    monkeypatch.setattr(s3, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(_s3_client, "_ASSUMED_SIZE", 0)
 
     def say_nothing(relay: Relay) -> None:
         released.wait()

@@ -16,10 +16,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -62,6 +61,12 @@ ODD_PIECES: dict[str, list[Any]] = {
     "large ones, many": [LARGE[n:] for n in range(6)],
     "views": [memoryview(LARGE)[5:99_999], memoryview(bytearray(b"mutable")), memoryview(b"")],
 }
+WRONG_SIZES: list[tuple[list[bytes], int]] = [
+    *(([b"0123456789"], size) for size in (8, 9, 11, 12, 100_010)),
+    *(([b"01234", b"56789"], size) for size in (8, 9, 11, 12, 100_010)),
+    *(([LARGE, LARGE], 2 * len(LARGE) + error) for error in (-2, -1, 1, 2, 100_000)),
+    *(([b"x"], 0), ([], 1), ([b""], 1)),
+]
 
 
 class BrokenError(Exception):
@@ -101,6 +106,10 @@ class StoreConformance:
         """Write `data` under `key` to the medium."""
         store.put(key, data)
 
+    def contents(self, store: OffloadStore) -> dict[str, bytes]:
+        """Return the bytes of each listed key, from the medium."""
+        return {key: self.raw_get(store, key) for key in keys_of(store)}
+
     # The store
 
     def test_it_is_a_store(self, store: OffloadStore) -> None:
@@ -123,14 +132,14 @@ class StoreConformance:
             store.get,
             lambda key: store.get(key, start=-1),
             store.delete,
+            lambda key: put_stream(store, key, [b"x"], 1),
         )
 
         for key, verb in itertools.product(INVALID_KEYS, verbs):
             with pytest.raises(InvalidKeyError):
                 verb(key)
 
-        assert keys_of(store) == ["a/b"]
-        assert self.raw_get(store, "a/b") == b"kept"
+        assert self.contents(store) == {"a/b": b"kept"}
 
     def test_odd_but_valid_keys_are_keys_like_any_other(self, store: OffloadStore) -> None:
         for key in ODD_KEYS:
@@ -156,7 +165,7 @@ class StoreConformance:
         with pytest.raises(ExistsError):
             store.put("a", b"second")
 
-        assert self.raw_get(store, "a") == b"first"
+        assert self.contents(store) == {"a": b"first"}
 
     def test_the_same_bytes_again_are_refused_too(self, store: OffloadStore) -> None:
         store.put("a", b"first")
@@ -181,65 +190,42 @@ class StoreConformance:
         with pytest.raises(ExistsError):
             store.put("a", b"x")
 
-    def test_a_key_and_a_longer_one_are_two_objects(self, store: OffloadStore) -> None:
-        store.put("a", b"1")
-        store.put("ab", b"2")
-        store.put("a.b", b"3")
-
-        assert [store.get(key) for key in ("a", "ab", "a.b")] == [b"1", b"2", b"3"]
-
     def test_a_reader_never_sees_half_an_object(self, store: OffloadStore) -> None:
         versions = [bytes([n]) * 300_000 for n in (1, 2)]
         store.put("a", versions[0])
-        finished = threading.Event()
 
         def write() -> None:
-            try:
-                for data in versions * 8:
-                    store.put("a", data, overwrite=True)
-            finally:
-                finished.set()
+            for data in versions * 8:
+                store.put("a", data, overwrite=True)
 
-        with ThreadPoolExecutor(1) as pool:
-            writer = pool.submit(write)
-            seen = {store.get("a")}
-            while not finished.is_set():
-                seen.add(store.get("a"))
-            writer.result()
-        assert seen <= set(versions)
+        assert {store.get("a") for _ in _while_running(write)} <= set(versions)
 
     def test_a_create_has_exactly_one_winner(self, store: OffloadStore) -> None:
         if not store.has_atomic_create:
             pytest.skip("the store does not claim atomic creates")
         for round_number in range(10):
             key = f"race/{round_number}"
-            outcomes = _in_threads(8, partial(_create, store, key, threading.Barrier(8)))
+            (winner,) = _winners(8, lambda number, key=key: store.put(key, b"%d" % number))
 
-            assert sorted(outcomes)[:-1] == [-1] * 7
-            assert self.raw_get(store, key) == b"%d" % max(outcomes)
+            assert self.raw_get(store, key) == b"%d" % winner
 
     def test_writers_of_different_keys_do_not_lose_each_other(self, store: OffloadStore) -> None:
         def write(n: int) -> None:
             for i in range(10):
                 store.put(f"p/{n}/{i}", b"%d" % i)
 
-        _in_threads(8, write)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, range(8)))
 
-        expected = {f"p/{n}/{i}": b"%d" % i for n in range(8) for i in range(10)}
-        assert {key: self.raw_get(store, key) for key in keys_of(store)} == expected
+        assert self.contents(store) == {f"p/{n}/{i}": b"%d" % i for n in range(8) for i in range(10)}
 
     # get
 
-    def test_an_object_of_another_writer_is_read(self, store: OffloadStore) -> None:
-        self.raw_put(store, "a/b/c", MEGABYTE)
-
-        assert store.get("a/b/c") == MEGABYTE
-
-    @pytest.mark.parametrize("data", [DIGITS, b"0", b""], ids=len)
+    @pytest.mark.parametrize("data", [MEGABYTE, DIGITS, b"0", b""], ids=len)
     def test_a_range_equals_a_slice(self, store: OffloadStore, data: bytes) -> None:
-        self.raw_put(store, "a", data)
+        self.raw_put(store, "a/b/c", data)
 
-        read = {(start, end): store.get("a", start=start, end=end) for start, end in RANGES}
+        read = {(start, end): store.get("a/b/c", start=start, end=end) for start, end in RANGES}
 
         assert read == {(start, end): data[start:end] for start, end in RANGES}
 
@@ -276,14 +262,12 @@ class StoreConformance:
         assert abs(entry.modified - time.time()) < 24 * 3600
 
     def test_keys_sort_by_code_point_of_the_whole_key(self, store: OffloadStore) -> None:
-        for key in reversed(NEIGHBOURS):
-            self.raw_put(store, key, b"x")
+        self._put_neighbours(store)
 
         assert keys_of(store) == list(NEIGHBOURS)
 
     def test_a_prefix_is_compared_as_text(self, store: OffloadStore) -> None:
-        for key in NEIGHBOURS:
-            self.raw_put(store, key, b"x")
+        self._put_neighbours(store)
 
         listed = {prefix: keys_of(store, prefix) for prefix in PREFIXES}
 
@@ -293,8 +277,7 @@ class StoreConformance:
 
     @pytest.mark.parametrize("prefix", ["", "a", "b", "b/"])
     def test_a_listing_starts_after_an_existing_or_absent_key(self, store: OffloadStore, prefix: str) -> None:
-        for key in NEIGHBOURS:
-            self.raw_put(store, key, b"x")
+        self._put_neighbours(store)
 
         listed = {after: keys_of(store, prefix, after=after) for after in PLACES}
 
@@ -315,7 +298,7 @@ class StoreConformance:
 
     def test_more_than_a_thousand_keys_are_listed_from_any_place(self, store: OffloadStore) -> None:
         keys = [f"many/{n:04}" for n in range(1010)]
-        put_all(store, [(key, b"") for key in keys])
+        assert not any(put_many(store, [(key, b"") for key in keys]))
 
         assert keys_of(store) == keys
         assert keys_of(store, after="many/0004") == keys[5:]
@@ -332,22 +315,14 @@ class StoreConformance:
         assert [entry.key for entry in second] == ["b/c", "d"]
 
     def test_a_listing_stays_sorted_while_others_write(self, store: OffloadStore) -> None:
-        finished = threading.Event()
-
         def write() -> None:
-            try:
-                for n in range(40):
-                    store.put(f"w/{n % 4}/{n:02}", b"x")
-                    store.delete(f"w/{n % 4}/{n - 4:02}" if n >= 4 else "w/none")
-            finally:
-                finished.set()
+            for n in range(40):
+                store.put(f"w/{n % 4}/{n:02}", b"x")
+                store.delete(f"w/{n % 4}/{n - 4:02}" if n >= 4 else "w/none")
 
-        with ThreadPoolExecutor(1) as pool:
-            writer = pool.submit(write)
-            while not finished.is_set():
-                listed = keys_of(store)
-                assert listed == sorted(set(listed))
-            writer.result()
+        for _ in _while_running(write):
+            listed = keys_of(store)
+            assert listed == sorted(set(listed))
         assert keys_of(store) == ["w/0/36", "w/1/37", "w/2/38", "w/3/39"]
 
     # delete
@@ -371,13 +346,13 @@ class StoreConformance:
 
         assert keys_of(store) == ["a/b"]
 
-    def test_deleting_a_key_keeps_its_neighbours(self, store: OffloadStore) -> None:
+    def test_a_key_and_a_longer_one_are_two_objects(self, store: OffloadStore) -> None:
         for key in NEIGHBOURS:
-            store.put(key, b"x")
-
+            store.put(key, key.encode())
         store.delete("a")
 
-        assert keys_of(store) == list(NEIGHBOURS[1:])
+        assert self.contents(store) == {key: key.encode() for key in NEIGHBOURS[1:]}
+        assert [store.get(key) for key in NEIGHBOURS[1:]] == [key.encode() for key in NEIGHBOURS[1:]]
 
     # Many objects
 
@@ -385,24 +360,20 @@ class StoreConformance:
         items = [(f"m/{n:03}", b"%d" % n) for n in range(150)]
 
         assert put_many(store, items) == [None] * 150
-        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == items
+        assert self.contents(store) == dict(items)
 
-    def test_a_failed_item_is_reported_in_its_place_and_stops_no_other(self, store: OffloadStore) -> None:
+    @pytest.mark.parametrize(("overwrite", "outcome"), [(False, ExistsError), (True, type(None))])
+    def test_a_failed_item_is_reported_in_its_place_and_stops_no_other(
+        self, store: OffloadStore, overwrite: bool, outcome: type
+    ) -> None:
         self.raw_put(store, "b", b"first")
 
-        results = put_many(store, [("a", b"1"), ("b", b"2"), ("../c", b"3"), ("d", b"4")])
+        items = [("a", b"1"), ("b", b"second"), ("../c", b"3"), ("d", b"4")]
+        results = put_many(store, items, overwrite=overwrite)
 
-        assert [type(result) for result in results] == [
-            type(None),
-            ExistsError,
-            InvalidKeyError,
-            type(None),
-        ]
-        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == [
-            ("a", b"1"),
-            ("b", b"first"),
-            ("d", b"4"),
-        ]
+        assert [type(result) for result in results] == [type(None), outcome, InvalidKeyError, type(None)]
+        b = b"second" if overwrite else b"first"
+        assert self.contents(store) == {"a": b"1", "b": b, "d": b"4"}
 
     def test_many_gets_answer_in_order(self, store: OffloadStore) -> None:
         for key in ("a", "b"):
@@ -410,13 +381,8 @@ class StoreConformance:
 
         results = get_many(store, ["b", "none", "a", "B", "b"])
 
-        assert [r if isinstance(r, bytes) else type(r) for r in results] == [
-            b"bbb",
-            NotFoundError,
-            b"aaa",
-            InvalidKeyError,
-            b"bbb",
-        ]
+        answers = [result if isinstance(result, bytes) else type(result) for result in results]
+        assert answers == [b"bbb", NotFoundError, b"aaa", InvalidKeyError, b"bbb"]
 
     def test_many_deletes_take_any_iterable_and_absent_keys(self, store: OffloadStore) -> None:
         for key in ("a", "b", "c"):
@@ -425,14 +391,6 @@ class StoreConformance:
         delete_many(store, (key for key in ("a", "none", "c")))
 
         assert keys_of(store) == ["b"]
-
-    def test_many_overwrites_replace_existing_objects(self, store: OffloadStore) -> None:
-        self.raw_put(store, "b", b"first")
-
-        results = put_many(store, [("a", b"1"), ("b", b"second"), ("../c", b"3")], overwrite=True)
-
-        assert [type(result) for result in results] == [type(None), type(None), InvalidKeyError]
-        assert [(key, self.raw_get(store, key)) for key in keys_of(store)] == [("a", b"1"), ("b", b"second")]
 
     def test_nothing_in_bulk_is_nothing(self, store: OffloadStore) -> None:
         assert put_many(store, []) == []
@@ -448,8 +406,8 @@ class StoreConformance:
 
         put_stream(store, "a/b", ODD_PIECES[name], len(expected))
 
-        assert self.raw_get(store, "a/b") == expected
-        assert [(entry.key, entry.size) for entry in store.keys()] == [("a/b", len(expected))]
+        assert self.contents(store) == {"a/b": expected}
+        assert [entry.size for entry in store.keys()] == [len(expected)]
 
     def test_pieces_may_come_from_a_generator(self, store: OffloadStore) -> None:
         put_stream(store, "a", (PATTERN for _ in range(1000)), 1000 * len(PATTERN))
@@ -467,25 +425,14 @@ class StoreConformance:
 
         assert self.raw_get(store, "a") == b"first"
 
-    @pytest.mark.parametrize("error", [-2, -1, 1, 2, 100_000])
-    @pytest.mark.parametrize("pieces", [[b"0123456789"], [b"01234", b"56789"], [LARGE, LARGE]], ids=len)
+    @pytest.mark.parametrize(("pieces", "size"), WRONG_SIZES)
     def test_pieces_of_another_size_are_refused_and_store_nothing(
-        self, store: OffloadStore, pieces: list[bytes], error: int
-    ) -> None:
-        with pytest.raises(ConfigError):
-            put_stream(store, "a/b", pieces, len(b"".join(pieces)) + error)
-
-        assert keys_of(store) == []
-        self._is_free(store, "a/b")
-
-    @pytest.mark.parametrize(("pieces", "size"), [([b"x"], 0), ([], 1), ([b""], 1)])
-    def test_nothing_and_a_byte_are_two_sizes(
         self, store: OffloadStore, pieces: list[bytes], size: int
     ) -> None:
         with pytest.raises(ConfigError):
-            put_stream(store, "a", pieces, size)
+            put_stream(store, "a/b", pieces, size)
 
-        assert keys_of(store) == []
+        self._assert_free(store, "a/b")
 
     @pytest.mark.parametrize("error", [BrokenError, FileExistsError, FileNotFoundError, PermissionError])
     @pytest.mark.parametrize("pieces", [[], [b"01234"], [b"0123456789"], [LARGE, LARGE, LARGE]], ids=len)
@@ -498,33 +445,26 @@ class StoreConformance:
             put_stream(store, "a/b", _raising_after(pieces, raised), len(b"".join(pieces)))
 
         assert caught.value is raised
-        assert keys_of(store) == []
-        self._is_free(store, "a/b")
-
-    def test_an_invalid_key_is_refused_by_a_stream_and_touches_nothing(self, store: OffloadStore) -> None:
-        for key in ("", "../a", "a//b", "A", "a/.tmp-b", "offload.json", cast("str", None)):
-            with pytest.raises(InvalidKeyError):
-                put_stream(store, key, [b"x"], 1)
-
-        assert keys_of(store) == []
+        self._assert_free(store, "a/b")
 
     def test_of_concurrent_streams_to_a_key_one_wins(self, store: OffloadStore) -> None:
         if not store.has_atomic_create:
             pytest.skip("the store does not claim atomic creates")
-        start = threading.Barrier(4)
 
-        def write(number: int) -> bool:
-            start.wait()
-            return _succeeds(lambda: put_stream(store, "a", [bytes([number]) * 50_000] * 4, 200_000))
+        def write(number: int) -> None:
+            put_stream(store, "a", [bytes([number]) * 50_000] * 4, 200_000)
 
-        with ThreadPoolExecutor(4) as pool:
-            outcomes = list(pool.map(write, range(4)))
+        (winner,) = _winners(4, write)
 
-        assert sorted(outcomes) == [False, False, False, True]
-        assert self.raw_get(store, "a") == bytes([outcomes.index(True)]) * 200_000
+        assert self.raw_get(store, "a") == bytes([winner]) * 200_000
 
-    def _is_free(self, store: OffloadStore, key: str) -> None:
-        """Assert that `key` is free."""
+    def _put_neighbours(self, store: OffloadStore) -> None:
+        for key in reversed(NEIGHBOURS):
+            self.raw_put(store, key, b"x")
+
+    def _assert_free(self, store: OffloadStore, key: str) -> None:
+        """Assert that the store is empty, and that `key` can be created."""
+        assert keys_of(store) == []
         store.put(key, b"after all")
         assert self.raw_get(store, key) == b"after all"
 
@@ -534,33 +474,32 @@ def keys_of(store: OffloadStore, prefix: str = "", *, after: str = "") -> list[s
     return [entry.key for entry in store.keys(prefix, after=after)]
 
 
-def put_all(store: OffloadStore, items: Iterable[tuple[str, bytes]]) -> None:
-    """Put every item."""
-    assert not any(put_many(store, list(items)))
+def _while_running(write: Callable[[], None]) -> Iterator[None]:
+    """Yield again and again while another thread runs `write`."""
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        yield
+        while not writer.done():
+            yield
+        writer.result()
 
 
-def _in_threads(count: int, function: Callable[[int], Any]) -> list[Any]:
+def _winners(count: int, create: Callable[[int], None]) -> list[int]:
+    """Call `create` with each number below `count` at once; return those that are not refused."""
+    start = threading.Barrier(count)
+
+    def succeeds(number: int) -> bool:
+        start.wait()
+        try:
+            create(number)
+        except ExistsError:
+            return False
+        return True
+
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(function, range(count)))
-
-
-def _create(store: OffloadStore, key: str, start: threading.Barrier, number: int) -> int:
-    start.wait()
-    try:
-        store.put(key, b"%d" % number)
-    except ExistsError:
-        return -1
-    return number
+        return [number for number, is_won in enumerate(pool.map(succeeds, range(count))) if is_won]
 
 
 def _raising_after(pieces: list[bytes], error: Exception) -> Iterator[bytes]:
     yield from pieces
     raise error
-
-
-def _succeeds(create: Callable[[], None]) -> bool:
-    try:
-        create()
-    except ExistsError:
-        return False
-    return True

@@ -78,10 +78,11 @@ class cached(Generic[T]):  # noqa: N801 # used like `property`
 
 
 class Recent(Generic[K, T]):
-    """An LRU cache of `size` values; thread-safe."""
+    """An LRU cache of values whose costs, by default 1 each, are `size` in total; thread-safe."""
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, cost: Callable[[T], int] = lambda _: 1) -> None:
+        self._room = size
+        self._cost = cost
         self._values: dict[K, T] = {}
         self._lock = Lock()
 
@@ -94,9 +95,14 @@ class Recent(Generic[K, T]):
             return value
 
     def put(self, key: K, value: T) -> None:
-        """Set the value of `key`, and evict the least recently used one if there are too many."""
+        """Set the value of `key`, and evict the least recently used ones if there are too many."""
         with self._lock:
-            self._values.pop(key, None)
+            self._remove(key)
             self._values[key] = value
-            if len(self._values) > self._size:
-                del self._values[next(iter(self._values))]
+            self._room -= self._cost(value)
+            while self._room < 0:
+                self._remove(next(iter(self._values)))
+
+    def _remove(self, key: K) -> None:
+        if key in self._values:
+            self._room += self._cost(self._values.pop(key))

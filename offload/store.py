@@ -208,6 +208,22 @@ def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:
         raise ConfigError(f"size must be the total of all pieces, got {size} bytes for {total}")
 
 
+def blocks_of(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes]:
+    """Yield the bytes of `pieces` in blocks of `size` bytes, the last one shorter; no bytes, no block."""
+    buffer = bytearray()
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")
+        while rest:
+            missing = size - len(buffer)
+            buffer += rest[:missing]
+            rest = rest[missing:]
+            if len(buffer) == size:
+                yield bytes(buffer)
+                buffer.clear()
+    if buffer:
+        yield bytes(buffer)
+
+
 def without_secrets(url: str, hidden: str = "") -> str:
     """Return `url` for display: without user, password or token, and without its query.
 

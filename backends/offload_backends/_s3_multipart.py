@@ -10,13 +10,13 @@ import asyncio
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
-from offload.store import sized
+from offload.store import blocks_of, sized
 
 if TYPE_CHECKING:
     from offload_backends._s3_client import S3Client
@@ -35,28 +35,6 @@ def part_size(size: int) -> int:
     """Return the part size for an object of `size` bytes: 8 MiB, or more to limit the number of parts."""
     needed = -(-size // _MAX_PARTS)
     return max(_PART, -(-needed // _MIB) * _MIB)
-
-
-def cut(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the bytes of `pieces`, copied once, in parts of `part_size(size)`; the last one may be shorter.
-
-    Raises:
-        ConfigError: the pieces do not have `size` bytes in total; raised before the last part is yielded.
-    """
-    length = part_size(size)
-    slices: list[memoryview] = []
-    room = length
-    for piece in sized(pieces, size):
-        rest = piece
-        while rest:
-            if not room:
-                yield b"".join(slices)
-                slices, room = [], length
-            slices.append(rest[:room])
-            rest = rest[room:]
-            room -= len(slices[-1])
-    if slices:
-        yield b"".join(slices)
 
 
 def md5(data: bytes) -> str:
@@ -98,7 +76,8 @@ class Upload:
         sending: deque[Future[dict[str, Any]]] = deque()
         parts: list[dict[str, Any]] = []
         try:
-            for number, part in enumerate(cut(pieces, self._size), 1):
+            blocks = blocks_of(sized(pieces, self._size), part_size(self._size))
+            for number, part in enumerate(blocks, 1):
                 self._digest.update(part)
                 sending.append(self._client.submit(self._send_part, upload, number, part, md5(part)))
                 # Wait before the next part is cut, to limit the parts in memory.

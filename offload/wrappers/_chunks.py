@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 CHUNK = 64 * 1024
 TAG = 16
 SEALED_CHUNK = CHUNK + TAG
@@ -38,19 +36,3 @@ def chunks_of(start: int, end: int, size: int) -> range:
     """
     first = min(start // CHUNK, count_chunks(size) - 1)
     return range(first, max(first + 1, count_chunks(min(end, size))))
-
-
-def blocks_of(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
-    """Yield the bytes of `pieces` in blocks of `size` bytes, the last one shorter; no bytes, no block."""
-    buffer = bytearray()
-    for piece in pieces:
-        rest = memoryview(piece).cast("B")
-        while rest:
-            missing = size - len(buffer)
-            buffer += rest[:missing]
-            rest = rest[missing:]
-            if len(buffer) == size:
-                yield bytes(buffer)
-                buffer.clear()
-    if buffer:
-        yield bytes(buffer)

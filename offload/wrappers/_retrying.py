@@ -20,13 +20,13 @@ from offload.store import (
     OffloadStore,
     StoredObject,
     SupportsBulk,
+    blocks_of,
     delete_many,
     get_many,
     put_many,
     put_stream,
 )
 from offload.wrappers._base import WrapperStore
-from offload.wrappers._chunks import blocks_of
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidTag
@@ -18,16 +19,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from offload.errors import ConfigError, CorruptError
-from offload.wrappers._chunks import (
-    CHUNK,
-    FOOTER,
-    SEALED_CHUNK,
-    TAG,
-    blocks_of,
-    chunks_of,
-    count_chunks,
-    sealed_size,
-)
+from offload.store import blocks_of
+from offload.wrappers._chunks import CHUNK, FOOTER, SEALED_CHUNK, TAG, chunks_of, count_chunks, sealed_size
 
 VARIABLE = "OFFLOAD_KEY"
 
@@ -45,11 +38,7 @@ _BASE64 = re.compile(r"([A-Za-z0-9+/_-]{43})=?", re.ASCII)
 
 
 class Key:
-    """A secret and the operations with it; no repr, error or pickle contains the secret.
-
-    Args:
-        secret: 32 random bytes.
-    """
+    """A secret of 32 random bytes and the operations with it; no repr, error or pickle contains the secret."""
 
     __slots__ = ("_secret", "id")
 
@@ -65,15 +54,12 @@ class Key:
 
     def seal(self, name: str, data: bytes) -> bytes:
         """Return the sealed object of `data` under the store key `name`; each call returns other bytes."""
-        footer = self._footer(len(data))
-        sealed = self.sealed(name, footer)
-        plain = memoryview(data)
-        parts = (plain[n * CHUNK : (n + 1) * CHUNK] for n in range(count_chunks(len(data))))
-        return b"".join([*(sealed.seal(n, part) for n, part in enumerate(parts)), footer])
+        return b"".join(self.seal_stream(name, [data], len(data)))
 
     def seal_stream(self, name: str, pieces: Iterable[bytes], size: int) -> SealedStream:
         """Return the sealed object of `pieces`, of `size` bytes in total; each call returns other bytes."""
-        footer = self._footer(size)
+        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), size)
+        footer = facts + _CRC.pack(zlib.crc32(facts))
         return SealedStream(self.sealed(name, footer), pieces, footer)
 
     def sealed(self, name: str, footer: bytes) -> Sealed:
@@ -95,22 +81,13 @@ class Key:
         cipher = AESGCM(self._derive(_OBJECT_KEY, _KEY_BYTES, salt=salt))
         return Sealed(name, size, cipher, footer + name.encode("utf-8", "surrogatepass"))
 
-    def _footer(self, size: int) -> bytes:
-        facts = _FACTS.pack(_MAGIC, self.id, secrets.token_bytes(_SALT_BYTES), size)
-        return facts + _CRC.pack(zlib.crc32(facts))
-
     def _derive(self, purpose: bytes, length: int, *, salt: bytes | None) -> bytes:
         return HKDF(SHA256(), length, salt, purpose).derive(self._secret)
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The cipher of one object.
-
-    Attributes:
-        name: the store key.
-        size: number of plain bytes.
-    """
+    """The cipher of the object with the store key `name` and `size` plain bytes."""
 
     name: str
     size: int
@@ -166,14 +143,6 @@ class SealedStream:
     A second iteration, for another attempt, yields equal pieces. Changed plain bytes raise `ConfigError`:
     two texts under one nonce would reveal both. Plain bytes of another size than in the footer make a
     stream of another size, which the store refuses.
-
-    Args:
-        sealed: the cipher of the object.
-        pieces: the plain bytes.
-        footer: the end of the object.
-
-    Attributes:
-        size: size of the sealed object in bytes.
     """
 
     def __init__(self, sealed: Sealed, pieces: Iterable[bytes], footer: bytes) -> None:
@@ -183,7 +152,9 @@ class SealedStream:
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the chunks, then the footer."""
-        for number, plain in enumerate(self._chunks()):
+        blocks = blocks_of(self._pieces, CHUNK)
+        # Empty data has one empty chunk.
+        for number, plain in enumerate(chain([next(blocks, b"")], blocks)):
             chunk = self._sealed.seal(number, plain)
             if number == len(self._tags):
                 self._tags.append(chunk[-TAG:])
@@ -193,12 +164,6 @@ class SealedStream:
                 )
             yield chunk
         yield self._footer
-
-    def _chunks(self) -> Iterator[bytes]:
-        blocks = blocks_of(self._pieces, CHUNK)
-        # Empty data has one empty chunk.
-        yield next(blocks, b"")
-        yield from blocks
 
 
 def read_key(key: bytes | str | None) -> Key:

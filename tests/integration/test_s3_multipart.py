@@ -23,8 +23,9 @@ from offload.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from offload.store import blocks_of
 from offload_backends import _s3_client
-from offload_backends._s3_multipart import cut, part_size
+from offload_backends._s3_multipart import part_size
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def test_pieces_of_any_length_become_parts_of_one(length: int) -> None:
     data = DATA if length > 1 else DATA[:5000]
     pieces = [data[n : n + length] for n in range(0, len(data), length)]
 
-    parts = list(cut(itertools.chain([b""], pieces), len(data)))
+    parts = list(blocks_of(itertools.chain([b""], pieces), part_size(len(data))))
 
     assert b"".join(parts) == data
     assert [len(part) for part in parts[:-1]] == [8 * MIB] * (len(parts) - 1)

@@ -203,11 +203,13 @@ class StoreConformance:
     def test_a_create_has_exactly_one_winner(self, store: OffloadStore) -> None:
         if not store.has_atomic_create:
             pytest.skip("the store does not claim atomic creates")
-        for round_number in range(10):
-            key = f"race/{round_number}"
-            (winner,) = _winners(8, lambda number, key=key: store.put(key, b"%d" % number))
 
+        def race(key: str) -> None:
+            (winner,) = _winners(8, lambda number: store.put(key, b"%d" % number))
             assert self.raw_get(store, key) == b"%d" % winner
+
+        for n in range(10):
+            race(f"race/{n}")
 
     def test_writers_of_different_keys_do_not_lose_each_other(self, store: OffloadStore) -> None:
         def write(n: int) -> None:

@@ -76,31 +76,26 @@ class FsspecStore:
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._full_url = url
-        self._url = without_secrets(url)
+        self.url = without_secrets(url)
         self._options = dict(storage_options or {})
         self._used: tuple[int, _Root] | None = None
-        for link in self._url.split("::"):
-            _check_scheme(link.split("://")[0].lower(), self._url)
+        for link in self.url.split("::"):
+            _check_scheme(link.split("://")[0].lower(), self.url)
 
     def __repr__(self) -> str:
-        return f"FsspecStore({self._url!r})"
-
-    @property
-    def url(self) -> str:
-        """The address, without user, password, token or query."""
-        return self._url
+        return f"FsspecStore({self.url!r})"
 
     def identity(self) -> str:
         """Return the address, and a digest of user, query and options except those with a secret name."""
         query = parse_qsl(urlsplit(self._full_url).query)
         public = [(name, value) for name, value in query if not _SECRET.search(name)]
         who = repr((_USER_NAME.findall(self._full_url), public, _public_options(self._options)))
-        return f"{self._url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"{self.url} {sha256(who.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
     @property
     def is_shared(self) -> bool:
         """Whether the file system at the end of the chain is outside this machine."""
-        return self._url.rsplit("::", 1)[-1].split("://")[0] not in _OF_ONE_MACHINE
+        return self.url.rsplit("::", 1)[-1].split("://")[0] not in _OF_ONE_MACHINE
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, as atomic and durable as the file system allows.
@@ -114,10 +109,10 @@ class FsspecStore:
             system, path = self._locate(key)
             is_certain = overwrite or self._root().refuses_taken()
             if not is_certain and _is_file(system, path):
-                raise ExistsError(f"{self._url}: {key!r} is taken")
+                raise ExistsError(f"{self.url}: {key!r} is taken")
             _write(system, path, data, mode)
             if not is_certain and bytes(system.cat_file(path)) != data:
-                raise ExistsError(f"{self._url}: {key!r} is taken: another writer stored it meanwhile")
+                raise ExistsError(f"{self.url}: {key!r} is taken: another writer stored it meanwhile")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -192,7 +187,7 @@ class FsspecStore:
 
         def connect() -> _Root:
             system, path = fsspec.core.url_to_fs(self._full_url, **self._options)
-            return _Root(system, path.rstrip("/"), self._url)
+            return _Root(system, path.rstrip("/"), self.url)
 
         return _ROOTS.get((self._full_url, key_of((self._options, fsspec.config.conf))), connect)
 
@@ -205,17 +200,17 @@ class FsspecStore:
             raise
         except Exception as error:
             mapped = self._mapped(error, key, absent)
-            if self._url != self._full_url:
+            if self.url != self._full_url:
                 # The text of the error may contain the secret in the URL.
                 raise mapped from None
             raise mapped from error
 
     def _mapped(self, error: Exception, key: str, absent: type[OffloadError]) -> OffloadError:
-        where, reason = f"{self._url}: {key!r}", str(error)
-        if self._url != self._full_url:
+        where, reason = f"{self.url}: {key!r}", str(error)
+        if self.url != self._full_url:
             reason = "text hidden, it may contain the secret in the URL; use storage_options"
         if isinstance(error, ImportError):
-            return MissingExtraError(f"{self._url}: {reason}")
+            return MissingExtraError(f"{self.url}: {reason}")
         if isinstance(error, FileExistsError):
             return ExistsError(f"{where} is taken")
         if isinstance(error, _ABSENT):
@@ -229,13 +224,7 @@ class FsspecStore:
 
 
 class _Root:
-    """The folder of a store in an opened file system, and its probed features.
-
-    Args:
-        system: the file system.
-        path: the folder, without a trailing slash.
-        url: the URL of the store, for a warning.
-    """
+    """The folder `path` of a store in an opened file system, and its probed features."""
 
     def __init__(self, system: Any, path: str, url: str) -> None:
         self.system = system

@@ -193,20 +193,10 @@ class S3Client:
         retrying: AsyncRetrying | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Call a method of the bucket until it succeeds, fails permanently or the deadline has passed.
+        """Call a method of botocore until it succeeds, fails permanently or the deadline has passed.
 
-        Args:
-            method: a method of botocore's S3 client.
-            key: the key or, for a listing, the prefix, as in the store.
-            size: maximum number of bytes that the call moves.
-            retrying: the retries to use, for a caller that needs their number afterwards.
-            **arguments: the other arguments of the method.
-
-        Returns:
-            The response, with the body's bytes as its `Body`.
-
-        Raises:
-            OffloadError: the mapped error.
+        `key` is a key of the store or, for a listing, a prefix; the call moves at most `size` bytes. A caller
+        that needs the number of attempts afterwards passes the retries. The body of the response is bytes.
         """
         arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
 
@@ -253,16 +243,12 @@ class S3Client:
         if connection is not self._connection:
             # Waiting for "100 Continue" would cost a second round trip per put.
             connection.meta.events.unregister("before-call.s3", add_expect_header)
-            if not _is_aws(connection):
-                self._use_old_checksums(connection)
+            # Only the connection knows the configured endpoint.
+            for name, value in {} if _is_aws(connection) else _OLD_CHECKSUMS.items():
+                if name not in self._chosen:
+                    setattr(connection.meta.config, name, value)
             self._connection = connection
         return connection
-
-    def _use_old_checksums(self, connection: Any) -> None:
-        # Only the connection knows the configured endpoint.
-        for name, value in _OLD_CHECKSUMS.items():
-            if name not in self._chosen:
-                setattr(connection.meta.config, name, value)
 
     @contextmanager
     def _mapped_errors(self, subject: str) -> Iterator[None]:

@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import StoreError
+from offload.locks import cached
 from offload.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
@@ -33,7 +35,6 @@ class S3Listing:
     def __init__(self, client: S3Client) -> None:
         self._client = client
         self._root = client.prefix
-        self._sorts: bool | None = None
 
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield objects in key order, a request for each 1,000; see `OffloadStore.keys`."""
@@ -44,7 +45,8 @@ class S3Listing:
         last = after
         # A server that sorts by folders would also start after them.
         if not after or self._is_sorted:
-            for entry in self._flat(prefix, after):
+            pages = self._pages(prefix, after)
+            for entry in chain.from_iterable(self._objects(page, prefix, after) for page in pages):
                 if "/" in entry.key[inside:] and not self._is_sorted:
                     break
                 yield entry
@@ -53,19 +55,15 @@ class S3Listing:
                 return
         yield from self._walk(prefix, last)
 
-    @property
+    @cached
     def _is_sorted(self) -> bool:
-        if self._sorts is None:
-            self._sorts = self._client.run(self._client.conditions.is_sorted)
-        return self._sorts
-
-    def _flat(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        for page in self._pages(prefix, after):
-            yield from self._objects(page, prefix, after)
+        return self._client.run(self._client.conditions.is_sorted)
 
     def _walk(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield matching objects in key order, for servers that list a folder "a" before or after "a-b"."""
-        folder, name = _split(prefix, after)
+        folder = prefix[: prefix.rfind("/") + 1]
+        # The name in the folder that contains `after`.
+        name = after.removeprefix(folder).partition("/")[0] if after.startswith(folder) else ""
         # Folders that sort after `after` with their slash and before it without.
         waiting = [folder + name[: place.start()] + "/" for place in _BEFORE_SLASH.finditer(name)]
         waiting = [inner for inner in waiting if may_hold(inner, prefix, after)]
@@ -113,10 +111,3 @@ class S3Listing:
 
 def _may_hold_keys(folder: str) -> bool:
     return is_key(f"{folder}k")
-
-
-def _split(prefix: str, after: str) -> tuple[str, str]:
-    """Return the folder of a listing, and the name in it that contains `after`; empty if none does."""
-    folder = prefix[: prefix.rfind("/") + 1]
-    name = after.removeprefix(folder).partition("/")[0] if after.startswith(folder) else ""
-    return folder, name

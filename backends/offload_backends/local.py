@@ -58,7 +58,11 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # A folder, a link, or a file instead of a folder: not an object of this store.
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FIXES = (
+    (_REFUSED, "; the folder must belong to this user and be writable"),
+    ({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}, "; free space or raise the limit"),
+    (_NOT_AN_OBJECT | {errno.EEXIST}, "; remove the file, folder or link that is in its place"),
+)
 _HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
 
 
@@ -225,22 +229,14 @@ class LocalStore:
     @contextmanager
     def _mapped_errors(self, key: str) -> Iterator[None]:
         """Turn errors of the system into `StoreError`; `key` is for the message."""
-        where = f"{self.url}: {key!r}"
         try:
             yield
         except OffloadError:
             raise
         except OSError as error:
-            reason = error.strerror or str(error)
-            if error.errno in _REFUSED:
-                message = f"{where}: {reason}; the folder must belong to this user and be writable"
-                raise StorePermissionError(message) from error
-            if error.errno in _FULL:
-                raise StoreError(f"{where}: {reason}; free space or raise the limit") from error
-            if error.errno in _NOT_AN_OBJECT or error.errno == errno.EEXIST:
-                message = f"{where}: {reason}; remove the file, folder or link that is in its place"
-                raise StoreError(message) from error
-            raise StoreError(f"{where}: {reason}") from error
+            kind = StorePermissionError if error.errno in _REFUSED else StoreError
+            fix = next((fix for numbers, fix in _FIXES if error.errno in numbers), "")
+            raise kind(f"{self.url}: {key!r}: {error.strerror or error}{fix}") from error
 
 
 class _SourceError(Exception):
@@ -294,12 +290,9 @@ def _root_of(url: str) -> Path:
 
 def _make_root(path: Path, *, is_synced: bool) -> None:
     """Create `path` and its missing parents."""
-    try:
-        parent = os.open(path.parent, _FOLDER)
-    except FileNotFoundError:
+    if not path.parent.exists():
         _make_root(path.parent, is_synced=is_synced)
-        parent = os.open(path.parent, _FOLDER)
-    with closing(parent):
+    with closing(os.open(path.parent, _FOLDER)) as parent:
         make_folder(parent, path.name, is_synced=is_synced)
 
 

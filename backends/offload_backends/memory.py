@@ -48,20 +48,16 @@ class MemoryStore:
             raise ConfigError(f"{url}: a path needs a named store; write memory://name/{path}")
         path = path.strip("/")
         self._prefix = f"{path}/" if path else ""
-        self._url = f"{_SCHEME}{name}/{path}".rstrip("/") if name else _SCHEME
+        # The address of a private store opens another, empty one.
+        self.url = f"{_SCHEME}{name}/{path}".rstrip("/") if name else _SCHEME
         self._objects = _shared.setdefault(name, _Objects()) if name else _Objects()
 
     def __repr__(self) -> str:
-        return f"MemoryStore({self._url!r})"
-
-    @property
-    def url(self) -> str:
-        """The address; that of a private store opens another, empty one."""
-        return self._url
+        return f"MemoryStore({self.url!r})"
 
     def identity(self) -> str:
         """Return the address, and the name of this memory in this process."""
-        return f"{self._url} {self._objects.name}"
+        return f"{self.url} {self._objects.name}"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
@@ -70,7 +66,7 @@ class MemoryStore:
         if overwrite:
             self._objects[full_key] = entry
         elif self._objects.setdefault(full_key, entry) is not entry:
-            raise ExistsError(f"{self._url}: key {key!r} is taken")
+            raise ExistsError(f"{self.url}: key {key!r} is taken")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
@@ -78,7 +74,7 @@ class MemoryStore:
         check_range(start, end)
         entry = self._objects.get(full_key)
         if entry is None:
-            raise NotFoundError(f"{self._url}: no key {key!r}")
+            raise NotFoundError(f"{self.url}: no key {key!r}")
         return entry[0][start:end]
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:

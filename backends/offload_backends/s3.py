@@ -78,6 +78,8 @@ class S3Store:
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self._bucket, self._prefix = _parse(url)
+        # Endpoint and credentials are storage options.
+        self.url = f"{_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
         self._options = dict(storage_options or {})
         self._used: tuple[int, S3Client] | None = None
         missing = [name for name in _PACKAGES if find_spec(name) is None]
@@ -86,11 +88,6 @@ class S3Store:
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        """Bucket and prefix; endpoint and credentials are storage options."""
-        return f"{_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
 
     def identity(self) -> str:
         """Return the address, and a digest of endpoint and account; this connects but sends no request."""

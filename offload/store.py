@@ -154,6 +154,25 @@ class SupportsIdentity(Protocol):
         ...
 
 
+class OneByOne:
+    """Bulk verbs of a store by its four verbs, for one object after another; a base class."""
+
+    def put_many(
+        self: OffloadStore, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    ) -> list[OffloadError | None]:
+        """Store each object; see `SupportsBulk.put_many`."""
+        return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
+
+    def get_many(self: OffloadStore, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
+        """Return each object; see `SupportsBulk.get_many`."""
+        return [result_or_error(self.get, key) for key in keys]
+
+    def delete_many(self: OffloadStore, keys: Iterable[str]) -> None:
+        """Delete each key; the first failure ends it. See `SupportsBulk.delete_many`."""
+        for key in keys:
+            self.delete(key)
+
+
 def identity_of(store: OffloadStore) -> str:
     """Return the identity of a store, or its address if it has none: the name for data kept about it."""
     return store.identity() if isinstance(store, SupportsIdentity) else store.url
@@ -165,7 +184,7 @@ def put_many(
     """Store many objects as `SupportsBulk.put_many` does, one by one if the store has no bulk verbs."""
     if isinstance(store, SupportsBulk):
         return store.put_many(items, overwrite=overwrite)
-    return [result_or_error(store.put, key, data, overwrite=overwrite) for key, data in items]
+    return OneByOne.put_many(store, items, overwrite=overwrite)
 
 
 def get_many(store: OffloadStore, keys: Iterable[str]) -> Iterator[bytes | OffloadError]:
@@ -182,9 +201,8 @@ def delete_many(store: OffloadStore, keys: Iterable[str]) -> None:
     """Delete many objects as `SupportsBulk.delete_many` does, one by one if the store has no bulk verbs."""
     if isinstance(store, SupportsBulk):
         store.delete_many(keys)
-        return
-    for key in keys:
-        store.delete(key)
+    else:
+        OneByOne.delete_many(store, keys)
 
 
 def put_stream(store: OffloadStore, key: str, pieces: Iterable[bytes], size: int) -> None:

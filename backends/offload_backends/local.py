@@ -29,7 +29,7 @@ from offload.errors import (
     result_or_error,
 )
 from offload.layout import check_key
-from offload.store import Durability, StoredObject, check_range, sized, without_secrets
+from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
 from offload_backends._checks import check_options, is_key, may_hold
 from offload_backends._local_files import (
     Buffer,
@@ -66,7 +66,7 @@ _FIXES = (
 _HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
 
 
-class LocalStore:
+class LocalStore(OneByOne):
     """Objects as files under a root folder, readable by their owner alone.
 
     Args:
@@ -155,15 +155,6 @@ class LocalStore:
         put = partial(result_or_error, partial(self.put, overwrite=overwrite))
         groups = [list(group) for _, group in groupby(items, lambda item: item[0].rpartition("/")[0])]
         return [error for group in groups for error in _put_in_folder(put, group)]
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return the objects, one after another; see `SupportsBulk.get_many`."""
-        return [result_or_error(self.get, key) for key in keys]
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete the objects, one after another; see `SupportsBulk.delete_many`."""
-        for key in keys:
-            self.delete(key)
 
     def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
         path, _, name = key.rpartition("/")

@@ -9,12 +9,12 @@ has failed once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from offload.errors import ConfigError, OffloadError, StoreUnavailableError, result_or_error
-from offload.store import OffloadStore, StoredObject, put_stream
+from offload.errors import ConfigError, OffloadError, StoreUnavailableError
+from offload.store import OffloadStore, OneByOne, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 
 Verb = Literal["put", "get", "keys", "delete"]
@@ -132,20 +132,5 @@ class FaultyStore(WrapperStore):
             return fails, self.operations
 
 
-class FaultyBulkStore(FaultyStore):
+class FaultyBulkStore(OneByOne, FaultyStore):
     """A `FaultyStore` with bulk verbs around any store; each item is one operation."""
-
-    def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
-        """Do `SupportsBulk.put_many`; the error of an item that fails is returned in its place."""
-        return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
-
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Do `SupportsBulk.get_many`; the error of a key that fails is returned in its place."""
-        return [result_or_error(self.get, key) for key in keys]
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """Do `SupportsBulk.delete_many`; the first failure ends it."""
-        for key in keys:
-            self.delete(key)

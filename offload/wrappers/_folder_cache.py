@@ -31,12 +31,9 @@ _PENDING_SECONDS = 3600.0
 
 
 class FolderCache:
-    """A cache of at most `max_bytes` in files; an incomplete file is never served.
+    """A cache of at most `max_bytes` in files of a private folder; each scope has its own entries.
 
-    Args:
-        folder: folder of the files; made private at the first use.
-        max_bytes: total size of the files.
-        scope: returns the owner of the names; each scope has its own entries.
+    An incomplete file is never served.
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int, *, scope: Callable[[], str]) -> None:

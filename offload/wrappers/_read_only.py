@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from offload.errors import OffloadError, StorePermissionError, result_or_error
+from offload.errors import OffloadError, StorePermissionError
 from offload.layout import check_key
-from offload.store import get_many
+from offload.store import OneByOne, get_many
 from offload.wrappers._base import WrapperStore
 
 
-class ReadOnlyStore(WrapperStore):
+class ReadOnlyStore(OneByOne, WrapperStore):
     """Forwards reads and listings; every put and delete raises `StorePermissionError`."""
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # the contract's arguments
@@ -21,20 +21,9 @@ class ReadOnlyStore(WrapperStore):
         """Raise `StorePermissionError`, also for an absent key."""
         raise self._refusal(key)
 
-    def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
-        """Return the error of `put` for each item."""
-        return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
-
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         """Return many objects; see `SupportsBulk.get_many`."""
         return get_many(self.inner, keys)
-
-    def delete_many(self, keys: Iterable[str]) -> None:
-        """Raise the error of `delete` for the first key."""
-        for key in keys:
-            self.delete(key)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:  # noqa: ARG002  # the contract's arguments
         """Raise `StorePermissionError` without reading a piece."""

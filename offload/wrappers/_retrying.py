@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -77,7 +78,7 @@ class RetryingStore(WrapperStore):
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
             raise ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
-        self._call = partial(RetryState, deadline, (first_pause, max_pause), clock, sleep, jitter)
+        self._call = partial(RetryState, deadline, first_pause, max_pause, clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, with retries; see `OffloadStore.put`."""
@@ -185,21 +186,20 @@ def _each(
     return results, retried
 
 
+@dataclass
 class RetryState:
     """The failures of one call, and its deadline."""
 
-    def __init__(
-        self,
-        deadline: float,
-        pauses: tuple[float, float],
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        jitter: Callable[[], float],
-    ) -> None:
-        self.failures = 0
-        self._until = clock() + deadline
-        self._longest, self._max_pause = pauses
-        self._clock, self._sleep, self._jitter = clock, sleep, jitter
+    deadline: float
+    longest_pause: float
+    max_pause: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    jitter: Callable[[], float]
+    failures: int = 0
+
+    def __post_init__(self) -> None:
+        self.until = self.clock() + self.deadline
 
     def run(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`, retrying until the store answers or the deadline has passed."""
@@ -213,9 +213,9 @@ class RetryState:
     def waits(self) -> bool:
         """Count a failure and wait before the next attempt; return False if that would pass the deadline."""
         self.failures += 1
-        pause = self._jitter() * min(self._longest, self._max_pause)
-        self._longest = min(self._longest * 2, self._max_pause)
-        if self._clock() + pause >= self._until:
+        pause = self.jitter() * min(self.longest_pause, self.max_pause)
+        self.longest_pause = min(self.longest_pause * 2, self.max_pause)
+        if self.clock() + pause >= self.until:
             return False
-        self._sleep(pause)
+        self.sleep(pause)
         return True

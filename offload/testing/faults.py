@@ -8,6 +8,7 @@ has failed once.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -65,17 +66,16 @@ class FaultyStore(WrapperStore):
         super().__init__(inner)
         self.operations = 0
         self.failures = 0
-        self._nth = nth
+        self._nth: float = nth
         self._verb = "put" if moment == "torn" else verb
         self._moment = moment
         self._is_lasting = is_lasting
-        self._is_healed = False
         self._error = error
         self._lock = threading.Lock()
 
     def heal(self) -> None:
         """Stop failing."""
-        self._is_healed = True
+        self._nth = math.inf
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Do `OffloadStore.put`, or fail."""
@@ -126,8 +126,7 @@ class FaultyStore(WrapperStore):
             if self._verb not in (None, verb):
                 return False, self.operations
             self.operations += 1
-            is_due = self.operations == self._nth or (self._is_lasting and self.operations > self._nth)
-            fails = is_due and not self._is_healed
+            fails = self.operations == self._nth or (self._is_lasting and self.operations > self._nth)
             self.failures += fails
             return fails, self.operations
 

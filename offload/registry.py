@@ -132,9 +132,10 @@ def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) ->
     except MissingExtraError:
         raise
     except ImportError as error:
+        extra = f" (an extra of {entry_point.dist.name!r}?)" if entry_point.dist else ""
         raise MissingExtraError(
             f"the backend for {scheme!r} ({entry_point.value}) could not be imported: {error}; "
-            f"install the missing package{_distribution(entry_point)}"
+            f"install the missing package{extra}"
         ) from error
     return store
 
@@ -175,7 +176,3 @@ def _installed(find: Callable[..., EntryPoints]) -> Mapping[str, Mapping[str, En
 
 def _known() -> str:
     return ", ".join(sorted(_installed(entry_points))) or "none"
-
-
-def _distribution(entry_point: EntryPoint) -> str:
-    return f" (an extra of {entry_point.dist.name!r}?)" if entry_point.dist else ""

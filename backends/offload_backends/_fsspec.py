@@ -241,13 +241,11 @@ class _Root:
         """Return whether a create-only write of an existing file fails; the first call finds out."""
         with self._lock:
             if self._creates is None:
-                self._creates = self._determine()
+                is_unsafe = _only_looks(self.system)
+                self._creates = "ignored" if is_unsafe else self._described() or self._probed()
                 if self._creates != "enforced":
                     _log.warning(_NOT_ATOMIC, self._url)
             return self._creates == "enforced"
-
-    def _determine(self) -> Creates:
-        return "ignored" if _only_looks(self.system) else self._described() or self._probed()
 
     def _described(self) -> Creates | None:
         try:

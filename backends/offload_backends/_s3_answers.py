@@ -45,20 +45,18 @@ class S3Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
 
 
 async def _check(request: Any, answer: Any) -> None:
-    """Raise `ForeignAnswerError` if `answer` does not come from an S3 service.
-
-    Args:
-        request: the request of aiobotocore.
-        answer: its response; the body is read, unless it is the object's.
-    """
+    """Raise `ForeignAnswerError` if `answer` does not come from an S3 service."""
     status = answer.status_code
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _TRANSIENT:
         return
     is_object = request.stream_output and status < HTTPStatus.MULTIPLE_CHOICES
     body = b"" if is_object else await answer.content
     if not _is_of_s3(request, answer, body):
-        page = await _beginning(answer) if is_object else body
-        raise ForeignAnswerError(f"expected an answer of an S3 service, got {_described(answer, page)}")
+        if is_object:
+            # The first words are enough.
+            body = await answer.raw.content.read(_PAGE_BYTES)
+            answer.raw.close()
+        raise ForeignAnswerError(f"expected an answer of an S3 service, got {_described(answer, body)}")
 
 
 def _is_of_s3(request: Any, answer: Any, body: bytes) -> bool:
@@ -90,13 +88,6 @@ def _document_mark(request: Any) -> bytes:
 
 def _is_error(body: bytes) -> bool:
     return b"<Error" in body and b"<Code>" in body
-
-
-async def _beginning(answer: Any) -> bytes:
-    """Return the first bytes of an unread body, and close the connection."""
-    beginning: bytes = await answer.raw.content.read(_PAGE_BYTES)
-    answer.raw.close()
-    return beginning
 
 
 def _described(answer: Any, page: bytes) -> str:

@@ -18,10 +18,7 @@ class WrapperStore:
             return put_many(self.inner, [(key, sealed(data)) for key, data in items])
 
     Args:
-        inner: the store that is wrapped.
-
-    Attributes:
-        inner: the wrapped store.
+        inner: the store that is wrapped; an attribute of this name.
     """
 
     def __init__(self, inner: OffloadStore) -> None:

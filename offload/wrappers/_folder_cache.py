@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from offload.errors import ConfigError, StorePermissionError
 from offload.locks import Lock
@@ -135,19 +134,14 @@ class FolderCache:
             self._written = 0
             _shrink(self._files(), self._max_bytes - share - size)
 
-    def _files(self) -> Iterator[_File]:
+    def _files(self) -> Iterator[tuple[float, int, Path]]:
+        """Yield the time of the last use, the size and the path of each file."""
         for folder in self._folder.iterdir():
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     with suppress(OSError):
                         info = entry.stat(follow_symlinks=False)
-                        yield _File(info.st_mtime, info.st_size, Path(entry.path))
-
-
-class _File(NamedTuple):
-    used: float
-    size: int
-    path: Path
+                        yield info.st_mtime, info.st_size, Path(entry.path)
 
 
 def _pending_files(path: Path) -> list[Path]:
@@ -157,16 +151,16 @@ def _pending_files(path: Path) -> list[Path]:
     return []
 
 
-def _shrink(files: Iterable[_File], max_bytes: int) -> None:
+def _shrink(files: Iterable[tuple[float, int, Path]], max_bytes: int) -> None:
     """Remove files, the least recently used first, until the rest takes at most `max_bytes`."""
     by_use = sorted(files)
-    total = sum(file.size for file in by_use)
+    total = sum(size for _, size, _ in by_use)
     expired = time.time() - _PENDING_SECONDS
-    for file in by_use:
-        is_pending = file.path.suffix != ""
-        if file.used < expired if is_pending else total > max_bytes:
-            file.path.unlink(missing_ok=True)
-            total -= file.size
+    for used, size, path in by_use:
+        is_pending = path.suffix != ""
+        if used < expired if is_pending else total > max_bytes:
+            path.unlink(missing_ok=True)
+            total -= size
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -22,7 +22,7 @@ FORMAT: Literal[1] = 1
 class Descriptor(
     msgspec.Struct, frozen=True, omit_defaults=True, rename={"creates": "create", "is_sorted": "sorted"}
 ):
-    """The features of a medium; `is_sorted` tells whether it lists in key order, None if that is unknown."""
+    """The features of a medium; `is_sorted`: it lists in key order, None if this is unknown."""
 
     format: Literal[1]
     creates: Creates

@@ -52,9 +52,7 @@ class ContextAnswers:
     def list_resources(self, cursor: str | None) -> Json:
         """Return a page of `resources/list`, newest first, from after the id `cursor`.
 
-        Raises:
-            ConfigError: `cursor` is not an id of this session.
-            StoreError: the session could not be listed.
+        Raises `ConfigError` if that is not an id of this session, and `StoreError`.
         """
         infos = self._offloader.records()[::-1]
         refs = [info.ref for info in infos]
@@ -69,11 +67,7 @@ class ContextAnswers:
     def read_resource(self, uri: str) -> Json:
         """Return the result of `resources/read`: the complete content of a record.
 
-        Raises:
-            NotFoundError: `uri` is not the address of a record of this session.
-            CorruptError: the record is damaged.
-            ConfigError: the content is larger than 8 MiB.
-            StoreError: the store could not be read.
+        Raises `ConfigError` if it is larger than 8 MiB, and the errors of `Offloader.content`.
         """
         match = _URI.fullmatch(uri)
         if match is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offload.engine.results import OffloadOutcome
+from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, data_url, link
 from offload.offloader import Offloader
 from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
@@ -152,15 +152,15 @@ class ResultOffloader:
     def _joined(self, parts: Sequence[_Part], call: ToolCall) -> list[Json]:
         """Return the blocks of all parts, with one placeholder for the kept parts if they are large."""
         kept = [part for part in parts if part.is_kept]
-        outcome = _offload_text(self.offloader, "\n".join(_line(part.block) for part in kept), call)
-        if outcome.info is None:
+        sink = _offload_text(self.offloader, "\n".join(_line(part.block) for part in kept), call)
+        if sink.info is None:
             return [block for part in parts for block in part.replacement]
         blocks: list[Json] = []
         for part in parts:
             if not part.is_kept:
                 blocks += part.replacement
             elif part is kept[0]:
-                blocks += [{"type": "text", "text": outcome.text}, *_link(outcome, call)]
+                blocks += [{"type": "text", "text": sink.placeholder}, *_link(sink, call)]
         return blocks
 
     def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
@@ -169,7 +169,9 @@ class ResultOffloader:
         if not self._is_large(value):
             return result
         kept = _with_strings_replaced(
-            value, self._schemas.get(call.tool), lambda text: _offload_text(self.offloader, text, call).text
+            value,
+            self._schemas.get(call.tool),
+            lambda text: _offload_text(self.offloader, text, call).placeholder,
         )
         if not self._is_large(kept):
             return {**result, "structuredContent": kept}
@@ -203,25 +205,25 @@ class _Part:
         return self.replacement == [self.block] and not is_media
 
 
-def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> OffloadOutcome:
+def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> Sink:
     """Offload one text if it is large; a kept text has no record."""
     with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id) as sink:
         sink.write(text)
-    return OffloadOutcome(sink.placeholder, sink.info, sink.error)
+    return sink
 
 
 def _replaced(block: Json, offloader: Offloader, text: str, call: ToolCall, **more: Any) -> list[Json]:
     """Return `block`, or the placeholder of its text and a link with `more` fields if the text is large."""
-    outcome = _offload_text(offloader, text, call)
-    if outcome.info is None:
+    sink = _offload_text(offloader, text, call)
+    if sink.info is None:
         return [block]
     other_fields = block if block["type"] == "text" else {"type": "text"}
-    return [{**other_fields, "text": outcome.text}, *_link(outcome, call, **more)]
+    return [{**other_fields, "text": sink.placeholder}, *_link(sink, call, **more)]
 
 
-def _link(outcome: OffloadOutcome, call: ToolCall, **more: Any) -> Iterator[Json]:
-    if call.has_links and outcome.info is not None:
-        yield link(outcome.info.ref, **{"mimeType": "text/plain", **more})
+def _link(sink: Sink, call: ToolCall, **more: Any) -> Iterator[Json]:
+    if call.has_links and sink.info is not None:
+        yield link(sink.info.ref, **{"mimeType": "text/plain", **more})
 
 
 def _line(block: Any) -> str:

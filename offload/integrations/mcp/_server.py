@@ -37,34 +37,25 @@ def context_server(offloader: Offloader) -> Any:
     """
     answers = ContextAnswers(offloader)
 
-    async def list_tools(_context: Any, _params: Any) -> Any:
-        return types.ListToolsResult.model_validate({"tools": answers.tools})
-
-    async def call_tool(context: Any, params: Any) -> Any:
+    def call(context: Any, params: Any) -> Json:
         has_links = context.protocol_version >= FIRST_WITH_LINKS
-        result = await in_thread(answers.call, params.name, params.arguments, has_links=has_links)
-        return types.CallToolResult.model_validate(result)
+        return answers.call(params.name, params.arguments, has_links=has_links)
 
-    async def list_resources(_context: Any, params: Any) -> Any:
-        page = await _answered(answers.list_resources, params and params.cursor)
-        return types.ListResourcesResult.model_validate(page)
+    def page(_context: Any, params: Any) -> Json:
+        return answers.list_resources(params and params.cursor)
 
-    async def list_templates(_context: Any, _params: Any) -> Any:
-        return types.ListResourceTemplatesResult.model_validate({"resourceTemplates": [TEMPLATE]})
-
-    async def read_resource(_context: Any, params: Any) -> Any:
-        resource = await _answered(answers.read_resource, str(params.uri))
-        return types.ReadResourceResult.model_validate(resource)
-
+    templates = {"resourceTemplates": [TEMPLATE]}
     return Server(
         "offload",
         version=__version__,
         instructions=answers.instructions,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
+        on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": answers.tools}),
+        on_call_tool=_handler(types.CallToolResult, call),
+        on_list_resources=_handler(types.ListResourcesResult, page),
+        on_list_resource_templates=_handler(types.ListResourceTemplatesResult, lambda *_: templates),
+        on_read_resource=_handler(
+            types.ReadResourceResult, lambda _, params: answers.read_resource(str(params.uri))
+        ),
     )
 
 
@@ -150,9 +141,13 @@ def _guarded(app: Any, token: str) -> Any:
     return guard
 
 
-async def _answered(answer: Callable[..., Json], *args: Any) -> Json:
-    """Return an answer; raise the protocol's error on failure."""
-    try:
-        return await in_thread(answer, *args)
-    except OffloadError as error:
-        raise MCPError(error_code(error), str(error)) from error
+def _handler(result: Any, answer: Callable[[Any, Any], Json]) -> Callable[[Any, Any], Any]:
+    """Return a handler of a request, which raises the protocol's error on failure."""
+
+    async def handle(context: Any, params: Any) -> Any:
+        try:
+            return result.model_validate(await in_thread(answer, context, params))
+        except OffloadError as error:
+            raise MCPError(error_code(error), str(error)) from error
+
+    return handle

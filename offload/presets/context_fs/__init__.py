@@ -23,13 +23,13 @@ from offload.layout import encode_part
 from offload.messages import Block, scan_of
 from offload.offloader import Offloader
 from offload.options import PresetOptions
-from offload.policy import Decision, ItemFacts, OffloadPolicy, matches_any
+from offload.policy import Decision, OffloadPolicy, matches_any
 from offload.presets._files import local_path
 from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.record import ITEM_TYPES
 from offload.retention import GcReport
-from offload.session import SessionReader, check_name, new_name
+from offload.session import check_name, new_name
 from offload.threads import in_thread
 
 __all__ = ["ContextFileSystem", "Document", "ItemState"]
@@ -179,10 +179,7 @@ class ContextFileSystem:
         return await in_thread(self.restore, messages)
 
     def items(self) -> list[ItemState]:
-        """Return every item in the messages of the last `offload` call, in order.
-
-        A placeholder of another process is verified by its record. Raises `StoreError`.
-        """
+        """Return every item in the messages of the last `offload` call, in order."""
         texts = _texts(self._last)
         # An image, which is never offloaded here, moves when one text replaces several blocks before it.
         return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
@@ -204,7 +201,9 @@ class ContextFileSystem:
 
     def _state(self, decision: Decision, text: str) -> ItemState:
         item = decision.item
-        ref = decision.ref or self._verified_ref(text)
+        # The placeholder of another process, which its record has proved.
+        ref = decision.ref or (self._renderer.find_ref(text) if item.is_stored else None)
+        is_ephemeral = item.item_type == "tool_result" and matches_any(item.tool_name, self._ephemeral)
         return ItemState(
             message=item.message,
             block=item.block,
@@ -212,22 +211,11 @@ class ContextFileSystem:
             tool_name=item.tool_name,
             tool_use_id=item.tool_use_id,
             tokens=item.tokens,
-            destroyed=ref is not None and self._is_ephemeral(item),
+            destroyed=ref is not None and is_ephemeral,
             offloaded=ref is not None,
             item_id=ref,
             offload_path=None if ref is None else self._renderer.find_path(text),
         )
-
-    def _verified_ref(self, text: str) -> str | None:
-        """Return the ref in `text` if its record has this text as its placeholder."""
-        ref = self._renderer.find_ref(text)
-        if ref is None:
-            return None
-        headers = SessionReader(self._tree, self.session).headers(ref)
-        return ref if any(header.placeholder == text for header in headers) else None
-
-    def _is_ephemeral(self, item: ItemFacts) -> bool:
-        return item.item_type == "tool_result" and matches_any(item.tool_name, self._ephemeral)
 
 
 def _root(path: str | os.PathLike[str], session: str) -> Path:

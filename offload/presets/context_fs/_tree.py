@@ -54,11 +54,9 @@ class TreeStore(WrapperStore):
         self._is_stale = True
         try:
             super().put(key, data, overwrite=overwrite)
-        except ExistsError:
-            # Its writer may have been killed before it linked the document.
+        finally:
+            # The writer of an existing record may have been killed before it linked the document.
             self._link_document(info)
-            raise
-        self._link_document(info)
 
     def documents(self, part: str | None = None) -> list[Document]:
         """Return the documents of a session, given by its key part, or of all; oldest first."""

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +14,7 @@ from typing import Any
 
 from offload.engine.results import OffloadResult
 from offload.engine.sink import Sink
+from offload.engine.turn import NOT_STORED
 from offload.errors import OffloadError, StoreError
 from offload.events import error_text
 from offload.layout import REF_PATTERN, encode_part
@@ -127,8 +128,7 @@ class ContextRefs:
         cut to its first characters and `[Output truncated due to offload error]`; pass the original messages
         again to store it once the store works.
         """
-        result = self.offloader.offload(messages, pinned=pinned)
-        return self._completed(result, self.offloader.policy, range(len(messages)))
+        return self._completed(self.offloader.offload(messages, pinned=pinned))
 
     def tool_output(
         self,
@@ -199,7 +199,7 @@ class ContextRefs:
         )
         line = replace(self._line, preview_chars=_HISTORY_PREVIEW_CHARS)
         offloader = self.offloader.with_options(policy=policy, placeholder=line, should_offload=is_chosen)
-        return self._completed(offloader.offload(messages), policy, chosen)
+        return self._completed(offloader.offload(messages))
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
@@ -265,14 +265,11 @@ class ContextRefs:
             max_answer_chars=_ANSWER_CHARS,
         )
 
-    def _completed(
-        self, result: OffloadResult, policy: OffloadPolicy, chosen: Container[int]
-    ) -> OffloadResult:
+    def _completed(self, result: OffloadResult) -> OffloadResult:
         """Log offloaded and failed items, update the manifest, and cut failed items that are too long."""
         for info in result.records:
             self._log_offload(info)
-        kept = [d.item for d in result.decisions if d.action == "keep"] if result.errors else []
-        failed = [i for i in kept if i.message in chosen and policy.decide(i).action == "offload"]
+        failed = [d.item for d in result.decisions if d.reason.startswith(NOT_STORED)]
         for item in failed:
             self._log_failure(item.tool_name, result.errors[0])
         self._update_manifest()

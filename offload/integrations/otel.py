@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from offload import __version__
@@ -62,16 +63,11 @@ class _Telemetry:
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
+        # Each counter is created at its first use.
+        self._counter = cache(meter.create_counter)
         self._item_size = meter.create_histogram(
             "offload.item.size", "{token}", explicit_bucket_boundaries_advisory=_TOKENS
         )
-        self._chars_freed = meter.create_counter("offload.chars.freed", "{char}")
-        self._chars_read = meter.create_counter("offload.chars.read", "{char}")
-        self._records_read = meter.create_counter("offload.records.read", "{record}")
-        self._bytes_stored = meter.create_counter("offload.bytes.stored", "By")
-        self._bytes_collected = meter.create_counter("offload.bytes.collected", "By")
-        self._failures = meter.create_counter("offload.failures", "{failure}")
-        self._compactions = meter.create_counter("offload.compactions", "{compaction}")
         self._tool_seconds, self._call_seconds = (
             meter.create_histogram(name, "s", explicit_bucket_boundaries_advisory=_SECONDS)
             for name in ("gen_ai.execute_tool.duration", "offload.call.duration")
@@ -80,7 +76,9 @@ class _Telemetry:
             EventType.ITEM_STORED: self._stored,
             EventType.CALL_ENDED: self._ended,
             EventType.RECORDS_COLLECTED: self._collected,
-            EventType.CONTEXT_COMPACTED: lambda _: self._compactions.add(1),
+            EventType.CONTEXT_COMPACTED: lambda _: self._counter("offload.compactions", "{compaction}").add(
+                1
+            ),
             EventType.OFFLOAD_FAILED: self._failed,
             EventType.COMPACTION_FAILED: self._failed,
             EventType.CONTEXT_FAILED: self._failed,
@@ -96,15 +94,15 @@ class _Telemetry:
         attributes = _present({"offload.item.type": data["item_type"], _TOOL: data["tool_name"]})
         self._item_size.record(data["tokens"], attributes)
         # With `min_saving` below 1, a placeholder may be longer than its item.
-        self._chars_freed.add(max(0, data["chars_freed"]), attributes)
-        self._bytes_stored.add(data["stored_bytes"], attributes)
+        self._counter("offload.chars.freed", "{char}").add(max(0, data["chars_freed"]), attributes)
+        self._counter("offload.bytes.stored", "By").add(data["stored_bytes"], attributes)
 
     def _failed(self, data: Mapping[str, Any]) -> None:
-        self._failures.add(1, {_ERROR: data["kind"]})
+        self._counter("offload.failures", "{failure}").add(1, {_ERROR: data["kind"]})
 
     def _collected(self, data: Mapping[str, Any]) -> None:
         if not data["is_dry_run"]:
-            self._bytes_collected.add(data["bytes_freed"])
+            self._counter("offload.bytes.collected", "By").add(data["bytes_freed"])
 
     def _ended(self, data: Mapping[str, Any]) -> None:
         operation, kind = data["operation"], data.get("kind")
@@ -119,8 +117,8 @@ class _Telemetry:
         reads = data.get("reads", {})
         chars = sum(reads.values())
         if reads:
-            self._records_read.add(len(reads), {_TOOL: operation})
-            self._chars_read.add(chars, {_TOOL: operation})
+            self._counter("offload.records.read", "{record}").add(len(reads), {_TOOL: operation})
+            self._counter("offload.chars.read", "{char}").add(chars, {_TOOL: operation})
         reading = {_TOOL_TYPE: "function", "offload.refs": list(reads), "offload.chars_read": chars}
         self._span(f"{_EXECUTE_TOOL} {operation}", data, {**call, **reading})
 

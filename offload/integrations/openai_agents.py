@@ -58,10 +58,8 @@ class OffloadRuns:
     def conversation(self, name: str | None = None) -> RunConversation:
         """Return the conversation `name`, which any process that can reach the store may continue.
 
-        Without a name, each call starts a new one; `conversation.offloader.session` is its name.
-
-        Raises:
-            ConfigError: `name` is not a valid session name.
+        Without a name, each call starts a new one; `conversation.offloader.session` is its name. Raises
+        `ConfigError` if `name` is not a valid session name.
         """
         return self._open(None) if name is None else self._named(name)
 
@@ -85,11 +83,10 @@ class RunConversation:
         self._answered: set[str] = set()
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
-        """Return a configuration for runs of this conversation.
+        """Return a configuration for runs of this conversation, which extends `base`.
 
-        Args:
-            base: the configuration to extend. Its `call_model_input_filter` runs first. Do not wrap the
-                returned filter: the retrieval tools find their conversation through it.
+        The `call_model_input_filter` of `base` runs first. Do not wrap the returned filter: the retrieval
+        tools find their conversation through it.
         """
         base = RunConfig() if base is None else base
         return replace(base, call_model_input_filter=_InputFilter(self, base.call_model_input_filter))
@@ -97,10 +94,7 @@ class RunConversation:
     def memory(self, session: Any) -> Any:
         """Return a wrapper of the SDK's `session` that stores placeholders.
 
-        Items that are offloaded later are stored in full.
-
-        Raises:
-            ConfigError: OpenAI stores the session's items, so they cannot be replaced.
+        Items that are offloaded later are stored in full. Raises `ConfigError` if OpenAI stores the items.
         """
         if isinstance(session, OpenAIConversationsSession):
             raise ConfigError(
@@ -112,12 +106,6 @@ class RunConversation:
         """Return the model input for `items`, the conversation so far."""
         self.items = items
         return (await self.offloader.aoffload(items, pinned=self._answered)).messages
-
-    async def kept(self, before: list[Any], items: list[Any]) -> list[Any]:
-        """Return the items to store for `items`, which follow `before`."""
-        self.items = [*before, *items]
-        out = await self.offloader.aoffload(self.items, pinned=self._answered)
-        return out.messages[len(before) :]
 
     async def answer(self, name: str, arguments: str, call_id: str) -> str:
         """Return the answer to a model's call of a retrieval tool."""
@@ -165,7 +153,8 @@ class _Memory:
         options = {} if wrapper is None else {"wrapper": wrapper}
         # After an approval in another process, a result comes without the call that names its tool.
         before = self._conversation.items or await self._session.get_items(**options)
-        await self._session.add_items(await self._conversation.kept(before, items), **options)
+        kept = await self._conversation.outgoing([*before, *items])
+        await self._session.add_items(kept[len(before) :], **options)
 
 
 async def _answer(name: str, context: ToolContext[Any], arguments: str) -> str:

@@ -120,16 +120,14 @@ class _File(NamedTuple):
             )
         return _space(self.app_name, self.user_id, self.session_id)
 
-    def check(self, part: types.Part) -> None:
-        """Raise `InputValidationError` if `part` is not an artifact or refers to an inaccessible one."""
-        if part.inline_data is None and part.text is None and part.file_data is None:
-            raise InputValidationError("artifact must have inline_data, text or file_data")
-        uri = _reference(part)
-        if uri is not None:
-            self.target(uri)
+    def target(self, part: types.Part, remaining: int = _MAX_REFERENCES) -> tuple[_File, int] | None:
+        """Return the file and the version to which `part` refers, None if it is an artifact itself.
 
-    def target(self, uri: str, remaining: int = _MAX_REFERENCES) -> tuple[_File, int]:
-        """Return the file and the version of a reference. Raises `InputValidationError`."""
+        Raises `InputValidationError` for an inaccessible one.
+        """
+        uri = part.file_data and part.file_data.file_uri
+        if not uri or not artifact_util.is_artifact_ref(part):
+            return None
         target = artifact_util.resolve_artifact_reference(
             file_uri=uri,
             app_name=self.app_name,
@@ -212,7 +210,9 @@ class OffloadArtifactService(BaseArtifactService):
         return None if artifact is None else artifact.version
 
     def _save(self, file: _File, part: types.Part, metadata: dict[str, Any]) -> int:
-        file.check(part)
+        if part.inline_data is None and part.text is None and part.file_data is None:
+            raise InputValidationError("artifact must have inline_data, text or file_data")
+        file.target(part)
         files = self._open(file.space)
         version = max(self._versions(file), default=-1) + 1
         while True:
@@ -228,10 +228,8 @@ class OffloadArtifactService(BaseArtifactService):
         artifact = self._read(file, version)
         if artifact is None or artifact.part in _ABSENT:
             return None
-        uri = _reference(artifact.part)
-        if uri is not None:
-            return self._load(*file.target(uri, remaining), remaining - 1)
-        return artifact.part
+        target = file.target(artifact.part, remaining)
+        return artifact.part if target is None else self._load(*target, remaining - 1)
 
     def _read(self, file: _File, version: int | None) -> _Artifact | None:
         if version is None:
@@ -251,12 +249,6 @@ class OffloadArtifactService(BaseArtifactService):
 def _space(*names: str) -> str:
     """Return one name for several, injectively."""
     return "/".join(encode_part(name) for name in names)
-
-
-def _reference(part: types.Part) -> str | None:
-    """Return the address of the artifact to which `part` refers, None if it is an artifact itself."""
-    uri = part.file_data and part.file_data.file_uri
-    return uri if uri and artifact_util.is_artifact_ref(part) else None
 
 
 def _packed(version: ArtifactVersion, part: types.Part) -> bytes:

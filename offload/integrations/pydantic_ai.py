@@ -200,9 +200,7 @@ class OffloadOverflowStore:
     async def read(self, handle: str) -> bytes:
         """Return the data stored under `handle`.
 
-        Raises:
-            FileNotFoundError: no data is stored under it.
-            OSError: the data is damaged, or the store failed (`StoreError`).
+        Raises `FileNotFoundError`, and `OSError` if the data is damaged or the store failed (`StoreError`).
         """
         try:
             data = await in_thread(self._objects.get, handle)

@@ -59,11 +59,7 @@ class StrandsOffloadPlugin(Plugin):
         self._offloaders: WeakKeyDictionary[Agent, Offloader] = WeakKeyDictionary()
 
     def offloader(self, agent: Agent) -> Offloader:
-        """Return the `Offloader` of an agent that has this plugin.
-
-        Raises:
-            ConfigError: the agent does not have this plugin.
-        """
+        """Return the `Offloader` of an agent. Raises `ConfigError` if it does not have this plugin."""
         if agent not in self._offloaders:
             raise ConfigError(f"agent {agent.name!r} does not have this plugin; pass it in plugins=[…]")
         return self._offloaders[agent]
@@ -71,8 +67,7 @@ class StrandsOffloadPlugin(Plugin):
     def init_agent(self, agent: Agent) -> None:
         """Set up an agent with its session, the retrieval tools and the hooks.
 
-        Raises:
-            ConfigError: the session manager's id is not a valid session name.
+        Raises `ConfigError` if the session manager's id is not a valid session name.
         """
         manager = agent._session_manager  # noqa: SLF001 # agent.session_id may be a temporary id
         name = self._sessions.session or getattr(manager, "session_id", None)

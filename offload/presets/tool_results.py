@@ -15,13 +15,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from offload.errors import MessageError
 from offload.layout import encode_part
-from offload.locks import cached
 from offload.presets._files import local_path, mapped_errors, sync_folder
 from offload.registry import open_store
 from offload.store import OffloadStore
@@ -79,14 +78,16 @@ def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[
     """
     messages = list(messages)
     large = [list(_large_results(message, f"messages[{n}]")) for n, message in enumerate(messages)]
-    folder = _OutputFolder(output_dir)
-    names = [{result.block: folder.add(result) for result in results} for results in large]
-    folder.sync()
+    results = list(chain.from_iterable(large))
+    folder = local_path(output_dir, "output_dir")
+    names = _write(folder, results)
+    unused = iter(names)
+    references = [{result.block: next(unused) for result in of_message} for of_message in large]
     return OffloadedToolResults(
-        messages=[_referring(m, to) if to else m for m, to in zip(messages, names, strict=True)],
-        offloaded_count=len(folder.files),
-        freed_chars=sum(_length(result.text) for results in large for result in results),
-        files=folder.files,
+        messages=[_referring(m, to) if to else m for m, to in zip(messages, references, strict=True)],
+        offloaded_count=len(results),
+        freed_chars=sum(_length(result.text) for result in results),
+        files=[str(folder / name) for name in names],
     )
 
 
@@ -165,56 +166,41 @@ def _names(stem: str) -> Iterator[str]:
     yield from (f"{stem}-{number}.md" for number in count(1))
 
 
-class _OutputFolder:
-    """Files of one `offload_tool_results` call, each with a different name.
-
-    Store keys are lower-case, ids of tool calls need not be. So the local store writes a file, and a hard
-    link, which never overwrites, gives the file its name.
-    """
-
-    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
-        self._path = local_path(output_dir, "output_dir")
-        self._names: dict[str, Iterator[str]] = {}
-        self._used: set[str] = set()
-        self.files: list[str] = []
-
-    def add(self, result: _Result) -> str:
-        """Return the name of the file written for `result`."""
+def _write(folder: Path, results: Iterable[_Result]) -> list[str]:
+    """Write a file for each result; return the names, which all differ, once the files are durable."""
+    names: dict[str, None] = {}
+    numbered: dict[str, Iterator[str]] = {}
+    store: OffloadStore | None = None
+    for result in results:
+        # Finding a backend is slower than finding that no result is large.
+        store = store or open_store(folder)
         data = result.text.encode("utf-8", "surrogatepass")
         stem = _stem(result.tool_use_id)
         # The iterator is kept, so that names in use are not tried again for the next result.
-        names = self._names.setdefault(stem, _names(stem))
-        name = next(n for n in names if n not in self._used and self._make(self._path / n, data))
-        self._used.add(name)
-        self.files.append(str(self._path / name))
-        return name
+        tries = numbered.setdefault(stem, _names(stem))
+        names[next(n for n in tries if n not in names and _make(store, folder / n, data))] = None
+    if names:
+        with mapped_errors(folder):
+            sync_folder(folder)
+    return list(names)
 
-    def sync(self) -> None:
-        """Make the names of all files durable."""
-        if not self.files:
-            return
-        with mapped_errors(self._path):
-            sync_folder(self._path)
 
-    @cached
-    def _store(self) -> OffloadStore:
-        # Opened late: finding a backend is slower than finding that no result is large.
-        return open_store(self._path)
+def _make(store: OffloadStore, path: Path, data: bytes) -> bool:
+    """Write `data` to `path` if nothing is there; return whether `path` contains `data`."""
+    with mapped_errors(path):
+        if not path.exists():
+            _create(store, path, data)
+        info = path.lstat()
+        return stat.S_ISREG(info.st_mode) and info.st_size == len(data) and path.read_bytes() == data
 
-    def _make(self, path: Path, data: bytes) -> bool:
-        """Write `data` to `path` if nothing is there; return whether `path` contains `data`."""
-        with mapped_errors(path):
-            if not path.exists():
-                self._create(path, data)
-            info = path.lstat()
-            return stat.S_ISREG(info.st_mode) and info.st_size == len(data) and path.read_bytes() == data
 
-    def _create(self, path: Path, data: bytes) -> None:
-        key = f"unnamed-{secrets.token_hex(8)}"
-        self._store.put(key, data)
-        try:
-            # Another writer may have been first, with the same or other content.
-            with suppress(FileExistsError):
-                path.hardlink_to(self._path / key)
-        finally:
-            self._store.delete(key)
+def _create(store: OffloadStore, path: Path, data: bytes) -> None:
+    """Write a file; its hard link gives it a name that no store key can have, and never overwrites."""
+    key = f"unnamed-{secrets.token_hex(8)}"
+    store.put(key, data)
+    try:
+        # Another writer may have been first, with the same or other content.
+        with suppress(FileExistsError):
+            path.hardlink_to(path.with_name(key))
+    finally:
+        store.delete(key)

@@ -1,8 +1,4 @@
-"""Model Context Protocol: a server of stored items, and a proxy that offloads large tool results.
-
-`context_server` offers one session to any client: the retrieval tools, and its records as resources
-`ctx://ID`. `Proxy` wraps any other server: it offloads large tool results, and adds the retrieval tools.
-"""
+"""Model Context Protocol: a server of stored items, and a proxy that offloads large tool results."""
 
 from __future__ import annotations
 

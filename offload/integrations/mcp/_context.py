@@ -101,11 +101,6 @@ def link(ref: str, **more: Any) -> Json:
     }
 
 
-def data_url(media_type: str, blob: str) -> str:
-    """Return the stored text of binary content, which `read_resource` returns as a blob."""
-    return f"data:{media_type};base64,{blob}"
-
-
 def _resource(info: RecordInfo) -> Json:
     tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
     title = f"{info.item_type}{tool}, {info.chars} characters"

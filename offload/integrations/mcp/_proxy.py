@@ -1,8 +1,7 @@
 """Proxy between a client and any other server: it relays all messages and offloads large results.
 
-The proxy relays messages, not calls. Progress, cancellation, logging, sampling, elicitation and additions of
-later protocol revisions pass unchanged, with their original ids. The proxy changes only the greeting and the
-lists, which show the added tools and resources, and tool results.
+The proxy relays messages, not calls, so additions of later protocol revisions pass unchanged. It changes only
+the greeting and the lists, which show the added tools and resources, and tool results.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ Streams = tuple[Any, Any]
 async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
     """Start `command` as a server and run a proxy for it on stdin and stdout, until stdin ends.
 
-    The server inherits this process's environment and stderr.
-
-    Raises:
-        ConfigError: the command cannot be started.
+    The server inherits this process's environment and stderr. Raises `ConfigError` if it cannot be started.
     """
     # Nothing else can stop the thread that waits for a line from stdin.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -96,8 +92,6 @@ class Proxy:
             async for message in _messages_of(client[0]):
                 await self._from_client(message)
             self._tasks.cancel_scope.cancel()
-
-    # From the client
 
     async def _from_client(self, message: Any) -> None:
         if not isinstance(message, JSONRPCRequest):
@@ -157,8 +151,6 @@ class Proxy:
             page["nextCursor"] = _OWN_PAGES + page["nextCursor"]
         return page
 
-    # From the server
-
     async def _relay_server(self, stream: Any) -> None:
         async for message in _messages_of(stream):
             await self._from_server(message)
@@ -190,7 +182,9 @@ class Proxy:
                 case "initialize" | "server/discover":
                     return self._greeting(result)
                 case "tools/call":
-                    return self._results.offload(result, self._call(request))
+                    call_id = _meta(request, _CALL_ID)
+                    call = ToolCall(request.params["name"], call_id, self._has_links(request))
+                    return self._results.offload(result, call)
                 case "tools/list":
                     tools = [self._results.note(_tool_for_client(tool)) for tool in result["tools"]]
                     return _extended({**result, "tools": tools}, {"tools": self._answers.tools})
@@ -209,13 +203,8 @@ class Proxy:
         texts = [text for text in (result.get("instructions"), self._answers.instructions) if text]
         return {**result, "capabilities": capabilities, "instructions": "\n\n".join(texts)}
 
-    def _call(self, request: Any) -> ToolCall:
-        return ToolCall(request.params["name"], _meta(request, _CALL_ID), self._has_links(request))
-
     def _has_links(self, request: Any) -> bool:
         return (_own_version(request) or self._version) >= FIRST_WITH_LINKS
-
-    # To the client
 
     async def _answer_alone(self, request: Any) -> None:
         """Answer for a server that exited: lists contain only the proxy's entries, other requests fail."""
@@ -237,9 +226,6 @@ class Proxy:
             return
         error = ErrorData(code=code, message=reason)
         await self._to_client.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request.id, error=error)))
-
-
-# The messages
 
 
 async def _messages_of(stream: Any) -> AsyncIterator[Any]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.engine.sink import Sink
-from offload.integrations.mcp._context import Json, data_url, link
+from offload.integrations.mcp._context import Json, link
 from offload.offloader import Offloader
 from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.store import OffloadStore
@@ -47,8 +46,7 @@ _MEMBERS = {
 _ITEMS = {"items", "maxItems", "minItems"}
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """The tool call of a result: the client's name of the tool, and the model's id of the call or None."""
 
     tool: str
@@ -65,13 +63,8 @@ class ResultOffloader:
     one object with the placeholder replaces all of it; the schemas for the client allow that. Errors and
     parts that cannot be stored are kept.
 
-    Args:
-        store: the store of the records.
-        session: name of the session.
-        min_tokens: offload parts of at least this many tokens.
-        exclude: globs of tools whose results are always kept.
-        has_images: offload images and audio too; then only the client can show them, not the model.
-        hides_schemas: remove output schemas from the tools for the client.
+    The arguments are the options of `offload mcp-proxy`: `has_images` is `--images`, with which the model
+    cannot see them, and `hides_schemas` is `--hide-schemas`.
     """
 
     def __init__(
@@ -147,7 +140,8 @@ class ResultOffloader:
 
     def _blob(self, block: Json, blob: str, media_type: object, call: ToolCall, **more: Any) -> list[Json]:
         media_type = media_type if isinstance(media_type, str) else "application/octet-stream"
-        return _replaced(block, self._blobs, data_url(media_type, blob), call, mimeType=media_type, **more)
+        text = f"data:{media_type};base64,{blob}"
+        return _replaced(block, self._blobs, text, call, mimeType=media_type, **more)
 
     def _joined(self, parts: Sequence[_Part], call: ToolCall) -> list[Json]:
         """Return the blocks of all parts, with one placeholder for the kept parts if they are large."""
@@ -191,8 +185,7 @@ class ResultOffloader:
         return estimate_tokens(_json(value)) >= self._min_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A block of content and its replacement."""
 
     block: Any

@@ -28,12 +28,9 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
 
 def context_server(offloader: Offloader) -> Any:
-    """Return a server (`mcp.server.lowlevel.Server`) that offers one session for reading.
+    """Return a server (`mcp.server.lowlevel.Server`) that offers the session of `offloader` for reading.
 
     It has the retrieval tools, and each record as a resource `ctx://ID`.
-
-    Args:
-        offloader: the `Offloader` of the session; its `tools` and `max_answer_chars` apply.
     """
     answers = ContextAnswers(offloader)
 
@@ -75,14 +72,9 @@ async def serve_stdio(offloader: Offloader) -> None:
 def serve_http(offloader: Offloader, host: str, port: int, token: str | None = None) -> None:
     """Serve one session over streamable HTTP at `http://HOST:PORT/mcp` until the process is stopped.
 
-    Args:
-        offloader: the `Offloader` of the session.
-        host: the address to listen on.
-        port: the port; 0 selects a free one. The address is printed to stderr.
-        token: clients must send it as `Authorization: Bearer TOKEN`; None disables the check.
-
-    Raises:
-        ConfigError: the server cannot listen on the address, or a non-local address has no token.
+    Port 0 selects a free one; the address is printed to stderr. Clients must send a `token` as
+    `Authorization: Bearer TOKEN`. Raises `ConfigError` if the server cannot listen on the address, or a
+    non-local address has no token.
     """
     _check_exposure(host, token)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

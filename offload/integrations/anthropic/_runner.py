@@ -32,16 +32,15 @@ def tools(offloader: Offloader) -> list[BetaFunctionTool[Any]]:
 def async_tools(offloader: Offloader) -> list[BetaAsyncFunctionTool[Any]]:
     """Return the retrieval tools of `offloader` for the tool runner of `AsyncAnthropic`."""
 
-    def in_thread_of(answer: Callable[..., str]) -> Callable[..., Any]:
-        async def run(**arguments: Any) -> str:
-            return await in_thread(partial(answer, **arguments))
+    def in_threads(tool: BetaFunctionTool[Any]) -> BetaAsyncFunctionTool[Any]:
+        async def run(**arguments: Any) -> Any:
+            return await in_thread(tool.call, arguments)
 
-        return run
+        return beta_async_tool(
+            run, name=tool.name, description=tool.description, input_schema=tool.input_schema
+        )
 
-    return [
-        beta_async_tool(in_thread_of(_answer(offloader, tool["name"])), **tool)
-        for tool in offloader.tools.definitions()
-    ]
+    return [in_threads(tool) for tool in tools(offloader)]
 
 
 def offloaded(

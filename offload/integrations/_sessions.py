@@ -11,7 +11,7 @@ from offload.options import OptionArguments
 from offload.registry import open_store
 
 # Offloaders, with their histories, kept open; a session beyond these is opened again from the store.
-_OPEN = 256
+OPEN = 256
 
 
 class Sessions:
@@ -31,7 +31,7 @@ class Sessions:
         self.open = partial(Offloader, open_store(store, storage_options=storage_options), **options)
         self.session = session
         self.own = self.open(session=session)
-        self._named = lru_cache(_OPEN)(lambda name, _list: self.open(session=name))
+        self._named = lru_cache(OPEN)(lambda name, _list: self.open(session=name))
 
     def named(self, name: str | None, messages: str = "") -> Offloader:
         """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, Unpack
 
 from offload.errors import ConfigError, MissingExtraError
-from offload.integrations._sessions import Sessions
+from offload.integrations._sessions import OPEN, Sessions
 from offload.offloader import Offloader
 from offload.options import StoreArguments
 from offload.threads import in_thread
@@ -21,9 +21,6 @@ try:
 except ImportError as error:
     raise MissingExtraError(f"{error}; it comes with: pip install 'offload[openai-agents]'") from error
 
-# Conversations kept open with their history; a conversation beyond these is opened again from the store.
-_OPEN_CONVERSATIONS = 256
-
 _log = logging.getLogger("offload")
 
 __all__ = ["OffloadRuns", "RunConversation"]
@@ -34,16 +31,13 @@ class OffloadRuns:
 
     The items of a run's result are the originals.
 
-    Arguments and errors are those of `Offloader` without `session`.
-
-    Attributes:
-        tools: the retrieval tools. Every agent of a run needs them: the input of an agent without them is
-            not offloaded.
+    Arguments and errors are those of `Offloader` without `session`. Every agent of a run needs the retrieval
+    tools, `tools`: the input of an agent without them is not offloaded.
     """
 
     def __init__(self, store: Any = None, **options: Unpack[StoreArguments]) -> None:
         self._sessions = Sessions(store, **options)
-        self._named = lru_cache(_OPEN_CONVERSATIONS)(self._open)
+        self._named = lru_cache(OPEN)(self._open)
         self.tools = [
             FunctionTool(
                 name=tool["name"],

@@ -48,9 +48,7 @@ def write_until_current(
 ) -> None:
     """Store what `render` makes of a fresh listing, until a listing after the write gives the same.
 
-    The last of several concurrent writers has therefore seen the listing as it was after its own write, so
-    no writer's entry is missing. Content equal to `empty` is not stored first. Raises `StoreError`; the next
-    call catches up.
+    So the last of several concurrent writers misses no entry. Content equal to `empty` is not stored first.
     """
     try:
         stored = store.get(key)

@@ -1,8 +1,4 @@
-"""Tool results of Anthropic messages as files: one readable `.md` per result, named after its call.
-
-For agents that read files with their own tool: only the file name remains in the message. The caller decides
-when to offload. There is no restore; use `offload.Offloader` for that.
-"""
+"""Tool results of Anthropic messages as files: one readable `.md` per result, named after its call."""
 
 from __future__ import annotations
 
@@ -52,10 +48,9 @@ def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[
     """Write each tool result of at least 100 characters to a file, and replace it by the file name.
 
     The file contains the text, or the compact JSON of a list of blocks. Characters are counted in UTF-16, as
-    in JavaScript: an emoji counts as two. The file is `tool-result-{tool_use_id}.md`; an id that is not a
-    plain file name is encoded. Further results of one id get `-1`, `-2` and so on, as does a result whose
-    file name exists with other content: no file is overwritten. The same messages and folder give the same
-    files and messages again.
+    in JavaScript. The file is `tool-result-{tool_use_id}.md`; an id that is not a plain file name is encoded.
+    Further results of one id get `-1`, `-2` and so on, as does a result whose file name exists with other
+    content. The same messages and folder give the same files and messages again.
 
     Files are complete, durable and readable only by their owner. All messages are read before the first file
     is written. After a failure, the next call finds the files written so far. A killed process may add one

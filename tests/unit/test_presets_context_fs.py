@@ -14,7 +14,7 @@ from offload import OffloadStore, StoreError, StorePermissionError
 from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem
-from offload.presets.context_fs._layout import PathRenderer, folder_of, is_document
+from offload.presets.context_fs._layout import DOCUMENT, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
 from offload.testing import StoreConformance
@@ -254,4 +254,4 @@ def test_a_text_that_only_contains_a_placeholder_is_not_one(change: str) -> None
     "name", ["call_x.json", "call_abcdefghij", "x_abcdefghij.json", "call_ABCDEFGHIJ.json"]
 )
 def test_a_file_of_another_name_is_no_document(name: str) -> None:
-    assert not is_document(name)
+    assert not DOCUMENT.fullmatch(name)

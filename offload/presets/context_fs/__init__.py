@@ -81,8 +81,7 @@ class ContextFileSystem:
         offload_root_path: folder of the tree; `{session_id}` in it is replaced by the session name. The
             default is `~/.agent/context/{session_id}`. It needs a file system with hard links, and only this
             user may have write access.
-        session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
-            and root resume a session.
+        session: as for `Offloader`; the same name and root resume a session.
         offload_enabled: False keeps all items, including outputs of ephemeral tools.
         offload_token_threshold: offload items with more tokens than this.
         ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
@@ -93,8 +92,7 @@ class ContextFileSystem:
             `offload` delete expired documents, even if a message refers to them. None keeps all.
         compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
             `context_read`, one of `fs.offloader.tools`.
-        **options: `token_counter`, `redact`, `should_offload`, `summarizer`, `tools`, `on_error` and so on;
-            see `Offloader`.
+        **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`.
 
     Attributes:
         root: absolute path of the tree.
@@ -180,7 +178,11 @@ class ContextFileSystem:
 
     def items(self) -> list[ItemState]:
         """Return every item in the messages of the last `offload` call, in order."""
-        texts = _texts(self._last)
+        texts = {
+            (index, item.block): item.text
+            for index in {decision.item.message for decision in self._last.decisions}
+            for item in scan_of(self._last.messages[index]).offloadable
+        }
         # An image, which is never offloaded here, moves when one text replaces several blocks before it.
         return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
 
@@ -237,12 +239,3 @@ def _policy(
     tools = {tool: {**common, "min_tokens": 1, "keep_recent": kept} for tool, kept in ephemeral.items()}
     # The threshold and the age alone decide, so any saving is enough.
     return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
-
-
-def _texts(result: OffloadResult) -> dict[tuple[int, Block], str]:
-    """Return the text of each item in the messages of `result`, by message and block."""
-    return {
-        (index, item.block): item.text
-        for index in {decision.item.message for decision in result.decisions}
-        for item in scan_of(result.messages[index]).offloadable
-    }

@@ -15,7 +15,7 @@ from offload.placeholder import PlaceholderFacts
 from offload.record import RecordInfo
 
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
-_DOCUMENT = re.compile(rf"(?:call|msg)_{REF_PATTERN}\.[a-z]+")
+DOCUMENT = re.compile(rf"(?:call|msg)_{REF_PATTERN}\.[a-z]+")
 _PLACEHOLDER = re.compile(
     r"\[Content offloaded\]\n"
     rf"Path: (?P<path>/[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
@@ -99,11 +99,6 @@ def path_of(info: RecordInfo) -> str:
     """Return the path of a record's document relative to the root."""
     # The key, not `tool_name`, identifies a tool whose name is too long for a key.
     return _tree_path(info.item_type, tool_part(info.key), info.ref, "." + info.key.rpartition(".")[2])
-
-
-def is_document(name: str) -> bool:
-    """Return whether a file of this name is a document."""
-    return _DOCUMENT.fullmatch(name) is not None
 
 
 def folder_of(part: str) -> str:

@@ -1,9 +1,4 @@
-"""The tree: documents as hard links to the records of a local store, and their index.
-
-Records are under `.offload`, with the keys of any store; listing, expiry and tombstones do not involve the
-tree. Each readable record has a second name in the tree, so its bytes are stored once. The tree and its
-index can be rebuilt from the records at any time.
-"""
+"""The tree: documents as hard links to the records of a local store under `.offload`, and their index."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ from offload.errors import ExistsError, OffloadError, StorePermissionError
 from offload.index import list_session, list_sessions, parse_key
 from offload.layout import check_key, is_link
 from offload.presets._files import mapped_errors, sync_folder, write_until_current
-from offload.presets.context_fs._layout import Document, is_document, path_of
+from offload.presets.context_fs._layout import DOCUMENT, Document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
 from offload.store import StoredObject
@@ -108,7 +103,7 @@ class TreeStore(WrapperStore):
         """Return the files in the tree that are named like documents."""
         with mapped_errors(self.root):
             paths = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
-            return [path for path in paths if is_document(path.name)]
+            return [path for path in paths if DOCUMENT.fullmatch(path.name)]
 
     def _link_document(self, info: RecordInfo) -> None:
         """Link the document of a record, unless the record was deleted."""

@@ -35,7 +35,7 @@ from offload.presets.context_refs._lines import (
     truncated,
     with_exit_code,
 )
-from offload.presets.context_refs._tree import MANIFEST, ContextTree
+from offload.presets.context_refs._tree import MANIFEST, ContextTree, place_of
 from offload.record import OffloadableType, RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
@@ -141,12 +141,8 @@ class ContextRefs:
     ) -> str:
         """Return the text that the model sees for an output: the output itself or its placeholder.
 
-        Args:
-            text: the output.
-            tool_name: the tool.
-            server_name: the server of the tool.
-            tool_use_id: the provider's id of the call; `offloader.restore` needs it.
-            exit_code: exit code of a command; the output and its file end with it.
+        `offloader.restore` needs `tool_use_id`, the provider's id of the call. With the `exit_code` of a
+        command, the output and its file end with it.
         """
         text = with_exit_code(text, exit_code)
         if matches_any(_full_name(tool_name, server_name), self._never):
@@ -179,18 +175,10 @@ class ContextRefs:
     def offload_history(self, messages: Sequence[Any], which: Iterable[int] | None = None) -> OffloadResult:
         """Offload chosen messages of any size, if that saves anything.
 
-        Send the returned messages to the model from then on. System prompts, tool calls, errors and results
-        of `never_tools` are kept.
-
-        Args:
-            messages: the conversation.
-            which: indices of the chosen messages, from 0; the default is all of them.
+        Send the returned messages to the model from then on. `which` are the indices of the chosen messages,
+        by default all. System prompts, tool calls, errors and results of `never_tools` are kept.
         """
         chosen = frozenset(range(len(messages)) if which is None else which)
-
-        def is_chosen(item: ItemFacts) -> bool:
-            return item.message in chosen
-
         rule = Rule(min_chars=1, preview_chars=_HISTORY_PREVIEW_CHARS)
         policy = OffloadPolicy(
             types={"tool_call": Rule(enabled=False), **dict.fromkeys(_HISTORY_TYPES, rule)},
@@ -198,7 +186,9 @@ class ContextRefs:
             min_saving=0,
         )
         line = replace(self._line, preview_chars=_HISTORY_PREVIEW_CHARS)
-        offloader = self.offloader.with_options(policy=policy, placeholder=line, should_offload=is_chosen)
+        offloader = self.offloader.with_options(
+            policy=policy, placeholder=line, should_offload=lambda item: item.message in chosen
+        )
         return self._completed(offloader.offload(messages))
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
@@ -211,16 +201,9 @@ class ContextRefs:
         Writing a file and reading any part of it, in any process, count as use; reads are recorded to the
         minute. Pinned files and files whose id is in a message are kept.
 
-        A deleted file cannot be read from now on. The first clean-up after the grace period frees its bytes.
-        An empty file remains for 30 days, so that a stalled writer cannot store the file again by mistake.
-
-        Args:
-            max_bytes: stored bytes that the files may take.
-            messages: the current conversation.
-            grace: grace period in seconds; 0 frees the bytes at once, if nobody else reads the conversation.
-
-        Raises:
-            StoreError: the store failed; the next clean-up continues.
+        A deleted file cannot be read from now on. The first clean-up after `grace` seconds frees its bytes; 0
+        is safe only if nobody else reads the conversation. An empty file remains for 30 days, so that a
+        stalled writer cannot store the file again by mistake. After a `StoreError` the next one continues.
         """
         session, evicted = self.offloader.session, self._least_recently_used(max_bytes, messages)
         if evicted:
@@ -324,11 +307,11 @@ class ContextRefs:
                 "chars": info.chars,
                 "size": info.stored_bytes,
                 "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
-                "path": path.removeprefix(f"{self.folder}/"),
+                "path": place.path.removeprefix(f"{self.folder}/"),
                 "record": info.key,
             }
             for info in infos
-            if (path := self._tree.path_of(info.key)) is not None
+            if (place := place_of(info.key)).is_artifact
         ]
         conversation = json.dumps(self.offloader.session)
         head = f'{{"schema_version": "1.0", "conversation": {conversation}, "items": ['

@@ -57,7 +57,7 @@ class _Manifest(msgspec.Struct):
     items: list[_ManifestItem]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Path of an object; for a record, the conversation's key part and the id with its generation too."""
 
     path: str
@@ -82,7 +82,7 @@ class ContextTree(WrapperStore):
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
-        place = _place_of(key)
+        place = place_of(key)
         if place.is_artifact and overwrite and not data:
             # gc empties a record and then deletes its header; this mark keeps the record's key.
             self.inner.put(_STATE + key, data, overwrite=True)
@@ -91,13 +91,13 @@ class ContextTree(WrapperStore):
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
-        place = _place_of(key)
+        place = place_of(key)
         put_stream(self.inner, place.path, pieces, size)
         self._note_change(place, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
-        place = _place_of(key)
+        place = place_of(key)
         data = self.inner.get(place.path, start=start, end=end)
         if place.is_artifact:
             self._note_use(place)
@@ -111,7 +111,7 @@ class ContextTree(WrapperStore):
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
-        place = _place_of(key)
+        place = place_of(key)
         self.inner.delete(place.path)
         if place.is_artifact:
             self.inner.delete(_STATE + key)
@@ -123,12 +123,7 @@ class ContextTree(WrapperStore):
         marks = self._state_keys(LAST_READ.prefix(part), "")
         return {match["ref"]: mark.modified for mark in marks if (match := LAST_READ.match(mark.key))}
 
-    def path_of(self, key: str) -> str | None:
-        """Return the path of a record's file in the tree; None for any other key."""
-        place = _place_of(key)
-        return place.path if place.is_artifact else None
-
-    def _note_change(self, place: _Place, size: int = 0) -> None:
+    def _note_change(self, place: Place, size: int = 0) -> None:
         if not place.is_artifact:
             return
         self.is_changed = True
@@ -136,7 +131,7 @@ class ContextTree(WrapperStore):
             _log.info("[ContextStore] Created ref: %s", place.stem)
             _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, place.path, size)
 
-    def _note_use(self, place: _Place) -> None:
+    def _note_use(self, place: Place) -> None:
         """Record the use of a file, at most once a minute; a failure is ignored."""
         now = time.monotonic()
         if now - self._noted.get(place.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
@@ -176,7 +171,7 @@ class ContextTree(WrapperStore):
             return None
         return StoredObject(key if family is RECORD else sidecar_key(key), file.size, file.modified)
 
-    def _key_of(self, place: _Place) -> str | None:
+    def _key_of(self, place: Place) -> str | None:
         """Return the record key of a file, from the known keys or from its header."""
         self._recall(place.part)
         if place.path not in self._keys:
@@ -184,7 +179,7 @@ class ContextTree(WrapperStore):
                 key = self._read_key(place)
             except (NotFoundError, CorruptError, InvalidKeyError, msgspec.MsgspecError):
                 return None
-            if _place_of(key) != place:
+            if place_of(key) != place:
                 return None
             self._keys[place.path] = key
         return self._keys[place.path]
@@ -198,11 +193,11 @@ class ContextTree(WrapperStore):
         with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
             manifest = msgspec.json.decode(self.inner.get(f"{part}/{MANIFEST}"), type=_Manifest)
             for item in manifest.items:
-                place = _place_of(item.record)
+                place = place_of(item.record)
                 if place.part == part:
                     self._keys[place.path] = item.record
 
-    def _read_key(self, place: _Place) -> str:
+    def _read_key(self, place: Place) -> str:
         _, dot, generation = place.stem.partition(".")
         if place.path.endswith(".txt"):
             sidecar = self.inner.get(f"{place.part}/{HEADERS}/{place.stem}.json")
@@ -216,20 +211,20 @@ class ContextTree(WrapperStore):
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
 
-def _place_of(key: str) -> _Place:
+def place_of(key: str) -> Place:
     """Return the place of a store key in the tree or under `~state/`."""
     check_key(key)
     match = RECORD.match(key) or SIDECAR.match(key)
     if match is None or match["suffix"] not in _ENDINGS:
-        return _Place(_STATE + key)
+        return Place(_STATE + key)
     part, stem = match["session"], name_of(key).partition("~")[0]
     if key.startswith(SIDECAR.prefix()):
-        return _Place(f"{part}/{HEADERS}/{stem}.json", part, stem)
+        return Place(f"{part}/{HEADERS}/{stem}.json", part, stem)
     return _artifact(part, stem, _ENDINGS[match["suffix"]])
 
 
-def _artifact(part: str, stem: str, ending: str) -> _Place:
-    return _Place(f"{part}/{ARTIFACTS}/{stem}{ending}", part, stem, is_artifact=True)
+def _artifact(part: str, stem: str, ending: str) -> Place:
+    return Place(f"{part}/{ARTIFACTS}/{stem}{ending}", part, stem, is_artifact=True)
 
 
 def _tree_prefix(family: Family, rest: str) -> str:
@@ -237,5 +232,5 @@ def _tree_prefix(family: Family, rest: str) -> str:
     return f"{part}/{_FOLDERS[family]}/{name.partition('~')[0]}" if slash else part
 
 
-def _read_mark(place: _Place) -> str:
+def _read_mark(place: Place) -> str:
     return _STATE + LAST_READ.key(session=place.part, ref=ref_of(place.stem))

@@ -44,10 +44,9 @@ def _first(name: str | None, other: str | None) -> str | None:
 
 
 class _State(AgentState[Any]):
-    """State of an agent, with a session name for runs without a thread.
+    """State of an agent, with a session name for runs without a thread, which only the host chooses.
 
-    The name is omitted from the input, because only the host chooses a session. The first name wins, because
-    a subagent returns its whole state, including its own session name.
+    The first name wins, because a subagent returns its whole state, including its own session name.
     """
 
     offload_session: NotRequired[Annotated[str | None, OmitFromInput, _first]]  # type: ignore[valid-type] # mypy does not see the base
@@ -62,10 +61,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     streams a second update of its model node.
 
     Arguments and errors are those of `Offloader`. Without `session`, the thread id is the session name. A run
-    without a thread has a new session, named `offload_session` in its state.
-
-    Attributes:
-        tools: the retrieval tools, which the agent offers its model.
+    without a thread has a new session, named `offload_session` in its state. `tools` are the retrieval tools.
     """
 
     state_schema = _State

@@ -1,8 +1,6 @@
 """OpenTelemetry: spans and metrics of offloading and retrieval; `docs/observability.md` lists them.
 
-Names follow the semantic conventions for generative AI where these exist: a retrieval call is a span
-`execute_tool context_read` with `gen_ai.conversation.id` and `error.type`, and is counted in
-`gen_ai.execute_tool.duration`. All other names start with `offload.`. Attributes are ids and sizes, never
+Names follow the semantic conventions for generative AI where these exist. Attributes are ids and sizes, never
 content.
 """
 

@@ -74,9 +74,7 @@ class _Telemetry:
             EventType.ITEM_STORED: self._stored,
             EventType.CALL_ENDED: self._ended,
             EventType.RECORDS_COLLECTED: self._collected,
-            EventType.CONTEXT_COMPACTED: lambda _: self._counter("offload.compactions", "{compaction}").add(
-                1
-            ),
+            EventType.CONTEXT_COMPACTED: self._compacted,
             EventType.OFFLOAD_FAILED: self._failed,
             EventType.COMPACTION_FAILED: self._failed,
             EventType.CONTEXT_FAILED: self._failed,
@@ -94,6 +92,9 @@ class _Telemetry:
         # With `min_saving` below 1, a placeholder may be longer than its item.
         self._counter("offload.chars.freed", "{char}").add(max(0, data["chars_freed"]), attributes)
         self._counter("offload.bytes.stored", "By").add(data["stored_bytes"], attributes)
+
+    def _compacted(self, _data: Mapping[str, Any]) -> None:
+        self._counter("offload.compactions", "{compaction}").add(1)
 
     def _failed(self, data: Mapping[str, Any]) -> None:
         self._counter("offload.failures", "{failure}").add(1, {_ERROR: data["kind"]})

@@ -20,7 +20,6 @@ class Renewed(Protocol):
 
     def renew(self) -> None:
         """Release what threads of the parent held."""
-        ...
 
 
 _renewed: WeakSet[Renewed] = WeakSet()

@@ -49,17 +49,14 @@ class OffloadStore(Protocol):
     @property
     def url(self) -> str:
         """The address that opens this store, without credentials."""
-        ...
 
     @property
     def is_shared(self) -> bool:
         """Whether another machine that opens `url` sees the same objects."""
-        ...
 
     @property
     def has_atomic_create(self) -> bool:
         """Whether a create-only `put` has exactly one winner among concurrent writers."""
-        ...
 
     @property
     def durability(self) -> Durability:
@@ -68,7 +65,6 @@ class OffloadStore(Protocol):
         "power": a power cut; "process": the death of the process, but maybe not a power cut; "memory":
         neither; "unknown": this depends on the medium.
         """
-        ...
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, whole and durable when the call returns.
@@ -77,7 +73,6 @@ class OffloadStore(Protocol):
         that is taken raises `ExistsError` and keeps its bytes; with it the object is replaced. A failed
         put creates no object under `key`. Empty data is an object like any other.
         """
-        ...
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` from `start` up to, not including, `end`.
@@ -86,7 +81,6 @@ class OffloadStore(Protocol):
         shorter, and takes no `end`. A range that reaches past the end is cut there; one that starts past
         it is empty. An absent key raises `NotFoundError`.
         """
-        ...
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         """Yield the objects whose key starts with `prefix` and sorts after `after`, in key order.
@@ -95,11 +89,9 @@ class OffloadStore(Protocol):
         code point. The listing is lazy; a `put` that returned before the listing began is in it. A
         store that was never written to lists nothing.
         """
-        ...
 
     def delete(self, key: str) -> None:
         """Delete `key`. An absent key is success."""
-        ...
 
 
 @runtime_checkable
@@ -114,18 +106,15 @@ class SupportsBulk(Protocol):
         Returns one entry per item in the same order: None if it is stored, otherwise the error that
         `put` would have raised. One item's failure does not stop the others.
         """
-        ...
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
         """Return each object's bytes, or the error that `get` would have raised, in the same order.
 
         A wrapper may fetch an object when the result is iterated.
         """
-        ...
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete every key as `delete` would."""
-        ...
 
 
 @runtime_checkable
@@ -139,7 +128,6 @@ class SupportsStreams(Protocol):
         iterated again for another attempt. Pieces of another total size raise `ConfigError` and store
         nothing; an error that `pieces` raise is passed on, and nothing is stored.
         """
-        ...
 
 
 @runtime_checkable
@@ -151,7 +139,6 @@ class SupportsIdentity(Protocol):
 
         It is equal in every process, unless the objects exist in this process only.
         """
-        ...
 
 
 class OneByOne:

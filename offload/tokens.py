@@ -60,7 +60,6 @@ class TokenCounter(Protocol):
 
     def __call__(self, text: str, /) -> int:
         """Return the number of tokens of `text`, at least 0."""
-        ...
 
 
 def estimate_tokens(text: str) -> int:

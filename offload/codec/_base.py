@@ -21,7 +21,6 @@ class Fetch(Protocol):
 
     def __call__(self, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes from `start` up to `end`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,10 @@ class StoredRecord(Protocol):
     @property
     def header(self) -> Header:
         """The description of the item."""
-        ...
 
     @property
     def is_redacted(self) -> bool:
         """Whether parts of the content were removed before storage."""
-        ...
 
     @property
     def content(self) -> StoredContent:
@@ -87,7 +84,6 @@ class StoredRecord(Protocol):
 
         A new one each time, for one thread.
         """
-        ...
 
     def stream(self) -> Iterator[bytes]:
         """Yield the whole content in order, in chunks that end between characters.
@@ -95,11 +91,9 @@ class StoredRecord(Protocol):
         A codec that `reads_ranges` holds 8 MiB at a time. Makes every check of `load`: a mismatch of the
         whole content, such as its SHA-256, raises `CorruptError` after the last chunk.
         """
-        ...
 
     def load(self) -> bytes:
         """Return the whole content, its SHA-256 checked. Raises `CorruptError`."""
-        ...
 
 
 class Codec(Protocol):
@@ -123,8 +117,6 @@ class Codec(Protocol):
         Codec `zstd` reuses the frames of spooled content, `raw` reads it in chunks, and `json` takes memory
         for all of it.
         """
-        ...
 
     def open(self, fetch: Fetch, sidecar: Fetch | None = None) -> StoredRecord:
         """Open a record that `fetch` reads. Raises `CorruptError` if its structure is damaged."""
-        ...

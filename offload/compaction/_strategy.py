@@ -64,7 +64,6 @@ class CompactionStrategy(ContextCompactor[CompactionResult], Protocol):
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with all that `compact` ever removed, as it was."""
-        ...
 
 
 class StoringCompactor:

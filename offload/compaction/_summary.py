@@ -60,7 +60,6 @@ class Summarizer(Protocol):
 
         Send nothing else with them: no tools and no system prompt.
         """
-        ...
 
 
 def summarize(

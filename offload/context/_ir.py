@@ -166,7 +166,6 @@ class ContextCompactor(Protocol[ResultT_co]):
 
         `current_total_tokens` is the provider's token count; by default, it is the context's own.
         """
-        ...
 
 
 class ContextIR:

@@ -50,11 +50,9 @@ class PlaceholderRenderer(Protocol):
 
     def render(self, facts: PlaceholderFacts) -> str:
         """Return the text that replaces the item."""
-        ...
 
     def find_ref(self, text: str) -> str | None:
         """Return the ref that `text` would replace if it is a placeholder, else None; must be cheap.
 
         A ref is a claim; the record decides (rule R6).
         """
-        ...

@@ -2,7 +2,6 @@
 
 from offload.index._catalog import Catalog, reindex
 from offload.index._entries import Tombstone, parse_key, record_key
-from offload.index._listing import Page
 from offload.index._objects import (
     DeletedRecord,
     SessionObjects,
@@ -15,7 +14,6 @@ from offload.index._objects import (
 __all__ = [
     "Catalog",
     "DeletedRecord",
-    "Page",
     "SessionObjects",
     "Tombstone",
     "list_session",

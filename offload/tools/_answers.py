@@ -65,54 +65,49 @@ def is_binary(text: str) -> bool:
     return "\0" in text or len(_CONTROL.findall(text)) > _BINARY_SHARE * len(text)
 
 
-def page(
-    record: StoredRecord,
-    content: StoredContent,
-    start: int,
-    end: int,
-    *,
-    max_chars: int,
-    is_tail: bool = False,
-) -> str:
-    """Return the answer with the characters from `start` to `end`: the first that fit, or the last."""
-    counts = record.counts
-    excerpt, start, stop = _fitting(content, start, end, max_chars - FRAME_CHARS, is_tail=is_tail)
-    note = _media_note(content, excerpt)
-    lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
-    first = f"[{record.ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
-    is_more = stop < counts.chars and note is None
-    last = f'[more: context_read(id="{record.ref}", offset={stop})]' if is_more else "[end of item]"
-    return f"{first}\n{note or excerpt}\n{last}"
+class Pages:
+    """The answers that show the content of one record, each of at most `max_chars` characters."""
 
+    def __init__(self, record: StoredRecord, max_chars: int) -> None:
+        self.record = record
+        self.content = record.content
+        self._max_chars = max_chars
 
-def value_page(
-    ref: str, content: StoredContent, value: JsonValue, offset: int, limit: int, *, max_chars: int
-) -> str:
-    """Return the answer with a JSON value from its character `offset`."""
-    name = _quoted(value.pointer)
-    room = max_chars - FRAME_CHARS - 2 * len(name)
-    end = min(value.end, value.start + offset + limit)
-    excerpt, start, stop = _fitting(content, value.start + offset, end, room)
-    first = (
-        f"[{ref} {name}: {value.kind}, characters {start - value.start}-{stop - value.start} of "
-        f"{value.end - value.start}, which are {start}-{stop} of the item]"
-    )
-    more = f'[more: context_read(id="{ref}", pointer={name}, offset={stop - value.start})]'
-    return f"{first}\n{excerpt}\n{more if stop < value.end else '[end of value]'}"
+    def text(self, start: int, end: int, *, is_tail: bool = False) -> str:
+        """Return the answer with the characters from `start` to `end`: the first that fit, or the last."""
+        ref, counts, content = self.record.ref, self.record.counts, self.content
+        room = self._max_chars - FRAME_CHARS
+        excerpt, start, stop = _fitting(content, start, end, room, is_tail=is_tail)
+        note = _media_note(content, excerpt)
+        lines = f"lines {content.line_at(start)}-{content.line_at(max(start, stop - 1))} of {counts.lines}"
+        first = f"[{ref}: characters {start}-{stop} of {counts.chars}, {lines}]"
+        is_more = stop < counts.chars and note is None
+        last = f'[more: context_read(id="{ref}", offset={stop})]' if is_more else "[end of item]"
+        return f"{first}\n{note or excerpt}\n{last}"
 
+    def value(self, value: JsonValue, offset: int, limit: int) -> str:
+        """Return the answer with a JSON value from its character `offset`."""
+        ref, name = self.record.ref, _quoted(value.pointer)
+        room = self._max_chars - FRAME_CHARS - 2 * len(name)
+        end = min(value.end, value.start + offset + limit)
+        excerpt, start, stop = _fitting(self.content, value.start + offset, end, room)
+        first = (
+            f"[{ref} {name}: {value.kind}, characters {start - value.start}-{stop - value.start} of "
+            f"{value.end - value.start}, which are {start}-{stop} of the item]"
+        )
+        more = f'[more: context_read(id="{ref}", pointer={name}, offset={stop - value.start})]'
+        return f"{first}\n{excerpt}\n{more if stop < value.end else '[end of value]'}"
 
-def outline_page(
-    ref: str, value: JsonValue, members: Iterable[tuple[str, str]], count: int, *, max_chars: int
-) -> str:
-    """Return the answer with the pointers of the members of a large JSON value, as many as fit."""
-    name = _quoted(value.pointer)
-    room = max_chars - FRAME_CHARS - 2 * len(name)
-    first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
-    rows = fitting_rows((f"{_quoted(pointer)}: {facts}" for pointer, facts in members), room)
-    rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
-    whole = f'context_read(id="{ref}", pointer={name}, offset=0)'
-    last = f"[Read a member by its pointer, or the full text: {whole}]"
-    return "\n".join([first, *rows, last])
+    def outline(self, value: JsonValue, members: Iterable[tuple[str, str]], count: int) -> str:
+        """Return the answer with the pointers of the members of a large JSON value, as many as fit."""
+        ref, name = self.record.ref, _quoted(value.pointer)
+        room = self._max_chars - FRAME_CHARS - 2 * len(name)
+        first = f"[{ref} {name}: {value.kind} of {count:,}, {value.end - value.start:,} characters]"
+        rows = fitting_rows((f"{_quoted(pointer)}: {facts}" for pointer, facts in members), room)
+        rows += [f"… and {count - len(rows):,} more"] * (len(rows) < count)
+        whole = f'context_read(id="{ref}", pointer={name}, offset=0)'
+        last = f"[Read a member by its pointer, or the full text: {whole}]"
+        return "\n".join([first, *rows, last])
 
 
 def fitting_rows(rows: Iterable[str], room: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from offload.codec import StoredContent, StoredRecord
+from offload.codec import StoredRecord
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError
 from offload.events import Observer, observed
 from offload.locks import Recent
@@ -17,11 +17,9 @@ from offload.tools._answers import (
     FRAME_CHARS,
     MAX_ANSWER_CHARS,
     MIN_ANSWER_CHARS,
+    Pages,
     fitting_rows,
-    outline_page,
-    page,
     read_error,
-    value_page,
     with_notice,
 )
 from offload.tools._arguments import check_arguments
@@ -164,10 +162,10 @@ class Tools:
             ConfigError: an invalid range; a pointer to nothing, with the existing members.
         """
         _check_range(offset, limit, start_line, end_line, pointer)
-        record = self._session.read(id)
-        content = record.content
+        pages = Pages(self._session.read(id), self._max_chars)
         if pointer is not None:
-            return self._read_back(record, self._read_value(record, content, pointer, offset, limit))
+            return self._read_back(pages.record, self._read_value(pages, pointer, offset, limit))
+        content = pages.content
         if start_line is None and end_line is None:
             start = offset or 0
             end = start + (self._max_chars if limit is None else limit)
@@ -175,39 +173,30 @@ class Tools:
             start = content.line_start(start_line or 1)
             end = content.chars if end_line is None else content.line_start(end_line + 1)
         if start >= content.chars > 0:
-            lines = record.counts.lines
+            lines = pages.record.counts.lines
             raise ConfigError(
                 f"past the end: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {lines} line{'s' * (lines != 1)}"
             )
-        return self._read_back(record, page(record, content, start, end, max_chars=self._max_chars))
+        return self._read_back(pages.record, pages.text(start, end))
 
     def _read_back(self, record: StoredRecord, answer: str) -> str:
         """Return an answer with content of a record, after notifying the observer."""
         return self._observer.read_back(record.ref, with_notice(answer) if record.is_redacted else answer)
 
-    def _read_value(
-        self,
-        record: StoredRecord,
-        content: StoredContent,
-        pointer: str,
-        offset: int | None,
-        limit: int | None,
-    ) -> str:
-        reader = PointerReader(content)
+    def _read_value(self, pages: Pages, pointer: str, offset: int | None, limit: int | None) -> str:
+        reader, ref = PointerReader(pages.content), pages.record.ref
         try:
-            value = self._values.get((record.ref, pointer)) or self._find_value(reader, record.ref, pointer)
+            value = self._values.get((ref, pointer)) or self._find_value(reader, ref, pointer)
             chars = value.end - value.start
             is_whole = offset is None and limit is None
             if is_whole and value.kind in CONTAINERS and chars > self._max_chars - FRAME_CHARS:
-                members, count = reader.outline(value), reader.count(value)
-                return outline_page(record.ref, value, members, count, max_chars=self._max_chars)
+                return pages.outline(value, reader.outline(value), reader.count(value))
         except BudgetExceeded:
             raise ConfigError(f"value too large for one call ({BUDGET}); read it by offset") from None
         if (offset or 0) >= chars:
             raise ConfigError(f"past the end: the value has {chars} characters (0-{chars - 1})")
-        size = self._max_chars if limit is None else limit
-        return value_page(record.ref, content, value, offset or 0, size, max_chars=self._max_chars)
+        return pages.value(value, offset or 0, self._max_chars if limit is None else limit)
 
     def _find_value(self, reader: PointerReader, ref: str, pointer: str) -> JsonValue:
         """Find a value; cache the last few, since a model reads page after page of one."""
@@ -219,18 +208,12 @@ class Tools:
     def tail(self, id: str, *, lines: int = 20) -> str:  # noqa: A002 # the name that the model uses
         """Return the last `lines` lines of a record, cut at the start if too long.
 
-        Raises:
-            NotFoundError: no such record in this session.
-            CorruptError: the record is damaged.
-            ConfigError: fewer than one line.
+        Raises the errors of `read`; `ConfigError` if `lines` is less than one.
         """
         _check_count("lines", lines)
-        record = self._session.read(id)
-        content = record.content
-        first = max(1, record.counts.lines - lines + 1)
-        start, end = content.line_start(first), content.chars
-        answer = page(record, content, start, end, max_chars=self._max_chars, is_tail=True)
-        return self._read_back(record, answer)
+        pages = Pages(self._session.read(id), self._max_chars)
+        start = pages.content.line_start(max(1, pages.record.counts.lines - lines + 1))
+        return self._read_back(pages.record, pages.text(start, pages.content.chars, is_tail=True))
 
     @observed("context_grep")
     def grep(

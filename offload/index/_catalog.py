@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -39,6 +40,8 @@ class Catalog:
         self._entries: dict[str, RecordInfo] = {}
         self._keys_of: dict[str, list[str]] = {}
         self._deleted: dict[str, dict[str, DeletedRecord]] = {}
+        # The sorted entries, until one of them changes.
+        self._ordered: list[RecordInfo] | None = None
         # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
         # The newest listing of a large session, and the listing that the entries were read from.
@@ -59,7 +62,11 @@ class Catalog:
     def drop(self, key: str) -> None:
         """Remove the entry of a key whose object is gone."""
         with self._lock:
-            self._remove(key)
+            info = self._entries.pop(key, None)
+            if info is not None:
+                self._keys_of[info.ref].remove(key)
+                self._ordered = None
+            self._own.pop(key, None)
             if self._cached is not None:
                 self._cached.drop(key)
 
@@ -81,9 +88,7 @@ class Catalog:
             objects = [o for o in self._store.keys(self._prefix + ref) if ref_of(name_of(o.key)) == ref]
             with self._lock:
                 self._deleted.pop(ref, None)
-                listed = self._insert_all(objects)
-            for key in known - listed:
-                self.drop(key)
+                self._replace(known, objects)
 
     @property
     def is_empty(self) -> bool:
@@ -126,8 +131,10 @@ class Catalog:
     def entries(self) -> list[RecordInfo]:
         """Return one entry per known ref, oldest first; of several keys the first in key order."""
         with self._lock:
-            first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
-            return sorted(first, key=lambda info: (info.created_at, info.key))
+            if self._ordered is None:
+                first = (self.known(ref)[0] for ref, keys in self._keys_of.items() if keys)
+                self._ordered = sorted(first, key=lambda info: (info.created_at, info.key))
+            return self._ordered.copy()
 
     def objects(self) -> list[RecordInfo]:
         """Return an entry for every known key, in key order."""
@@ -165,9 +172,7 @@ class Catalog:
         listing = self._recent_listing()
         with self._lock:
             if listing is not self._loaded:
-                listed = self._insert_all(listing.objects())
-                for key in self._entries.keys() - listed:
-                    self._remove(key)
+                self._replace(self._entries.keys(), listing.objects())
                 self._loaded = listing
         return self.entries()
 
@@ -193,8 +198,7 @@ class Catalog:
         took = time.monotonic() - start
         with self._lock:
             self._deleted.clear()
-            for key in known - self._insert_all(objects):
-                self._remove(key)
+            self._replace(known, objects)
             listing = self._loaded = SessionListing.of(self.entries(), began, took, self._prefix)
             self._cached = listing if len(objects) > LARGE else None
         if len(objects) > LARGE:
@@ -211,13 +215,15 @@ class Catalog:
             self._cached = snapshot
         return snapshot
 
-    def _insert_all(self, objects: Iterable[StoredObject]) -> set[str]:
-        """Insert the listed records and deleted records; return the keys of the entries."""
+    def _replace(self, known: AbstractSet[str], objects: Iterable[StoredObject]) -> None:
+        """Insert the listed records and deleted records; drop the `known` keys that are not listed."""
         with self._lock:
             infos, deleted = split_objects(objects)
             for record in deleted:
                 self._deleted.setdefault(record.info.ref, {})[record.info.key] = record
-            return {info.key for info in infos.values() if self._insert(self._with_session(info))}
+            listed = {info.key for info in infos.values() if self._insert(self._with_session(info))}
+            for key in known - listed:
+                self.drop(key)
 
     def _with_session(self, info: RecordInfo) -> RecordInfo:
         """Return the entry with the session's full name, which a hashed key part does not contain."""
@@ -230,18 +236,15 @@ class Catalog:
         with self._lock:
             if info.key in self._deleted.get(info.ref, ()):
                 return False
+            if info == self._entries.get(info.key):
+                return True
+            self._ordered = None
             self._entries[info.key] = info
             keys = self._keys_of.setdefault(info.ref, [])
             if info.key not in keys:
                 keys.append(info.key)
                 keys.sort()
             return True
-
-    def _remove(self, key: str) -> None:
-        info = self._entries.pop(key, None)
-        if info is not None:
-            self._keys_of[info.ref].remove(key)
-        self._own.pop(key, None)
 
 
 def reindex(store: OffloadStore, session: str) -> int:

@@ -28,7 +28,6 @@ def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
     steps = "".join(f"H{x}V{HEIGHT - HEIGHT * value / total:.1f}" for x, value in enumerate(sums))
     line = f"M0,{HEIGHT}{steps}H{WIDTH}"
     every = WIDTH // _ROWS
-    times = [start + (end - start) * x / WIDTH for x in range(WIDTH + 1)]
-    rows = list(zip(times, sums, strict=True))[every::every]
+    rows = [(start + (end - start) * x / WIDTH, sums[x]) for x in range(every, WIDTH + 1, every)]
     area = f"{line}V{HEIGHT}Z"
     return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}

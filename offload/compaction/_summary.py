@@ -80,18 +80,14 @@ def summarize(
         answer = call_hook(summarizer, [{"role": "user", "content": prompt}], seconds=_SECONDS)
     except Exception as error:
         raise OffloadError(f"the summarizer failed: {type(error).__name__}: {error}") from error
-    summary = _parse(answer) if isinstance(answer, str) else ""
+    text = answer if isinstance(answer, str) else ""
+    tagged = _TAGGED.search(text)
+    summary = escape_surrogates(tagged[1] if tagged else text).strip()
     if not summary:
         raise OffloadError(f"the summarizer must return a summary, got {answer!r:.60}")
     if len(summary) <= max_chars:
         return summary
     return (summary[: max(0, max_chars - len(_CUT))] + _CUT)[:max_chars]
-
-
-def _parse(answer: str) -> str:
-    """Return the text in the <summary> tags of `answer`, or all of it if it has none."""
-    match = _TAGGED.search(answer)
-    return escape_surrogates(match[1] if match else answer).strip()
 
 
 def _texts(messages: Sequence[Any], without: Sequence[str] = ()) -> Iterable[str]:

@@ -190,19 +190,15 @@ def _pixels_of(head: bytes) -> tuple[int, int] | None:
         if head.startswith(b"\x89PNG\r\n\x1a\n"):
             width, height = struct.unpack_from(">II", head, 16)
         elif head.startswith(b"\xff\xd8\xff"):
-            height, width = struct.unpack_from(">HH", head, _jpeg_frame(head) + 5)
+            at = 2
+            while head[at + 1] not in _JPEG_FRAMES:
+                at += 2 + max(2, struct.unpack_from(">H", head, at + 2)[0])
+            height, width = struct.unpack_from(">HH", head, at + 5)
         else:
             return _little_endian_pixels(head)
     except (struct.error, IndexError):
         return None
     return width, height
-
-
-def _jpeg_frame(head: bytes) -> int:
-    at = 2
-    while head[at + 1] not in _JPEG_FRAMES:
-        at += 2 + max(2, struct.unpack_from(">H", head, at + 2)[0])
-    return at
 
 
 def _little_endian_pixels(head: bytes) -> tuple[int, int] | None:

@@ -31,7 +31,7 @@ class Conditions:
     AWS is known to refuse a create of a taken key, and to list in key order. For any other server, the
     descriptor of an earlier process is read; if there is none, two probe objects are written, one of them
     is created again, and both are listed and deleted. Their names start with a dot, so they are not keys
-    and no listing shows them.
+    and no listing shows them. If the probe fails, its error is raised, and the next call tries again.
     """
 
     def __init__(self, client: S3Client) -> None:
@@ -45,19 +45,11 @@ class Conditions:
         return self._support.known.creates if self._support.known else None
 
     async def creates(self) -> Creates:
-        """Return the effect of a create on a taken key.
-
-        Raises:
-            OffloadError: the probe failed; the next call tries again.
-        """
+        """Return the effect of a create on a taken key."""
         return (await self._support.answer()).creates
 
     async def is_sorted(self) -> bool:
-        """Return whether listings are known to be in key order, without a probe: a reader writes nothing.
-
-        Raises:
-            OffloadError: the probe failed; the next call tries again.
-        """
+        """Return whether listings are known to be in key order, without a probe: a reader writes nothing."""
         support = self._support.known
         if support is None:
             if await self._client.is_aws():

@@ -52,15 +52,9 @@ class Upload:
         self._digest = hashlib.sha256()
 
     def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
-        """Upload `pieces` as the object.
+        """Upload `pieces`, then create the object with the arguments that `condition` returns.
 
-        Args:
-            pieces: the object's bytes.
-            condition: awaited after the last part; returns arguments of the request that creates the object.
-
-        Raises:
-            OffloadError: a request failed. After this or any exception of the pieces or the condition, the
-                upload is aborted if the server can be reached.
+        After any exception the upload is aborted if the server can be reached.
         """
         upload = self._client.run(self._begin)
         try:

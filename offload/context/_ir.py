@@ -81,14 +81,21 @@ class ContextItem:
 class _Items(list[ContextItem]):
     """A list of items that caches the sum of their tokens and the list of their messages.
 
-    Items that are appended or replaced update the cache; any other change clears it.
+    Appending an item and replacing one update the cache; any other change clears it.
     """
 
     cache: tuple[int, list[Any]] | None = None
 
+    def append(self, item: ContextItem) -> None:
+        super().append(item)
+        if self.cache is not None:
+            tokens, messages = self.cache
+            messages.append(item.message)
+            self.cache = tokens + item.token_count, messages
+
     def __setitem__(self, index: Any, value: Any) -> None:
-        if isinstance(index, int):
-            tokens, messages = self.totals()
+        if isinstance(index, int) and self.cache is not None:
+            tokens, messages = self.cache
             messages[index] = value.message
             self.cache = tokens + value.token_count - self[index].token_count, messages
         else:
@@ -100,10 +107,8 @@ class _Items(list[ContextItem]):
 
     def totals(self) -> tuple[int, list[Any]]:
         """Return the sum of the tokens and the messages."""
-        tokens, messages = self.cache or (0, [])
-        new = self[len(messages) :]
-        messages += [item.message for item in new]
-        self.cache = tokens + sum(item.token_count for item in new), messages
+        if self.cache is None:
+            self.cache = sum(item.token_count for item in self), [item.message for item in self]
         return self.cache
 
 
@@ -115,7 +120,10 @@ def _clearing(change: Callable[..., Any]) -> Callable[..., Any]:
     return changed
 
 
-for _name in ("insert", "remove", "pop", "clear", "sort", "reverse", "__delitem__", "__imul__"):
+for _name in (
+    *("extend", "insert", "remove", "pop", "clear", "sort", "reverse"),
+    *("__delitem__", "__iadd__", "__imul__"),
+):
     setattr(_Items, _name, _clearing(getattr(list, _name)))
 
 

@@ -29,12 +29,7 @@ class Hooks:
     """Functions of the caller, each plain or async; None has no effect.
 
     An async hook fails after 60 seconds for one item. Hooks run in every thread that offloads, and must not
-    call the offloader that runs them.
-
-    Attributes:
-        should_offload: asked about each item that the policy offloads; a false answer keeps it.
-        redact: returns a text without what must not be stored; applied before preview and record are made.
-        summarizer: returns a few sentences about a text, for its placeholder.
+    call the offloader that runs them. See `Offloader` for each.
     """
 
     should_offload: ShouldOffload | None = None

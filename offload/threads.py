@@ -128,12 +128,8 @@ class _Call:
 class Gate:
     """Admits the calls of one object; those that change its data run one at a time.
 
-    Args:
-        subject: name of the object in messages.
-        on_cut: called in a forked child if another thread of the parent had a call inside.
-
-    Attributes:
-        holder: the call that has exclusive access.
+    Messages name it as `subject`. A forked child calls `on_cut` if another thread of the parent had a call
+    inside. The `holder` is the call that has exclusive access.
     """
 
     def __init__(self, subject: str, on_cut: Callable[[], None] | None = None) -> None:

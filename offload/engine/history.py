@@ -377,12 +377,8 @@ class History:
         """
         known, length = self.messages, len(self.messages)
         known.extend(messages[length:])
-        try:
-            is_whole = messages == known
-        except Exception:  # noqa: BLE001 # values inside a message may not support comparison
-            is_whole = False
-        finally:
-            del known[length:]
+        is_whole = _is_equal(messages, known)
+        del known[length:]
         if is_whole:
             return length
         pairs = zip(messages, known, strict=False)

@@ -130,27 +130,23 @@ class ItemWriter:
     ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
         """Return the live records of items, stored under any settings, or why they could not be read."""
         wanted = dict.fromkeys(identities)
-        outcomes = self._still_stored(wanted)
+        stored = {identity: self._stored[identity] for identity in wanted if identity in self._stored}
+        outcomes: dict[ItemIdentity, OffloadedItem | OffloadError] = {**stored}
+        try:
+            # A fresh listing shows what was deleted since this writer stored it.
+            gone = self._session.gone(item.info for item in stored.values())
+        except OffloadError as error:
+            gone = set[str]()
+            outcomes |= dict.fromkeys(stored, error)
+        for identity in [identity for identity, item in stored.items() if item.info.key in gone]:
+            del outcomes[identity]
+            self._stored.pop(identity, None)
         new = [identity for identity in wanted if identity not in outcomes]
         try:
             adopted = zip(new, self._session.adopt(new), strict=True)
         except OffloadError as error:
             return outcomes | dict.fromkeys(new, error)
         return outcomes | {identity: item for identity, item in adopted if item is not None}
-
-    def _still_stored(
-        self, identities: Iterable[ItemIdentity]
-    ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
-        """Return what this writer stored before, if a fresh listing shows that it was not deleted since."""
-        stored = {identity: self._stored[identity] for identity in identities if identity in self._stored}
-        try:
-            gone = self._session.gone(item.info for item in stored.values())
-        except OffloadError as error:
-            return dict.fromkeys(stored, error)
-        for identity in [identity for identity, item in stored.items() if item.info.key in gone]:
-            del stored[identity]
-            self._stored.pop(identity, None)
-        return dict(stored)
 
     def _remember(self, measured: _Measured, stored: WriteOutcome) -> WriteOutcome:
         """Note an item if it is stored; a placeholder in which no ref is found could not be restored."""

@@ -9,6 +9,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 comma := ,
+# Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-all test-integrations lint docs bench bench-quick clean
 

@@ -12,24 +12,27 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
 from typing import Any
 
 import s3fs
 from _content import output
-from _measure import Figure, Paired, compare, require, run, size
+from _measure import Figure, Paired, compare, require, run, seconds, size
 from _s3_server import S3Server
 
 from offload import Offloader, OffloadPolicy, Rule
+from offload.preview import preview_of
 
-_BUCKET, _IN_FLIGHT = "bench", 64
+_BUCKET, _URL, _IN_FLIGHT = "bench", "s3://bench/ours", 64
 _SMALL, _MIDDLE, _LARGE, _RECORD = 2_000, 100_000, 16_000_000, 100_000_000
 _PAGE_BYTES, _MIB = 8192, 1024 * 1024
-_BATCH, _BATCH_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 8, 2
+_BATCH, _BATCH_CHARS, _PREVIEW_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 1000, 8, 2
 _PAGE_OF_LIST = 1000
 _THROUGHPUT_BUDGET = 0.87
 # A server that is a region away.
 _DELAY, _FAR_BUDGET = 0.02, 1.25
-_THREADS, _THREADS_BUDGET = 16, 2.5
+_THREADS, _TEXTS_PER_THREAD, _THREADS_BUDGET = 16, 4, 0.8
+_SESSIONS, _QUICK_SESSIONS, _SESSIONS_BUDGET = 1000, 100, 1.6
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,10 @@ class Lab:
     options: dict[str, Any]
     files: Any = field(repr=False)
 
-    def offloader(self, session: str) -> Offloader:
+    def offloader(self, session: str, preview_chars: int = 200) -> Offloader:
         """Return an offloader that offloads every item larger than its placeholder."""
-        policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=200)})
-        url = f"s3://{_BUCKET}/ours"
-        return Offloader(url, session=session, policy=policy, storage_options=self.options)
+        policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=preview_chars)})
+        return Offloader(_URL, session=session, policy=policy, storage_options=self.options)
 
     def counted(self, function: Callable[[], object]) -> Counter[str]:
         """Return what `function` asks of the server."""
@@ -72,12 +74,13 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         for records in (1000,) if is_quick else (1000, 5000):
             yield from _open(lab, records)
         rounds = _QUICK_ROUNDS if is_quick else _ROUNDS
-        yield from _throughput(lab, rounds)
+        yield _by_url(lab, _QUICK_SESSIONS if is_quick else _SESSIONS)
+        yield from _written(lab, rounds, "")
+        yield from _read(lab, rounds)
         server.delay(_DELAY)
         yield from _far(lab, rounds)
-        yield from _threads(lab, rounds)
-        if not is_quick:
-            yield from _far_batch(lab)
+        yield _threads(lab, rounds)
+        yield from _written(lab, _QUICK_ROUNDS, f", {_DELAY * 1000:g} ms away")
 
 
 def _plain_s3fs(options: dict[str, Any]) -> Any:
@@ -143,6 +146,28 @@ def _open(lab: Lab, records: int) -> Iterator[Figure]:
     yield from _only(f"open a session of {records:,} records", counts, "LIST", -(-records // _PAGE_OF_LIST))
 
 
+def _by_url(lab: Lab, sessions: int) -> Figure:
+    """Compare sessions that each open the store by its URL with sessions of one open store."""
+    opened = lab.offloader("first")
+    text = output(_SMALL, 1)
+
+    def use(off: Offloader) -> None:
+        require(off.offload_text(text, tool_name="Bash") != text, "a text was kept")
+
+    both = compare(
+        lambda n: use(lab.offloader(f"url-{n}")),
+        lambda n: use(opened.with_options(session=f"store-{n}")),
+        sessions,
+        int,
+    )
+    return Figure(
+        f"{sessions:,} sessions opened by URL / by an open store",
+        sum(both.ours) / sum(both.raw),
+        at_most=_SESSIONS_BUDGET,
+        detail=both.detail,
+    )
+
+
 @dataclass(frozen=True)
 class _Batch:
     """The work of one round: what is offloaded, and what offloading it once before left behind."""
@@ -153,24 +178,49 @@ class _Batch:
     reader: Offloader
 
 
-def _throughput(lab: Lab, rounds: int) -> Iterator[Figure]:
-    writer = lab.offloader("throughput")
-    batches = [_batch(lab, number) for number in range(rounds + 1)]
-    detail = f"{_BATCH} x {size(_BATCH_CHARS)}, stored {size(sum(map(len, batches[0].stored.values())))}"
-    written = compare(
-        lambda batch: writer.offload(batch.messages),
-        lambda batch: _pipe(lab, batch.stored),
-        rounds,
-        batches.__getitem__,
-    )
-    yield _speed("offload of a batch / s3fs pipe", written, detail)
+def _written(lab: Lab, rounds: int, where: str) -> Iterator[Figure]:
+    """Compare a turn of many items with plain s3fs, without previews and with them."""
+    for preview_chars in (0, _PREVIEW_CHARS):
+        writer = lab.offloader(f"written-{preview_chars}{where}", preview_chars)
+        batches = [_batch(lab, number, preview_chars) for number in range(rounds + 1)]
+        written = compare(
+            partial(_offload, writer),
+            lambda batch: _pipe(lab, batch.stored),
+            rounds,
+            batches.__getitem__,
+        )
+        detail = f"{_BATCH} x {size(_BATCH_CHARS)}, stored {size(sum(map(len, batches[0].stored.values())))}"
+        if preview_chars == 0:
+            without = median(written.ours)
+            yield _speed(f"offload of a batch without previews{where} / s3fs pipe", written, detail)
+        else:
+            yield Figure(
+                f"offload of a batch{where} / without previews + one preview each",
+                median(written.ours) / (without + _previews(batches[0].messages)),
+                at_most=1,
+                detail=f"{written.cpu_detail}, {detail}",
+            )
+
+
+def _offload(writer: Offloader, batch: _Batch) -> None:
+    writer.offload(batch.messages)
+
+
+def _previews(messages: Sequence[dict[str, Any]]) -> float:
+    """Return the seconds that the previews alone take."""
+    texts = [message["content"][0]["content"] for message in messages]
+    return seconds(lambda: [preview_of(text, _PREVIEW_CHARS) for text in texts])
+
+
+def _read(lab: Lab, rounds: int) -> Iterator[Figure]:
+    batches = [_batch(lab, number, 0) for number in range(rounds + 1)]
     read = compare(
         lambda batch: batch.reader.restore(batch.taken_out),
         lambda batch: _cat(lab, list(batch.stored)),
         rounds,
         batches.__getitem__,
     )
-    yield _speed("restore of a batch / s3fs ranged cat_file", read, detail)
+    yield _speed("restore of a batch / s3fs ranged cat_file", read, f"{_BATCH} x {size(_BATCH_CHARS)}")
 
 
 def _far(lab: Lab, rounds: int) -> Iterator[Figure]:
@@ -205,48 +255,41 @@ def _far(lab: Lab, rounds: int) -> Iterator[Figure]:
     )
 
 
-def _threads(lab: Lab, rounds: int) -> Iterator[Figure]:
-    """Compare threads that offload texts into one session with one thread that offloads them all."""
-    writer = lab.offloader("threads")
+def _threads(lab: Lab, rounds: int) -> Figure:
+    """Compare threads that offload texts into one session with threads that put the same bytes by s3fs."""
+    writer = lab.offloader("threads", 0)
+    for number in range((rounds + 1) * _THREADS * _TEXTS_PER_THREAD):
+        writer.offload_text(output(_BATCH_CHARS, 10**9 + number), tool_name="Bash", tool_use_id=f"b{number}")
+    stored = list(lab.stored("threads").items())
 
-    def texts(number: int) -> list[list[str]]:
-        first = 10**9 + 2 * _THREADS * number
-        return [[output(_BATCH_CHARS, first + i + n) for n in range(_THREADS)] for i in (0, _THREADS)]
+    def offload(number: int) -> None:
+        text = output(_BATCH_CHARS, 10**9 + number)
+        require(
+            writer.offload_text(text, tool_name="Bash", tool_use_id=f"t{number}") != text, "a text was kept"
+        )
 
-    def offload(given: Sequence[str]) -> None:
-        require(all(writer.offload_text(text, tool_name="Bash") != text for text in given), "a text was kept")
+    def put(number: int) -> None:
+        path, data = stored[number]
+        lab.files.pipe_file(f"{path}.copy", data)
 
-    def side_by_side(work: list[list[str]]) -> None:
+    def side_by_side(call: Callable[[int], None], number: int) -> None:
+        first = number * _THREADS * _TEXTS_PER_THREAD
         with ThreadPoolExecutor(_THREADS) as pool:
-            list(pool.map(offload, ([text] for text in work[0])))
+            list(pool.map(call, range(first, first + _THREADS * _TEXTS_PER_THREAD)))
 
-    both = compare(side_by_side, lambda work: offload(work[1]), rounds, texts)
-    yield Figure(
-        f"offload_text by {_THREADS} threads, {_DELAY * 1000:g} ms away / by one: speed",
+    both = compare(partial(side_by_side, offload), partial(side_by_side, put), rounds, int)
+    return Figure(
+        f"offload_text without previews by {_THREADS} threads, {_DELAY * 1000:g} ms away / s3fs: speed",
         1 / both.ratio,
         at_least=_THREADS_BUDGET,
-        detail=both.detail,
+        detail=both.cpu_detail,
     )
 
 
-def _far_batch(lab: Lab) -> Iterator[Figure]:
-    writer = lab.offloader("far")
-    batches = [_batch(lab, 10**3 + number) for number in range(_QUICK_ROUNDS + 1)]
-    turn = compare(
-        lambda batch: writer.offload(batch.messages),
-        lambda batch: _pipe(lab, batch.stored),
-        _QUICK_ROUNDS,
-        batches.__getitem__,
-    )
-    yield _speed(
-        f"offload of a batch, {_DELAY * 1000:g} ms away / s3fs pipe", turn, f"{_BATCH} x {size(_BATCH_CHARS)}"
-    )
-
-
-def _batch(lab: Lab, number: int) -> _Batch:
-    session = f"batch-{number}"
+def _batch(lab: Lab, number: int, preview_chars: int) -> _Batch:
+    session = f"batch-{preview_chars}-{number}"
     messages = _messages(_BATCH, _BATCH_CHARS, start=10**7 + number * _BATCH)
-    result = lab.offloader(session).offload(messages)
+    result = lab.offloader(session, preview_chars).offload(messages)
     reader = lab.offloader(session)
     # Connected, and with the catalog loaded: one listing is not what is compared.
     require(len(reader.records()) == _BATCH == len(result.records), "not every item was stored")

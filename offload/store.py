@@ -99,9 +99,12 @@ class SupportsBulk(Protocol):
     """Moves many objects concurrently in one call, which makes a remote store fast."""
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store every `(key, data)` as `put` would; no key occurs twice.
+
+        `items` may be an iterator that prepares each item, and the first ones may be stored while it does; an
+        error that it raises is passed on.
 
         Returns one entry per item in the same order: None if it is stored, otherwise the error that
         `put` would have raised. One item's failure does not stop the others.
@@ -145,7 +148,7 @@ class OneByOne:
     """Bulk verbs of a store by its four verbs, for one object after another; a base class."""
 
     def put_many(
-        self: OffloadStore, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self: OffloadStore, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store each object; see `SupportsBulk.put_many`."""
         return [result_or_error(self.put, key, data, overwrite=overwrite) for key, data in items]
@@ -166,7 +169,7 @@ def identity_of(store: OffloadStore) -> str:
 
 
 def put_many(
-    store: OffloadStore, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+    store: OffloadStore, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
 ) -> list[OffloadError | None]:
     """Store many objects as `SupportsBulk.put_many` does, one by one if the store has no bulk verbs."""
     if isinstance(store, SupportsBulk):

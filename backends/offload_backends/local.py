@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import groupby, starmap
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -149,12 +148,24 @@ class LocalStore(OneByOne):
                 os.unlink(name, dir_fd=folder)
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store the objects; those of one folder are synced together. See `SupportsBulk.put_many`."""
+        """Store the objects, many waits for the disk at a time; see `SupportsBulk.put_many`."""
         put = partial(result_or_error, partial(self.put, overwrite=overwrite))
-        groups = [list(group) for _, group in groupby(items, lambda item: item[0].rpartition("/")[0])]
-        return [error for group in groups for error in _put_in_folder(put, group)]
+        made: set[str] = set()
+        started: list[Future[OffloadError | None] | OffloadError | None] = []
+        with ThreadPoolExecutor(_CONCURRENT) as pool:
+            for key, data in items:
+                folder = key.rpartition("/")[0]
+                if folder in made:
+                    started.append(pool.submit(put, key, data))
+                    continue
+                # It makes the folder; no other may count on a folder whose maker then fails to sync it.
+                error = put(key, data)
+                started.append(error)
+                if error is None:
+                    made.add(folder)
+        return [each.result() if isinstance(each, Future) else each for each in started]
 
     def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
         path, _, name = key.rpartition("/")
@@ -249,17 +260,6 @@ class _Source:
             yield from sized(self._pieces, self._size)
         except Exception as error:
             raise _SourceError(error) from error
-
-
-def _put_in_folder(
-    put: Callable[[str, bytes], OffloadError | None], items: Sequence[tuple[str, bytes]]
-) -> list[OffloadError | None]:
-    # The first one makes the folder; no other may count on a folder whose maker then fails to sync it.
-    first = put(*items[0])
-    if first is not None:
-        return [first, *starmap(put, items[1:])]
-    with ThreadPoolExecutor(_CONCURRENT) as pool:
-        return [first, *pool.map(lambda item: put(*item), items[1:])]
 
 
 def _root_of(url: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -137,22 +138,32 @@ class S3Store:
         self._client().run(self._delete, key)
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store up to 64 objects at a time, then the large ones; see `SupportsBulk.put_many`."""
-        small = [partial(self._put, key, data, overwrite) for key, data in items if len(data) <= _ONE_PUT]
-        results = iter(self._client().run(_each, small))
-        put = partial(result_or_error, partial(self.put, overwrite=overwrite))
-        return [next(results) if len(data) <= _ONE_PUT else put(key, data) for key, data in items]
+        """Store up to 64 objects at a time while `items` yields others; see `SupportsBulk.put_many`."""
+        client, calls = self._client(), _Calls()
+        started: list[Future[OffloadError | None] | OffloadError | None] = []
+        try:
+            for key, data in items:
+                if len(data) <= _ONE_PUT:
+                    started.append(client.submit(calls.one, partial(self._put, key, data, overwrite)))
+                else:
+                    started.append(result_or_error(self.put, key, data, overwrite=overwrite))
+            return [each.result() if isinstance(each, Future) else each for each in started]
+        except BaseException:
+            for each in started:
+                if isinstance(each, Future):
+                    each.cancel()
+            raise
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
         """Return up to 64 objects at a time; see `SupportsBulk.get_many`."""
-        return self._client().run(_each, [partial(self._get, key) for key in keys])
+        return self._client().run(_Calls().all, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete up to 64 objects at a time; see `SupportsBulk.delete_many`."""
         checked = [check_key(key) for key in keys]
-        results = self._client().run(_each, [partial(self._delete, key) for key in checked])
+        results = self._client().run(_Calls().all, [partial(self._delete, key) for key in checked])
         for error in filter(None, results):
             raise error
 
@@ -229,23 +240,28 @@ def _parse(url: str) -> tuple[str, str]:
     return bucket, f"{path}/" if path else ""
 
 
-async def _each(calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
-    """Return each call's result or error in order, running a bounded number of them at a time.
+class _Calls:
+    """Calls of one bulk verb, of which a bounded number run at a time.
 
     When the whole bucket has failed, the other calls are not tried, so that they share one deadline.
     """
-    gate = asyncio.Semaphore(_CONCURRENT)
-    failures: list[OffloadError] = []
 
-    async def one(call: Callable[[], Coroutine[Any, Any, T]]) -> T | OffloadError:
-        async with gate:
-            if failures:
-                return failures[0]
+    def __init__(self) -> None:
+        self._gate = asyncio.Semaphore(_CONCURRENT)
+        self._failure: OffloadError | None = None
+
+    async def one(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T | OffloadError:
+        """Return the result or the error of a call."""
+        async with self._gate:
+            if self._failure is not None:
+                return self._failure
             try:
                 return await call()
             except OffloadError as error:
                 if isinstance(error, StoreUnavailableError | StoreMissingError):
-                    failures.append(error)
+                    self._failure = error
                 return error
 
-    return await asyncio.gather(*map(one, calls))
+    async def all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
+        """Return the result or the error of each call, in order."""
+        return await asyncio.gather(*map(self.one, calls))

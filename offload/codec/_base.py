@@ -10,10 +10,8 @@ from typing import Protocol
 from offload.codec._content import StoredContent, TextContent
 from offload.codec._spooled import SpooledContent
 from offload.record import Counts, Header
-from offload.store import OffloadStore, put_stream
 
-# Larger objects are written in pieces.
-_STREAMED_BYTES = 8 * 1024 * 1024
+_LARGE_BYTES = 8 * 1024 * 1024
 
 
 class Fetch(Protocol):
@@ -48,16 +46,10 @@ class Encoded:
         """The object in one piece."""
         return b"".join(self)
 
-    def create(self, store: OffloadStore, key: str) -> None:
-        """Create the object under `key`, as `OffloadStore.put` does and with its errors.
-
-        An object of over 8 MiB is written in pieces; a store without `SupportsStreams` gets it in one, which
-        takes memory for all of it.
-        """
-        if self.size > _STREAMED_BYTES:
-            put_stream(store, key, self, self.size)
-        else:
-            store.put(key, self.body)
+    @property
+    def is_large(self) -> bool:
+        """Whether the object is stored in pieces, alone."""
+        return self.size > _LARGE_BYTES
 
 
 class StoredRecord(Protocol):

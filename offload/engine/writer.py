@@ -110,16 +110,20 @@ class ItemWriter:
         results = [self._measured(request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
         outcomes: dict[ItemIdentity, WriteOutcome] = {**self._already_stored(m.identity for m in measured)}
-        drafts: dict[ItemIdentity, Draft] = {}
-        for item in measured:
-            # An item that comes twice is drafted and stored once.
-            if item.identity not in outcomes and item.identity not in drafts:
-                draft = self._drafted(item)
-                if isinstance(draft, Draft):
-                    drafts[item.identity] = draft
-                else:
-                    outcomes[item.identity] = draft
-        outcomes |= zip(drafts, self._session.write(list(drafts.values())), strict=True)
+        drafted: dict[ItemIdentity, None] = {}
+
+        def drafts() -> Iterator[Draft]:
+            for item in measured:
+                # An item that comes twice is drafted and stored once.
+                if item.identity not in outcomes and item.identity not in drafted:
+                    draft = self._drafted(item)
+                    if isinstance(draft, Draft):
+                        drafted[item.identity] = None
+                        yield draft
+                    else:
+                        outcomes[item.identity] = draft
+
+        outcomes |= zip(drafted, self._session.write(drafts()), strict=True)
         return [
             self._remember(result, outcomes[result.identity]) if isinstance(result, _Measured) else result
             for result in results

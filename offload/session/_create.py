@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from offload.codec import Encoded, parse_sidecar
 from offload.errors import CollisionError, ExistsError, NotFoundError, OffloadError, result_or_error
 from offload.layout import sidecar_key
 from offload.record import Header
-from offload.store import OffloadStore, put_many
+from offload.store import OffloadStore, put_many, put_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,22 +22,38 @@ class NewRecord:
 
 
 def create_records(
-    store: OffloadStore, records: Sequence[NewRecord], is_same: Callable[[Header, Header], bool]
+    store: OffloadStore, records: Iterable[NewRecord], is_same: Callable[[Header, Header], bool]
 ) -> list[Header | OffloadError]:
     """Create the objects of each record, each sidecar before its body; return the stored headers.
 
-    A sidecar whose writer was interrupted is adopted if it is the same. An `ExistsError` in place of a header
-    means that the key is taken, perhaps by the same record; its subclass `CollisionError` that it is not.
+    A store with bulk verbs stores the first records while `records` yields others. A sidecar whose writer was
+    interrupted is adopted if it is the same. An `ExistsError` in place of a header means that the key is
+    taken, perhaps by the same record; its subclass `CollisionError` that it is not.
     """
-    headers = [result_or_error(_create_sidecar, store, record, is_same) for record in records]
-    ready = [r for r, header in zip(records, headers, strict=True) if isinstance(header, Header)]
-    if len(ready) == 1:
-        # A single record may be large; it is written in pieces.
-        errors = [result_or_error(ready[0].encoded.create, store, ready[0].key)]
-    else:
-        errors = put_many(store, [(record.key, record.encoded.body) for record in ready])
-    outcomes = iter(errors)
-    return [header if isinstance(header, OffloadError) else next(outcomes) or header for header in headers]
+    outcomes: list[Header | OffloadError] = []
+    in_bulk: list[int] = []
+
+    def bodies() -> Iterator[tuple[str, bytes]]:
+        for record in records:
+            outcome = result_or_error(_create_first, store, record, is_same)
+            outcomes.append(outcome)
+            if isinstance(outcome, Header) and not record.encoded.is_large:
+                in_bulk.append(len(outcomes) - 1)
+                yield record.key, record.encoded.body
+
+    for place, error in zip(in_bulk, put_many(store, bodies()), strict=True):
+        outcomes[place] = error or outcomes[place]
+    return outcomes
+
+
+def _create_first(
+    store: OffloadStore, record: NewRecord, is_same: Callable[[Header, Header], bool]
+) -> Header:
+    """Create what is not created in bulk: the sidecar and a large object, which is written in pieces."""
+    header = _create_sidecar(store, record, is_same)
+    if record.encoded.is_large:
+        put_stream(store, record.key, record.encoded, record.encoded.size)
+    return header
 
 
 def _create_sidecar(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -89,16 +89,26 @@ class Session(SessionReader):
         self._touched_at = -float(_TOUCH_SECONDS)
         self._last_deletion = _deletions.get((store.url, encode_part(name)))
 
-    def write(self, drafts: Sequence[Draft]) -> list[OffloadedItem | OffloadError]:
+    def write(self, drafts: Iterable[Draft]) -> list[OffloadedItem | OffloadError]:
         """Store every draft; return the stored item or the error of each, in order.
 
-        A new record costs one create-only put, concurrent if the store supports it. An existing record of the
+        A new record costs one create-only put. A store with bulk verbs stores the first while others are
+        drafted. An existing record of the
         same item is a success and keeps its placeholder. After a collision with another item the ref is drawn
         again, longer if possible; after a deletion the item is stored as the next generation of its ref.
         """
-        attempts = [result_or_error(self._attempt, draft) for draft in drafts]
-        ready = [attempt for attempt in attempts if isinstance(attempt, _Attempt)]
-        outcomes = self._create(ready)
+        attempts: list[_Attempt | OffloadError] = []
+        ready: list[_Attempt] = []
+
+        def encoded() -> Iterator[_Attempt]:
+            for draft in drafts:
+                attempt = result_or_error(self._attempt, draft)
+                attempts.append(attempt)
+                if isinstance(attempt, _Attempt):
+                    ready.append(attempt)
+                    yield attempt
+
+        outcomes = self._create(encoded())
         items = [self._settle(*pair) for pair in zip(ready, outcomes, strict=True)]
         adopted = {i for i, outcome in enumerate(outcomes) if isinstance(outcome, ExistsError)}
         settled = iter(self._store_deleted_again(ready, items, adopted) if adopted else items)
@@ -184,25 +194,33 @@ class Session(SessionReader):
         encoded = self._codec.encode(header, draft.content)
         return _Attempt(key=key, header=header, encoded=encoded, draft=draft, draw=draw)
 
-    def _create(self, attempts: Sequence[_Attempt]) -> list[_Outcome]:
-        """Create the records, and look up in the store the refs whose key is taken."""
-        known = [self._is_stored_here(attempt.header.ref) for attempt in attempts]
-        new = [attempt for attempt, is_known in zip(attempts, known, strict=True) if not is_known]
-        created = iter(create_records(self.store, new, Header.is_same_item))
+    def _create(self, attempts: Iterable[_Attempt]) -> list[_Outcome]:
+        """Create the records, and look up in the store the refs that are taken."""
+        tried: list[tuple[_Attempt, bool]] = []
+
+        def new() -> Iterator[_Attempt]:
+            for attempt in attempts:
+                is_taken = self._is_taken(attempt)
+                tried.append((attempt, is_taken))
+                if not is_taken:
+                    yield attempt
+
+        created = iter(create_records(self.store, new(), Header.is_same_item))
         outcomes = [
-            ExistsError(f"{attempt.key} is known") if is_known else next(created)
-            for attempt, is_known in zip(attempts, known, strict=True)
+            ExistsError(f"{attempt.header.ref} is known") if is_taken else next(created)
+            for attempt, is_taken in tried
         ]
-        pairs = zip(attempts, outcomes, strict=True)
-        taken = [attempt.header.ref for attempt, outcome in pairs if isinstance(outcome, ExistsError)]
+        pairs = zip(tried, outcomes, strict=True)
+        taken = [attempt.header.ref for (attempt, _), outcome in pairs if isinstance(outcome, ExistsError)]
         # A record that is marked for deletion must not be adopted.
         error = result_or_error(self.catalog.refresh, taken)
         return [error or outcome if isinstance(outcome, ExistsError) else outcome for outcome in outcomes]
 
-    def _is_stored_here(self, ref: str) -> bool:
-        # A record of another process may not be durable yet: a create makes it durable on a local store.
-        infos = self.catalog.known(ref)
-        return any(info.key in self._stored_here and not info.is_expired for info in infos)
+    def _is_taken(self, attempt: _Attempt) -> bool:
+        """Return whether a record is known under the ref: the same one, or another item under another key."""
+        infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
+        # The same key of another process may not be durable yet: a create makes it durable on a local store.
+        return any(info.key != attempt.key or info.key in self._stored_here for info in infos)
 
     def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:
         """Return the stored item: created, adopted, under another ref or as the next generation."""

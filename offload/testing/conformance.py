@@ -379,6 +379,18 @@ class StoreConformance:
         answers = [result if isinstance(result, bytes) else type(result) for result in results]
         assert answers == [b"bbb", NotFoundError, b"aaa", InvalidKeyError, b"bbb"]
 
+    def test_many_puts_take_an_iterator_and_pass_its_error_on(self, store: OffloadStore) -> None:
+        def failing() -> Iterator[tuple[str, bytes]]:
+            yield "c", b"3"
+            raise RuntimeError("no more items")
+
+        assert put_many(store, iter([("a", b"1"), ("b", b"2")])) == [None, None]
+        with pytest.raises(RuntimeError, match="no more items"):
+            put_many(store, failing())
+
+        assert [self.raw_get(store, key) for key in ("a", "b")] == [b"1", b"2"]
+        assert set(keys_of(store)) <= {"a", "b", "c"}
+
     def test_many_deletes_take_any_iterable_and_absent_keys(self, store: OffloadStore) -> None:
         for key in ("a", "b", "c"):
             self.raw_put(store, key, b"x")

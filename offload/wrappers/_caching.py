@@ -86,9 +86,10 @@ class CachingStore(WrapperStore):
             self.inner.delete(key)
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store many objects in the wrapped store; see `SupportsBulk.put_many`."""
+        items = list(items)
         with self._changing([key for key, _ in items]):
             return put_many(self.inner, items, overwrite=overwrite)
 

@@ -96,10 +96,10 @@ class EncryptingStore(WrapperStore):
             yield replace(entry, size=plain_size(entry.size))
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store many objects, sealed; see `SupportsBulk.put_many`."""
-        sealed = [(key, self._key.seal(key, data)) for key, data in items]
+        sealed = ((key, self._key.seal(key, data)) for key, data in items)
         return put_many(self.inner, sealed, overwrite=overwrite)
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:

@@ -113,9 +113,10 @@ class RetryingStore(WrapperStore):
         self._call().run(partial(self.inner.delete, key))
 
     def put_many(
-        self, items: Sequence[tuple[str, bytes]], *, overwrite: bool = False
+        self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
         """Store many objects, with retries; see `SupportsBulk.put_many`."""
+        items = list(items)
         call = self._call()
         results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
         for n in retried:

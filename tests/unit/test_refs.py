@@ -103,3 +103,22 @@ def test_an_offloader_with_short_refs_places_finds_searches_and_restores_by_them
 def test_a_style_of_refs_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="letters"):
         Offloader(MemoryStore(), refs="long")  # type: ignore[arg-type] # what a caller may write
+
+
+def test_an_item_whose_ref_another_process_uses_for_another_item_gets_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "offload.session._session.draw_ref", lambda *_, draw=0, **__: "aaaaaaaaaa" + "b" * draw
+    )
+    store = MemoryStore()
+    texts = ["a long text\n" * 4000, "another text of another length\n" * 4000]
+    Offloader(store, session="s").offload_text(texts[0])
+    other = Offloader(store, session="s")
+    known = other.records()
+
+    placeholder = other.offload_text(texts[1])
+
+    assert [info.ref for info in known] == ["aaaaaaaaaa"]
+    assert "aaaaaaaaaab" in placeholder
+    assert [b"".join(other.content(info.ref)).decode() for info in other.records()] == texts

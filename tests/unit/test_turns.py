@@ -327,3 +327,30 @@ def test_a_text_whose_record_is_over_its_time_is_stored_again(
     assert again == first
     assert len(list(tmp_path.glob("r/s/*.zst"))) == 2
     assert len(list(tmp_path.glob("r/s/*.2~*.zst"))) == 1
+
+
+class Eager(MemoryStore):
+    """A store with bulk verbs that notes when it stores an object."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__()
+        self.events = events
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        super().put(key, data, overwrite=overwrite)
+        self.events.append("stored")
+
+
+def test_the_first_records_are_stored_while_others_are_drafted() -> None:
+    events: list[str] = []
+
+    def summarize(text: str) -> str:
+        events.append("drafted")
+        return text[:10]
+
+    off = Offloader(Eager(events), session="s", summarizer=summarize)
+    result = off.offload(turn(*(("Bash", f"t{n}", text(f"item {n}")) for n in range(3))))
+
+    assert len(result.records) == 3
+    assert [event for event in events if event == "drafted"] == ["drafted"] * 3
+    assert events.index("stored") < len(events) - 1 - events[::-1].index("drafted")

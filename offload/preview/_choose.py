@@ -5,14 +5,14 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import chain
-from typing import NamedTuple
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from offload.preview._kinds import Kind
-from offload.preview._names import error_words, is_numeric, names_of
-from offload.preview._sample import SampledText
+from offload.preview._names import is_numeric, names_of
+from offload.preview._sample import Sample
 
 # The share of the characters for names that no shown line holds.
 _NAMES_SHARE = 0.3
@@ -20,166 +20,203 @@ _NAMES_SHARE = 0.3
 _PER_REPEAT = 0.5
 _NUMERIC = 0.3
 _QUERY_NAME = 0.1
-_QUERY = 1.0
-_OPENING = 0.3
+_QUERY = 0.7
+_OPENING = 0.15
 _LEAST_OPENING = 12
 # Names that differ only in numbers are a series; the names of a longer series are worth less.
 _SERIES = 4
-_SHOWN_SERIES = 12
+_SHOWN_SERIES = 6
 # A line with little text around its names adds little to the list of names.
 _ALONE = 0.5
 _LEAST_AROUND = 8
-# Lines that differ only in numbers repeat each other: each is worth this share of the one before.
+# Lines that differ only in numbers repeat each other: each is worth this share of the one before. In a log
+# they are of one template, and the first that is shown counts the others.
 _AGAIN = 0.4
+_LEAST_ALIKE = 3
 # A query word in more lines than this does not distinguish them.
 _MANY_LINES = 8
 _MANY_SHARE = 0.02
 _MOST_TROUBLED = 200
 # A bound on evaluations of lines, which texts of distinct lines never reach.
-_MOST_LOOKS = 1500
-_SHAPE = re.compile(r"[0-9]+")
+_MOST_LOOKS = 400
+_NUMBER = re.compile(r"[0-9]+")
+# A line that only closes something.
+_CLOSING = re.compile(r"[^A-Za-z0-9\x80-\U0010ffff]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
 
 
-class Chosen(NamedTuple):
-    """The choice for a preview.
-
-    Attributes:
-        lines: indices of the lines, in order.
-        names: names that none of these lines holds, in the order of the text.
-    """
-
-    lines: list[int]
-    names: list[str]
-
-
-def choose(sample: SampledText, kind: Kind, terms: Mapping[str, float], room: int) -> Chosen:
-    """Choose first lines, last lines, the best of the others, and names that no chosen line holds.
+class Choice:
+    """Lines and names for a preview.
 
     Args:
         sample: the lines to choose from.
         kind: their kind of content.
         terms: words and names of the query with their weights.
+        trouble: the error words of the text.
         room: characters for the whole choice.
+
+    Attributes:
+        lines: indices of the chosen lines, each with a note: how many lines differ from it only in numbers.
+        names: names that none of these lines holds, in the order of the text.
     """
-    choice = _Choice(sample, kind, terms, room)
-    choice.take_run(range(len(sample.lines)), room * kind.head)
-    choice.take_run(range(len(sample.lines) - 1, 0, -1), room * kind.tail)
-    choice.take_best()
-    names = choice.take_names()
-    choice.take_run(range(len(sample.lines)), room)
-    return Chosen(sorted(choice.taken), names)
 
+    def __init__(
+        self, sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str], room: int
+    ) -> None:
+        self.lines: dict[int, str] = {}
+        self._texts = sample.texts
+        self._left = self._room = room
+        self._costs = [len(text) + len(label) + 2 for text, label in zip(*sample[:2], strict=True)]
+        self._names, self._places = names_of(sample.texts)
+        self._series = dict(zip(self._places, _shapes(self._places), strict=False))
+        self._worth = _name_worths(self._places, self._series, terms)
+        # The worth of the names of each line that no line shows yet.
+        self._new = [sum(map(self._worth.__getitem__, each)) if each else 0.0 for each in self._names]
+        self._marks = _line_worths(sample, kind, terms, trouble)
+        self._shapes = _shapes(sample.texts)
+        self._taken: Counter[str] = Counter()
+        self._alike = _alike(self._shapes, sample) if kind.trouble else {}
+        every = range(len(sample.texts))
+        self._take_run(every, room * kind.head, kind.end_chars)
+        self._take_run(reversed(every), room * kind.tail, kind.end_chars, is_tail=True)
+        self._take_best()
+        names = self._take_names()
+        self._take_run(every, room, room)
+        self.names = [name for name in names if self.lines.keys().isdisjoint(self._places[name])]
 
-class _Choice:
-    def __init__(self, sample: SampledText, kind: Kind, terms: Mapping[str, float], room: int) -> None:
-        self._lines = sample.lines
-        self._names = names_of(sample.joined)
-        counts = Counter(chain.from_iterable(self._names))
-        self._series = dict(zip(counts, _shape("\n".join(counts)).split("\n"), strict=False))
-        series = Counter(self._series.values())
-        self._worth = {
-            name: _name_worth(name, n, terms) * min(1, _SERIES / series[self._series[name]])
-            for name, n in counts.items()
-        }
-        self._marks = _line_worths(sample, kind, terms)
-        self._shapes: Counter[str] = Counter()
-        self._shown: set[str] = set()
-        self._left = room
-        self._room = room
-        self.taken: set[int] = set()
+    def _take_run(self, indices: Iterable[int], most: float, first: int, *, is_tail: bool = False) -> None:
+        """Take a line of at most `first` characters, and successive lines while they fit in `most`.
 
-    def take_run(self, indices: Iterable[int], most: float) -> None:
-        """Take successive lines, at least one, while they fit in `most` characters."""
+        Lines that only close something are omitted, and in a log, but for its end, those of a known template.
+        """
         spent = 0
         for i in indices:
-            cost = self._lines[i].cost
-            if i in self.taken:
+            is_known = not is_tail and i in self._alike and self._taken[self._shapes[i]]
+            if i in self.lines or is_known or _CLOSING.fullmatch(self._texts[i]):
                 continue
-            if cost > self._left or (spent and spent + cost > most):
+            cost = self._cost(i)
+            if cost > self._left or spent + cost > max(most, 0 if spent else first):
                 return
             self._take(i)
             spent += cost
 
-    def take_best(self) -> None:
+    def _take_best(self) -> None:
         """Take the lines with the most worth per character, and keep room for names."""
-        room = self._left - min(self._room * _NAMES_SHARE, sum(len(name) + 2 for name in self._worth))
-        worthy = (i for i, names in enumerate(self._names) if names or i in self._marks)
-        heap = [(-self._gain(i), i) for i in worthy if i not in self.taken]
+        room = self._left - min(self._room * _NAMES_SHARE, sum(map(len, self._worth)) + len(self._worth))
+        worthy = (i for i, new in enumerate(self._new) if (new or i in self._marks) and i not in self.lines)
+        heap = [(-(self._new[i] + self._marks.get(i, 0)) / self._costs[i], i) for i in worthy]
         heapq.heapify(heap)
         for _ in range(_MOST_LOOKS):
             if not heap or heap[0][0] >= 0:
                 return
             gain, i = heap[0]
-            if self._lines[i].cost > room:
-                heapq.heappop(heap)
-            elif (now := -self._gain(i)) > gain:
-                # Lines taken since have lowered its worth.
+            now = -self._gain(i)
+            if now > gain and self._costs[i] <= room:
+                # The lines taken since have lowered its worth.
                 heapq.heapreplace(heap, (now, i))
-            else:
-                heapq.heappop(heap)
+                continue
+            heapq.heappop(heap)
+            if (cost := self._cost(i)) <= room:
                 self._take(i)
-                room -= self._lines[i].cost
+                room -= cost
 
-    def take_names(self) -> list[str]:
+    def _take_names(self) -> list[str]:
         """Return names that no line shows and that fit, those with the most worth per character.
 
         Numbers, which need their line, and all but the beginning of a series are omitted.
         """
-        hidden = [name for name in self._worth if name not in self._shown and not is_numeric(name)]
-        best = sorted(hidden, key=lambda name: (-self._worth[name] / (len(name) + 2), name))
+        hidden = [name for name, worth in self._worth.items() if worth and not is_numeric(name)]
         fitting = set()
         series: Counter[str] = Counter()
-        for name in best:
+        for name in sorted(hidden, key=lambda name: (-self._worth[name] / (len(name) + 1), name)):
             shape = self._series[name]
             series[shape] += 1
-            if len(name) + 2 <= self._left and series[shape] <= _SHOWN_SERIES:
+            if len(name) < self._left and series[shape] <= _SHOWN_SERIES:
                 fitting.add(name)
-                self._left -= len(name) + 2
-        self._shown |= fitting
+                self._left -= len(name) + 1
         return [name for name in hidden if name in fitting]
 
+    def _note(self, i: int) -> str:
+        """Return the note of a line, which only the first of a template has."""
+        return self._alike[i] if i in self._alike and not self._taken[self._shapes[i]] else ""
+
+    def _cost(self, i: int) -> int:
+        return self._costs[i] + len(self._note(i))
+
     def _gain(self, i: int) -> float:
-        line = self._lines[i]
-        new = [name for name in self._names[i] if name not in self._shown]
-        worth = sum(map(self._worth.__getitem__, new), 0.0)
-        if worth and len(line.text) - sum(map(len, new)) < _LEAST_AROUND:
+        """Return the worth of a line for each of its characters."""
+        taken = self._taken[self._shapes[i]]
+        worth = 0.0 if taken and i in self._alike else self._new[i]
+        if worth and len(self._texts[i]) - sum(map(len, self._names[i])) < _LEAST_AROUND:
             worth *= _ALONE
-        mark = self._marks.get(i)
-        if mark:
-            again = self._shapes and self._shapes[_shape(line.text)]
-            worth += mark * _AGAIN**again if again else mark
-        return worth / line.cost
+        return (worth + self._marks.get(i, 0) * _AGAIN**taken) / self._costs[i]
 
     def _take(self, i: int) -> None:
-        self.taken.add(i)
-        self._left -= self._lines[i].cost
-        self._shown.update(self._names[i])
-        if i in self._marks:
-            self._shapes[_shape(self._lines[i].text)] += 1
+        self.lines[i] = self._note(i)
+        self._left -= self._cost(i)
+        if i in self._marks or i in self._alike:
+            self._taken[self._shapes[i]] += 1
+        for name in self._names[i]:
+            worth, self._worth[name] = self._worth[name], 0
+            for line in self._places[name] if worth else ():
+                self._new[line] -= worth
 
 
-def _name_worth(name: str, occurrences: int, terms: Mapping[str, float]) -> float:
-    worth = 1 + _PER_REPEAT * math.log(occurrences)
-    if is_numeric(name):
-        worth *= _NUMERIC
+def _alike(shapes: Sequence[str], sample: Sample) -> dict[int, str]:
+    """Return for each line of a common template how many others there are, as a preview shows it."""
+    sizes = Counter(shapes)
+    more = "" if sample.unbroken == len(shapes) else " or more"
+    return {
+        i: f" (+{sizes[shape] - 1}{more} alike)"
+        for i, shape in enumerate(shapes)
+        if sizes[shape] > _LEAST_ALIKE and "…" not in shape[:1] + shape[-1:]
+    }
+
+
+def _name_worths(
+    places: Mapping[str, list[int]], series: Mapping[str, str], terms: Mapping[str, float]
+) -> dict[str, float]:
+    shares = {shape: min(1, _SERIES / size) for shape, size in Counter(series.values()).items()}
+    worths = {}
+    for name, lines in places.items():
+        worth = shares[series[name]]
+        if len(lines) > 1:
+            worth *= 1 + _PER_REPEAT * math.log(len(lines))
+        if name[0] < "A" and is_numeric(name):
+            worth *= _NUMERIC
+        worths[name] = worth
     # The model knows the names of its query; their lines have a worth of their own.
-    return worth * _QUERY_NAME if name in terms else worth
+    return worths | {name: worths[name] * _QUERY_NAME for name in terms if name in worths}
 
 
-def _line_worths(sample: SampledText, kind: Kind, terms: Mapping[str, float]) -> dict[int, float]:
-    worths = defaultdict(float)
-    for i, line in enumerate(sample.lines):
-        is_opening = line.is_opening and len(line.text) > _LEAST_OPENING
-        worths[i] = max(kind.worth(line.text), _OPENING * is_opening)
-    for word in error_words(sample.joined) if kind.trouble else ():
-        for i in sample.places(word, _MOST_TROUBLED):
-            worths[i] = max(worths[i], kind.trouble)
-    few = max(_MANY_LINES, int(len(sample.lines) * _MANY_SHARE))
+def _line_worths(
+    sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str]
+) -> dict[int, float]:
+    texts = sample.texts
+    worths = {i: _OPENING for i in sample.openings if len(texts[i]) > _LEAST_OPENING}
+    worths |= kind.worths_of(texts)
+    joined = "\n".join(texts)
+    starts = [0, *accumulate(len(text) + 1 for text in texts)]
+    for word in trouble if kind.trouble else ():
+        found = _places(word, joined, starts, _MOST_TROUBLED)
+        worths |= {i: max(worths.get(i, 0), kind.trouble) for i in found}
+    few = max(_MANY_LINES, int(len(texts) * _MANY_SHARE))
     for term, weight in terms.items():
-        for i in sample.places(term, few):
-            worths[i] += _QUERY * weight
-    return {i: worth for i, worth in worths.items() if worth}
+        places = [*_places(term, joined, starts, few + 1)]
+        if len(places) <= few:
+            worths |= {i: worths.get(i, 0) + _QUERY * weight * (1 + 1 / len(places)) for i in places}
+    return worths
 
 
-def _shape(text: str) -> str:
-    return _SHAPE.sub("0", text)
+def _places(word: str, joined: str, starts: Sequence[int], at_most: int) -> Iterator[int]:
+    """Yield the indices of the first lines with `word`."""
+    at = joined.find(word)
+    while at >= 0 and at_most:
+        line = bisect_right(starts, at) - 1
+        yield line
+        at_most -= 1
+        at = joined.find(word, starts[line + 1])
+
+
+def _shapes(texts: Iterable[str]) -> list[str]:
+    """Return the texts, none of which has a line break, with each number as 0."""
+    return _NUMBER.sub("0", "\n".join(texts)).split("\n")

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from offload.preview._names import LETTERS, TROUBLE
-from offload.preview._sample import Line
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     r"""Compile a pattern in which `[\w]` is a letter of any script and all else is ASCII."""
     return re.compile(pattern.replace(r"\w", LETTERS), re.ASCII)
+
+
+# More than any line of a sample takes.
+_WHOLE_LINE = 240
 
 
 class Kind(NamedTuple):
@@ -26,6 +29,7 @@ class Kind(NamedTuple):
         trouble: worth of a line with an error word.
         head: share of the characters for its first lines.
         tail: share of the characters for its last lines.
+        end_chars: the most characters of the first and of the last line; a longer one is shown for its worth.
     """
 
     name: str
@@ -33,19 +37,22 @@ class Kind(NamedTuple):
     marks: re.Pattern[str] | None = None
     worths: tuple[float, ...] = ()
     trouble: float = 0.0
-    head: float = 0.07
-    tail: float = 0.04
+    head: float = 0.035
+    tail: float = 0.02
+    end_chars: int = 60
 
     def fits(self, texts: Sequence[str]) -> bool:
         """Return whether the lines `texts` look like this kind."""
-        return all(
-            sum(1 for text in texts if test(text)) > share * len(texts) for test, share in self.evidence
-        )
+        return all(len([*filter(test, texts)]) > share * len(texts) for test, share in self.evidence)
 
     def worth(self, line: str) -> float:
         """Return the worth of `line` as a part of the structure."""
-        match = self.marks.match(line) if self.marks else None
-        return self.worths[match.lastindex - 1] if match and match.lastindex else 0.0
+        return self.worths_of([line]).get(0, 0.0)
+
+    def worths_of(self, texts: Sequence[str]) -> dict[int, float]:
+        """Return the worth of each structural line of `texts` by its index."""
+        matches = enumerate(map(self.marks.match, texts)) if self.marks else ()
+        return {i: self.worths[match.lastindex - 1] for i, match in matches if match and match.lastindex}
 
 
 # Prefixes of a definition: the line number of `grep -n`, indentation, modifiers.
@@ -72,13 +79,13 @@ _CODE = Kind(
     "code",
     evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT.match, 0.1)),
     marks=_compiled(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
-    worths=(2.0, 1.1, 0.8),
+    worths=(1.0, 0.5, 0.4),
 )
 _DIFF = Kind(
     "diff",
     evidence=((_compiled(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: ").match, 0.01),),
     marks=_compiled(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
-    worths=(3.0, 1.0, 0.5),
+    worths=(1.5, 0.5, 0.25),
 )
 _LOGGED = _compiled(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
@@ -95,9 +102,10 @@ _LOG = Kind(
         r"|FAILED|--- FAIL)"
         r"|(\s*File \"|\s+at \S+[ (]|E {2,}|>{1,2} )"
     ),
-    worths=(6.0, 4.0, 1.5),
+    worths=(3.0, 2.0, 0.75),
     trouble=3.0,
     tail=0.2,
+    end_chars=_WHOLE_LINE,
 )
 _TROUBLED = _LOG._replace(evidence=((lambda text: any(word in text for word in TROUBLE), 0.05),))
 _MARKDOWN = Kind(
@@ -107,38 +115,37 @@ _MARKDOWN = Kind(
         (_compiled(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)").match, 0.2),
     ),
     marks=_compiled(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
-    worths=(3.0, 1.5, 0.5),
+    worths=(1.5, 0.75, 0.25),
 )
 _HTML = Kind(
     "HTML",
     evidence=((_compiled(r"\s*<[!/a-zA-Z]").match, 0.4),),
     marks=_compiled(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
-    worths=(3.0, 0.3),
+    worths=(1.5, 0.15),
 )
-_PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
-_TEXT = Kind("text", trouble=1.0, head=0.15, tail=0.1)
-_JSON = Kind("JSON")
-_NDJSON = Kind("JSON lines")
-_TABLE = Kind("table", head=0.12)
+PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
+_TEXT = Kind("text", trouble=1.0, head=0.075, tail=0.05, end_chars=_WHOLE_LINE)
+_JSON = Kind("JSON", end_chars=_WHOLE_LINE)
+_NDJSON = Kind("JSON lines", end_chars=_WHOLE_LINE)
+_TABLE = Kind("table", head=0.06, end_chars=_WHOLE_LINE)
 
 # In this order; the first that fits is used.
-_KINDS = (_DIFF, _HTML, _PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
+_KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
 _JSON_START = _compiled(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
-_SNIFFED_HEAD = 120
-_SNIFFED_TAIL = 40
+_SNIFFED_HEAD = 90
+_SNIFFED_TAIL = 30
 _DELIMITERS = "\t|,;"
 _LEAST_ROWS = 4
 _EVEN_SHARE = 0.8
 
 
-def kind_of(lines: Sequence[Line]) -> Kind:
-    """Return the kind of content of `lines`, judged by the first and the last of them."""
-    sniffed = (*lines[:_SNIFFED_HEAD], *lines[_SNIFFED_HEAD:][-_SNIFFED_TAIL:])
-    texts = [line.text for line in sniffed]
+def kind_of(texts: Sequence[str]) -> Kind:
+    """Return the kind of content of the lines of a sample, judged by the first and the last of them."""
+    texts = [*texts[:_SNIFFED_HEAD], *texts[_SNIFFED_HEAD:][-_SNIFFED_TAIL:]]
     if not texts:
         return _TEXT
-    if _is_ndjson([line.text for line in sniffed if not line.is_continued]):
+    if _is_ndjson([text for text in texts if not text.startswith("…")]):
         return _NDJSON
     if _JSON_START.match(texts[0]) and texts[-1].endswith(("}", "]")):
         return _JSON

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -17,21 +18,22 @@ LETTERS = (
     r"\uf900-\ufdff\ufe70-\ufefc\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U00010000-\U0001efff"
     r"\U00020000-\U0003ffff"
 )
-# Between 6 and 120 characters, and not cut at either end; longer tokens are data.
-_TOKEN_OR_END = re.compile(rf"\n|(?<![{LETTERS}…])[A-Za-z0-9_][A-Za-z0-9_./:-]{{5,119}}+(?![{LETTERS}…])")
+# A run with a letter that is not ASCII, or with the mark of a cut, holds no name.
+_RUN_OR_END = re.compile(rf"\n|[{LETTERS}./:…-]{{6,}}")
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.
 _MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
 _NUMERIC = re.compile(r"[0-9._:/-]+")
 # In scripts without spaces, pairs of characters replace words.
 _WORD = re.compile(rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}")
 _SHORTEST = 6
+_LONGEST = 120
 _LONGEST_PLAIN = 40
-_MOST_TOKENS = 1024
+_MOST_TOKENS = 400
 # The output of `grep -n`.
-_LINE_NUMBER = re.compile(r"^[0-9]+:")
+_LINE_NUMBER = re.compile(r"^[./:-]*[0-9]+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
 _MAX_QUERY_CHARS = 16_000
-_MAX_TERMS = 48
+_MAX_TERMS = 16
 _NAME_WEIGHT = 1.0
 _WORD_WEIGHT = 0.5
 
@@ -43,20 +45,24 @@ TROUBLE = (
 )
 
 
-def names_of(text: str) -> list[list[str]]:
-    """Return the distinct names in each line of `text`: paths, dotted names, identifiers of several parts.
+def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]]]:
+    """Return the distinct names in each of the lines `texts`, and for each name the indices of its lines.
 
-    Makes one pass and judges each distinct token once, up to a limit.
+    A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once.
     """
-    tokens = _TOKEN_OR_END.findall(_unescaped(text))
-    known = {token: _as_name(token) for token in islice(dict.fromkeys(tokens), _MOST_TOKENS)}
-    lines: list[dict[str, None]] = [{}]
+    tokens = _RUN_OR_END.findall(_unescaped("\n".join(texts)))
+    unlike = (token for token in dict.fromkeys(tokens) if not (token.isalpha() and token[1:].islower()))
+    known = {token: _as_name(token) for token in islice(unlike, _MOST_TOKENS)}
+    names: list[list[str]] = [[] for _ in texts]
+    places: dict[str, list[int]] = {name: [] for name in known.values() if name}
+    line = 0
     for each in tokens:
         if each == "\n":
-            lines.append({})
-        elif (name := known.get(each)) is not None:
-            lines[-1][name] = None
-    return [list(line) for line in lines]
+            line += 1
+        elif (name := known.get(each)) and places[name][-1:] != [line]:
+            places[name].append(line)
+            names[line].append(name)
+    return names, places
 
 
 def is_numeric(name: str) -> bool:
@@ -64,10 +70,11 @@ def is_numeric(name: str) -> bool:
     return _NUMERIC.fullmatch(name) is not None
 
 
+@lru_cache(maxsize=8)
 def terms_of(query: str) -> dict[str, float]:
     """Return the names and words of a query with their weights; names weigh more."""
     query = _unescaped(query[:_MAX_QUERY_CHARS])
-    names = sorted({name for line in names_of(query) for name in line}, key=lambda name: (-len(name), name))
+    names = sorted(names_of([query.replace("\n", " ")])[1], key=lambda name: (-len(name), name))
     words = dict.fromkeys(_WORD.findall(query))
     terms = dict.fromkeys(names[:_MAX_TERMS], _NAME_WEIGHT)
     return terms | dict.fromkeys([word for word in words if word not in terms][:_MAX_TERMS], _WORD_WEIGHT)
@@ -79,8 +86,10 @@ def _unescaped(text: str) -> str:
 
 
 def _as_name(token: str) -> str | None:
-    name = (_LINE_NUMBER.sub("", token, count=1) if ":" in token else token).strip("./:-")
-    if len(name) < _SHORTEST or not _MARKED.search(name):
+    if ":" in token:
+        token = _LINE_NUMBER.sub("", token, count=1)
+    name = token.strip("./:-")
+    if not _SHORTEST <= len(name) <= _LONGEST or not name.isascii() or not _MARKED.search(name):
         return None
     is_data = len(name) > _LONGEST_PLAIN and name.isalnum()
     return None if is_data else name

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from offload.preview._choose import Chosen, choose
+from offload.preview._choose import Choice
 from offload.preview._json import json_shape
-from offload.preview._kinds import Kind, kind_of
+from offload.preview._kinds import PATHS, Kind, kind_of
 from offload.preview._names import error_words, terms_of
-from offload.preview._sample import END_CHARS, SampledText
+from offload.preview._sample import END_CHARS, Sample, sample_of
 
 _HEAD_SHARE = 0.6
 # A cut moves to a line border within this share of the budget.
 _SLACK = 0.4
 # With less room, single lines without their context say nothing.
 _LEAST_CHARS = 200
-_MAX_WANTED = 12
+_REMINDER = ("<system-reminder>", "</system-reminder>")
+_MOST_REMINDERS = 3
+# A common folder of paths is shown once if its length is between these.
+_LEAST_FOLDER = 8
+_MOST_FOLDER = 80
+_MAX_WANTED = 8
 
 
 class Preview(NamedTuple):
@@ -51,16 +57,21 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
     if len(text) > 2 * END_CHARS:
         left_out += len(text) - 2 * END_CHARS
         text = text[:END_CHARS] + text[-END_CHARS:]
+    sampled = _without_reminders(text)
     terms = terms_of(query)
-    sample = SampledText(text, (*error_words(text), *list(terms)[:_MAX_WANTED]), left_out)
-    kind = kind_of(sample.lines)
-    intro = _intro(kind, sample, json_shape(text, max_chars // 4) if kind.name == "JSON" else "")
-    chosen = choose(sample, kind, terms, max_chars - len(intro) - len(_names_line([""])))
-    lines = [f"{sample.lines[i].label} {sample.lines[i].text}" for i in chosen.lines]
+    trouble = error_words(sampled)
+    sample = sample_of(sampled, (*trouble, *list(terms)[:_MAX_WANTED]), left_out)
+    kind = kind_of(sample.texts)
+    folder = _common_folder(sample.texts) if kind is PATHS else ""
+    sample = sample._replace(texts=[path[len(folder) :] for path in sample.texts]) if folder else sample
+    intro = _intro(kind, sample, folder, json_shape(text, max_chars // 4) if kind.name == "JSON" else "")
+    room = max_chars - len(intro) - len(_names_line([""]))
+    chosen = Choice(sample, kind, terms, trouble, room)
+    lines = [f"{sample.labels[i]} {sample.texts[i]}{note}" for i, note in sorted(chosen.lines.items())]
     shown = "\n".join([intro, *lines, *[_names_line(chosen.names)] * bool(chosen.names)])
     if not lines:
         return head_tail(text, max_chars, left_out=left_out)
-    return Preview(shown, _head_chars(sample, chosen))
+    return Preview(shown, _head_chars(sample, sorted(chosen.lines), text))
 
 
 def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
@@ -85,29 +96,38 @@ def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
     return Preview(head + _gap(chars - len(head) - len(tail)) + tail, len(head))
 
 
-def _intro(kind: Kind, sample: SampledText, shape: str) -> str:
-    numbers = "Line or @character numbers" if _has_offsets(sample) else "Line numbers"
+def _intro(kind: Kind, sample: Sample, folder: str, shape: str) -> str:
+    numbers = "Line or @character numbers" if "@" in "".join(sample.labels) else "Line numbers"
     direction = "higher" if sample.shift > 0 else "lower"
     own = f"; numbers printed in the text are {abs(sample.shift)} {direction}" if sample.shift else ""
-    return f"[Preview: {kind.name}{shape and ' '}{shape}. {numbers} at left{own}]"
+    under = f"; each path below begins with {folder}" if folder else ""
+    return f"[Preview: {kind.name}{shape and ' '}{shape}. {numbers} at left{own}{under}]"
 
 
-def _has_offsets(sample: SampledText) -> bool:
-    return any(line.label.startswith("@") for line in sample.lines)
+def _common_folder(paths: Sequence[str]) -> str:
+    """Return the folder that all of the paths are in, "" if it is too short to be worth a mention."""
+    first, last = min(paths), max(paths)
+    alike = next((i for i, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), 0)
+    folder = first[: first.rfind("/", 0, alike) + 1]
+    return folder if _LEAST_FOLDER <= len(folder) <= _MOST_FOLDER else ""
+
+
+def _without_reminders(text: str) -> str:
+    """Return `text` without the notes that a harness appended to it."""
+    for _ in range(_MOST_REMINDERS):
+        start = text.rfind(_REMINDER[0]) if text.rstrip().endswith(_REMINDER[1]) else -1
+        text = text if start < 0 else text[:start]
+    return text
 
 
 def _names_line(names: list[str]) -> str:
-    return f"[Names within it: {', '.join(names)}]"
+    return f"[Names within it: {' '.join(names)}]"
 
 
-def _head_chars(sample: SampledText, chosen: Chosen) -> int:
+def _head_chars(sample: Sample, lines: list[int], text: str) -> int:
     """Return how many characters of the beginning are shown without a gap."""
-    end = 0
-    for i, line in enumerate(chosen.lines[: sample.unbroken]):
-        if i != line:
-            break
-        end = sample.lines[i].end
-    return end
+    run = [line for i, line in enumerate(lines[: sample.unbroken]) if i == line]
+    return sample.end(run[-1], text) if run else 0
 
 
 def _gap(chars: int) -> str:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import NamedTuple
-
-from offload.locks import cached
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
 # A text up to this size is sampled whole; a larger one at its two ends and at places between.
 _WHOLE_CHARS = 24 * 1024
-_WHOLE_LINES = 1024
+_WHOLE_LINES = 768
 _HEAD_CHARS = 8 * 1024
 _TAIL_CHARS = 4 * 1024
 _SAMPLES = 4
 _SAMPLE_CHARS = 3 * 512
-# A part with lines shorter than this on average ends earlier.
-_LINE_CHARS = 16
 _HITS_PER_WORD = 3
+_HIT_GAP = 200
+# A part with lines shorter than this on average ends earlier.
+_LINE_CHARS = 24
 # A part begins and ends on a line border if one is this near.
 _REACH = 400
 
@@ -33,8 +30,6 @@ _CUT_AFTER = (" ", ",", ";", "。", "\N{FULLWIDTH COMMA}")
 _BETWEEN_ITEMS = ("}, {", "},{")
 _ITEM_BACK = 120
 _MAX_CLUSTER = 8
-_INDENT_STEP = 4
-_MAX_INDENT = 3
 _UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
 # Python's own table differs between versions.
@@ -52,89 +47,61 @@ _GUTTER_SAMPLE = 24
 _GUTTER_SHARE = 0.7
 
 
-class Line(NamedTuple):
-    """A line that may be shown, or a piece of a long one.
+class Sample(NamedTuple):
+    """The lines of a text that a preview may show, in order; a long line is several of them.
 
     Attributes:
-        label: its number, from 1, or `@` and its character offset if it has no number or an unknown one.
-        start: its beginning in the sampled text.
-        end: its end there.
-        text: its text in a preview.
-        is_opening: whether it begins a paragraph: the first line, or one after an empty line.
-        is_continued: whether it is a piece of a line that begins before it.
-        cost: the characters it takes in a preview.
+        texts: each as a preview shows it, without indentation or the number that a tool printed before it.
+        labels: for each its number, from 1, or `@` and its character offset if its number is unknown.
+        starts: for each its beginning in the sampled text.
+        openings: indices of those that begin a paragraph.
+        unbroken: how many of them, from the first, follow one another in the text.
+        unbroken_end: the end of the last of these in the sampled text.
+        shift: the number printed in the text minus the line number, 0 if the text prints none.
     """
 
-    label: str
-    start: int
-    end: int
-    text: str
-    is_opening: bool
-    is_continued: bool
-    cost: int
+    texts: list[str]
+    labels: list[str]
+    starts: list[int]
+    openings: list[int]
+    unbroken: int = 0
+    unbroken_end: int = 0
+    shift: int = 0
+
+    def end(self, i: int, text: str) -> int:
+        """Return the end of line `i`, one of the unbroken ones, in the sampled `text`."""
+        following = self.starts[i + 1] if i + 1 < self.unbroken else self.unbroken_end
+        end = text.find("\n", self.starts[i], following)
+        return following if end < 0 else end
 
 
-class SampledText:
-    """The sampled part of a text.
+def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sample:
+    """Return the sample of a text.
 
     Args:
         text: the whole text, or its two ends of `END_CHARS` each.
-        wanted: words whose first and last occurrences in `text` are sampled.
+        wanted: words whose first occurrences in `text` are sampled.
         left_out: characters between the two ends.
-
-    Attributes:
-        lines: the lines that are not empty, in order.
-        unbroken: how many of them, from the first, follow one another in the text.
-        shift: the number printed in the text minus the line number, 0 if the text prints none. The printed
-            numbers are not part of the lines.
     """
-
-    def __init__(self, text: str, wanted: Sequence[str] = (), left_out: int = 0) -> None:
-        parts = _parts(text, wanted, END_CHARS if left_out else len(text))
-        raw = [line for part in parts for line in _split(text, part)]
-        shift = _own_numbers(raw)
-        self.shift = shift or 0
-        self.lines = list(_pieces(text, raw, shift, left_out))
-        self.unbroken = sum(1 for line in self.lines if line.start < parts[0].end)
-
-    def places(self, word: str, at_most: int) -> list[int]:
-        """Return the indices of the lines with `word`, none if there are more than `at_most`."""
-        places: list[int] = []
-        # Most words are absent, and a search from the end finds that out fastest.
-        at = -1 if self.joined.rfind(word) < 0 else self.joined.find(word)
-        while at >= 0:
-            places.append(bisect_right(self._starts, at) - 1)
-            if len(places) > at_most:
-                return []
-            at = self.joined.find(word, self._starts[places[-1] + 1])
-        return places
-
-    @cached
-    def joined(self) -> str:
-        """The lines as one text."""
-        return "\n".join(line.text for line in self.lines)
-
-    @cached
-    def _starts(self) -> list[int]:
-        return [0, *accumulate(len(line.text) + 1 for line in self.lines)]
+    parts = _parts(text, wanted, END_CHARS if left_out else len(text))
+    shift = _own_numbers(text[: parts[0].end].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
+    sample = Sample([], [], [], [])
+    for part in parts:
+        _add_part(sample, text, part, shift, left_out)
+    unbroken = sum(start < parts[0].end for start in sample.starts)
+    return sample._replace(unbroken=unbroken, unbroken_end=parts[0].end, shift=shift or 0)
 
 
 class _Part(NamedTuple):
     start: int
     end: int
-    number: int | None
-
-
-class _Raw(NamedTuple):
-    start: int
-    number: int | None
-    text: str
+    number: int
 
 
 def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
     """Return the parts to sample, in order and without overlap, each with the number of its first line.
 
-    Numbers are unknown after `joint`, where the first end of a longer text meets the last.
+    It is 0, unknown, after `joint`, where the first end of a longer text meets the last.
     """
     if len(text) <= _WHOLE_CHARS and text.count("\n") < _WHOLE_LINES:
         return [_Part(0, len(text), 1)]
@@ -145,7 +112,7 @@ def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
         if start >= end:
             continue
         number, counted = number + text.count("\n", counted, start), start
-        parts.append(_Part(start, end, number if start < joint else None))
+        parts.append(_Part(start, end, number if start < joint else 0))
     return parts
 
 
@@ -157,8 +124,13 @@ def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
         start = head + (tail - head) * n // (_SAMPLES + 1)
         yield start, _first_lines(text, start, _SAMPLE_CHARS)
     yield tail, len(text)
-    for at in _hits(text, wanted, head, tail):
-        yield at, at + 1
+    for word in wanted:
+        at = text.find(word, head, tail)
+        for _ in range(_HITS_PER_WORD):
+            if at < 0:
+                break
+            yield at, at + 1
+            at = text.find(word, at + _HIT_GAP, tail)
 
 
 def _first_lines(text: str, start: int, chars: int) -> int:
@@ -183,85 +155,62 @@ def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
     return begin, last if border < 0 else border
 
 
-def _hits(text: str, words: Sequence[str], head: int, tail: int) -> Iterator[int]:
-    """Yield the first places of the words after the head, and the last before the tail."""
-    low = max(head, len(text) - END_CHARS)
-    # Most words are absent, and a search from the end finds that out fastest.
-    for word in (w for w in words if text.rfind(w, head) >= 0):
-        first, last = head - 1, tail
-        for _ in range(_HITS_PER_WORD):
-            first = text.find(word, first + 1, END_CHARS)
-            if first < 0:
-                break
-            yield first
-        for _ in range(_HITS_PER_WORD):
-            last = text.rfind(word, low, last)
-            if last < 0:
-                break
-            yield last
-
-
-def _split(text: str, part: _Part) -> Iterator[_Raw]:
-    start, number = part.start, part.number
-    for line in text[part.start : part.end].split("\n"):
-        yield _Raw(start, number, line)
-        start += len(line) + 1
-        number = None if number is None else number + 1
-
-
-def _own_numbers(raw: Sequence[_Raw]) -> int | None:
-    """Return the shift of the numbers that a tool printed before the lines, None if it printed none."""
-    sample = [line for line in raw[:_GUTTER_SAMPLE] if line.number is not None]
-    found = ((_GUTTER.match(line.text), line.number) for line in sample)
-    shifts = [int(match[1]) - number for match, number in found if match and number]
+def _own_numbers(lines: Sequence[str]) -> int | None:
+    """Return the shift of the numbers that a tool printed before the first lines, None if it printed none."""
+    matches = ((_GUTTER.match(line), number) for number, line in enumerate(lines, 1))
+    shifts = [int(match[1]) - number for match, number in matches if match]
     common = max(shifts, key=shifts.count, default=None)
-    return common if shifts.count(common or 0) >= _GUTTER_SHARE * len(sample) else None
+    return common if shifts.count(common or 0) >= _GUTTER_SHARE * len(lines) else None
 
 
-def _pieces(text: str, raw: Sequence[_Raw], shift: int | None, left_out: int) -> Iterator[Line]:
-    is_opening = True
-    for line in raw:
-        body = line.text if shift is None else _without_number(line, shift)
-        bare = body.lstrip()
+def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_out: int) -> None:
+    texts, labels, starts, openings, *_ = sample
+    chunk = text[part.start : part.end]
+    is_clean = _UNSEEN.search(chunk) is None
+    # The first and the last line of a part may be incomplete.
+    cuts = (part.start if _mark(text, part.start) else -1, part.end if _mark(text, part.end) else -1)
+    skipped = 0 if part.number else left_out
+    start, number = part.start, part.number
+    is_opening = start == 0
+    for line in chunk.split("\n"):
+        body = line if shift is None else _without_number(line, number + shift)
+        seen = body if is_clean else _UNSEEN.sub("", body)
+        bare = seen.strip()
+        end = start + len(line)
         if not bare:
             is_opening = True
-            continue
-        end = line.start + len(line.text)
-        indent = " " * min((len(body) - len(bare) + _INDENT_STEP - 1) // _INDENT_STEP, _MAX_INDENT)
-        is_start = text[line.start - 1 : line.start] in ("", "\n")
-        skipped = left_out if line.number is None else 0
-        label = str(line.number) if is_start and line.number is not None else f"@{line.start + skipped}"
-        begin = end - len(bare)
+        else:
+            if is_opening:
+                openings.append(len(texts))
+                is_opening = False
+            if len(body) > _PIECE_CHARS or start == cuts[0] or end == cuts[1]:
+                _add_pieces(sample, text, (start, end - len(body.lstrip()), end), number, skipped)
+            else:
+                texts.append(bare)
+                labels.append(str(number) if number else f"@{start + skipped}")
+                starts.append(start)
+        start = end + 1
+        number += number > 0
+
+
+def _add_pieces(sample: Sample, text: str, span: tuple[int, int, int], number: int, skipped: int) -> None:
+    """Add a long or incomplete line: its beginning, that of its content, and its end are `span`."""
+    start, begin, end = span
+    is_whole = number > 0 and not _mark(text, start)
+    sample.labels.append(str(number) if is_whole else f"@{start + skipped}")
+    while start < end:
         stop = _piece_end(text, begin, end)
-        shown = indent + text[begin:stop]
-        yield _shown(text, label, (line.start, stop), shown, is_opening=is_opening, is_continued=not is_start)
-        while stop < end:
-            begin, stop = stop, _piece_end(text, stop, end)
-            yield _shown(text, f"@{begin + skipped}", (begin, stop), text[begin:stop], is_continued=True)
-        is_opening = False
+        shown = _UNSEEN.sub("", text[begin:stop]).rstrip()
+        sample.texts.append(f"{_mark(text, start)}{shown}{_mark(text, stop)[::-1]}")
+        sample.starts.append(start)
+        start = begin = stop
+        if start < end:
+            sample.labels.append(f"@{start + skipped}")
 
 
-def _without_number(line: _Raw, shift: int) -> str:
-    match = _GUTTER.match(line.text)
-    is_own = match and line.number is not None and int(match[1]) == line.number + shift
-    return line.text[match.end() :] if match and is_own else line.text
-
-
-def _shown(
-    text: str,
-    label: str,
-    span: tuple[int, int],
-    content: str,
-    *,
-    is_opening: bool = False,
-    is_continued: bool = False,
-) -> Line:
-    start, end = span
-    # No version of Python calls any of these characters printable.
-    if not content.isprintable():
-        content = _UNSEEN.sub("", content)
-    shown = f"{_mark(text, start)}{content.rstrip()}{_mark(text, end)[::-1]}"
-    return Line(label, start, end, shown, is_opening, is_continued, len(label) + len(shown) + 2)
+def _without_number(line: str, number: int) -> str:
+    match = _GUTTER.match(line)
+    return line[match.end() :] if match and int(match[1]) == number else line
 
 
 def _mark(text: str, at: int) -> str:
@@ -285,11 +234,6 @@ def _piece_end(text: str, begin: int, end: int) -> int:
 def _cluster_start(text: str, at: int) -> int:
     """Return the beginning of the character that contains `text[at]`, within a few code points."""
     for place in range(at, at - _MAX_CLUSTER, -1):
-        if not _continues(text[place]) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
+        if not _CONTINUING.match(text[place]) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
             return place
     return at
-
-
-def _continues(char: str) -> bool:
-    """Return whether `char` continues the one before it: an accent, a variation, half of a pair."""
-    return _CONTINUING.match(char) is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.codec import StoredContent
 from offload.errors import ConfigError
-from offload.preview import END_CHARS, TROUBLE, Kind, SampledText, kind_of
+from offload.preview import END_CHARS, TROUBLE, Kind, kind_of, sample_of
 from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, PointerReader
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
@@ -21,8 +21,8 @@ _VALUE_CHARS = 4000
 _BEFORE_CHARS = 100
 _MATCH_CHARS = 200
 _AFTER_CHARS = 160
-# Lines of at least this worth are structural; a line with a name is worth 1.
-_MIN_WORTH = 1.0
+# Lines of at least this worth are headings.
+_MIN_WORTH = 0.5
 _JSON_KINDS = ("JSON", "JSON lines")
 
 
@@ -33,7 +33,7 @@ def outline(content: StoredContent, pointer: str, line: int) -> dict[str, Any]:
     """
     left_out = max(0, content.chars - 2 * END_CHARS)
     ends = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
-    kind = kind_of(SampledText(ends, left_out=left_out).lines)
+    kind = kind_of(sample_of(ends, left_out=left_out).texts)
     if kind.name not in _JSON_KINDS:
         return _text_outline(content, kind, line)
     try:

@@ -59,6 +59,8 @@ def test_what_stands_after_the_gap_is_the_end_and_the_gap_says_how_much_is_missi
     assert head_chars + int(gap[1]) + len(tail) == len(text)
 
 
+# The number of lines that differ from a line only in numbers.
+NOTE = re.compile(r" \(\+\d+(?: or more)? alike\)$", re.MULTILINE)
 salient_texts = texts | st.lists(
     st.sampled_from(
         [
@@ -100,6 +102,7 @@ def test_no_letter_is_missing_as_far_as_a_salient_preview_says_that_it_reads(
         return
     assert 0 <= preview.head_chars <= len(text)
     shown = re.sub(r"^(?:\d+|@\d+) ", "", preview.text.split("\n", 1)[1], flags=re.MULTILINE)
+    shown = NOTE.sub("", shown)
     no_letters = re.compile(r"[\W\d]+")
     assert no_letters.sub("", shown).startswith(no_letters.sub("", text[: preview.head_chars]))
 
@@ -115,6 +118,20 @@ def test_every_line_of_a_salient_preview_is_marked_numbered_or_at_its_offset(
     first, *rest = preview.text.split("\n")
     assert first.startswith("[")
     assert all(re.match(r"(?:\d+|@\d+) |\[Names within it: ", line) for line in rest)
+
+
+@many
+@given(salient_texts, st.integers(200, 3000), questions)
+def test_every_numbered_line_of_a_salient_preview_is_in_that_line_of_the_text(
+    text: str, budget: int, asked: str
+) -> None:
+    preview = preview_of(text, budget, query=asked)
+    if "numbers printed" in preview.text or preview == head_tail(text, budget):
+        return
+    lines = text.split("\n")
+    for number, shown in re.findall(r"^(\d+) (.*)$", preview.text.split("\n", 1)[1], re.MULTILINE):
+        original = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]", "", lines[int(number) - 1])
+        assert NOTE.sub("", shown).strip("… ") in original
 
 
 @given(

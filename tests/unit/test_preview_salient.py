@@ -6,11 +6,12 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from typing import Any, Self
 
 import pytest
 
-from offload.preview import END_CHARS, SampledText, head_tail, preview_of
+from offload.preview import END_CHARS, _choose, _names, head_tail, preview_of, sample_of
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -65,7 +66,7 @@ def test_names_that_no_shown_line_holds_are_listed_once() -> None:
     shown = preview_of(source(), 1000).text
     listed = re.search(r"\[Names within it: (.*)\]$", shown)
     assert listed
-    names = listed[1].split(", ")
+    names = listed[1].split()
     assert all(name in source() for name in names)
     assert not [name for name in names if any(name in line for line in lines_of(shown).values())]
 
@@ -94,6 +95,45 @@ def test_an_error_far_inside_a_long_log_is_found() -> None:
     rows = [f"2026-01-02 10:00:00 INFO step {n} done" for n in range(200_000)]
     rows[1_100] = "2026-01-02 10:00:01 FATAL: out of memory"
     assert "1101 2026-01-02 10:00:01 FATAL: out of memory" in preview_of("\n".join(rows), 800).text
+
+
+def test_lines_of_a_log_that_differ_only_in_numbers_are_counted_at_the_first() -> None:
+    rows = [f"2026-01-02 10:00:{n % 60:02} INFO step {n} done" for n in range(300)]
+    rows[133] = "2026-01-02 10:05:33 ERROR cannot reach billing-db.internal:5432"
+    shown = lines_of(preview_of("\n".join(rows), 600).text)
+    assert shown[1] == "2026-01-02 10:00:00 INFO step 0 done (+298 alike)"
+    assert 2 not in shown
+    assert shown[134] == rows[133]
+
+
+def test_a_count_of_alike_lines_in_a_sample_is_a_least_count() -> None:
+    text = "".join(f"2026-01-02 10:00:{n % 60:02} INFO step {n} of 90 is done\n" for n in range(5000))
+    counted = re.search(r"\(\+(\d+) or more alike\)", preview_of(text, 600).text)
+    assert counted
+    assert 100 < int(counted[1]) < 5000
+
+
+def test_a_line_that_only_closes_something_is_not_shown() -> None:
+    body = "".join(f"  if (first{n}) {{\n    call_it_{n}();\n  }}\n" for n in range(200))
+    shown = lines_of(preview_of(f"function all_of_it() {{\n{body}}}\n", 1000).text)
+    assert not {"}", "});", "end", "</div>"} & set(shown.values())
+
+
+def test_a_reminder_that_a_harness_appended_is_not_shown() -> None:
+    reminder = "\n<system-reminder>\nConsider whether Secret_Thing.py is harmful.\n</system-reminder>\n"
+    shown = preview_of(source() + reminder * 2, 1000).text
+    assert "reminder" not in shown
+    assert "Secret_Thing" not in shown
+    assert preview_of(reminder * 3, 200) == head_tail(reminder * 3, 200)
+
+
+def test_the_folder_of_a_list_of_paths_is_shown_once() -> None:
+    paths = [f"/home/me/project/lib/part_{n % 9}/module_{n}.py" for n in range(200)]
+    first, *shown = preview_of("\n".join(paths), 600).text.split("\n")
+    assert first.endswith("each path below begins with /home/me/project/lib/]")
+    for line in shown[:-1]:
+        number, path = line.split(" ")
+        assert paths[int(number) - 1] == "/home/me/project/lib/" + path
 
 
 def test_a_diff_is_shown_by_its_files_and_hunks() -> None:
@@ -348,9 +388,36 @@ SHAPES = {
 def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int) -> None:
     text = joint.join(SHAPES[shape](n) for n in range(lines))
     asked = " ".join(SHAPES["names"](n) for n in range(3000))
-    assert len(SampledText(text, ["a0", "FAILED"]).lines) <= 1200
-    assert steps_of(text) <= 80_000
-    assert steps_of(text, asked) <= 110_000
+    assert len(sample_of(text, ["a0", "FAILED"]).texts) <= 900
+    assert steps_of(text) <= 40_000
+    assert steps_of(text, asked) <= 40_000
+
+
+def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_name, gain = _names._as_name, _choose.Choice._gain
+    calls: Counter[str] = Counter()
+
+    def judge(token: str) -> str | None:
+        calls["names"] += 1
+        return as_name(token)
+
+    def look(choice: _choose.Choice, i: int) -> float:
+        calls["looks"] += 1
+        return gain(choice, i)
+
+    monkeypatch.setattr(_names, "_as_name", judge)
+    monkeypatch.setattr(_choose.Choice, "_gain", look)
+    preview_of("\n".join(SHAPES["names"](n) for n in range(12_000)), 1000)
+    assert 100 < calls["names"] <= 400
+    assert 10 < calls["looks"] <= 400
+
+
+def test_the_terms_of_a_query_are_found_once_for_all_results_of_a_message() -> None:
+    _names.terms_of.cache_clear()
+    for text in (source(), log(), source(80)):
+        preview_of(text, 1000, query="Which total_7 is wrong in Ledger?")
+    assert _names.terms_of.cache_info().misses == 1
+    assert len(_names.terms_of(" ".join(f"name_{n} word{chr(97 + n)}" for n in range(26)))) <= 32
 
 
 def test_an_error_far_inside_a_text_of_very_short_lines_is_found_under_its_number() -> None:

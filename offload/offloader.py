@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 from offload.codec import SpooledContent, get_codec
 from offload.engine.conversation import Conversation
@@ -19,9 +19,9 @@ from offload.errors import ConfigError, MessageError, NotFoundError, check_choic
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
-from offload.options import OnError, OptionArguments, Options, SessionArguments
+from offload.options import OnError, OptionArguments, Options, SessionArguments, default_policy
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.policy import OffloadPolicy, Readers
+from offload.policy import Readers
 from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
 from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
@@ -30,7 +30,9 @@ from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
-from offload.transfer import copy, revoke, share
+
+if TYPE_CHECKING:
+    from offload.policy import OffloadPolicy
 
 OnMissing = Literal["raise", "keep"]
 
@@ -100,7 +102,7 @@ class Offloader:
         events: EventBus | None = None,
     ) -> None:
         self.options = options = Options(
-            policy=OffloadPolicy() if policy is None else policy,
+            policy=default_policy() if policy is None else policy,
             placeholder=DefaultRenderer() if placeholder is None else placeholder,
             codec=codec,
             refs=refs,
@@ -394,8 +396,10 @@ class Offloader:
             ConfigError: `name` is invalid or this session's name, or a hook or listener calls it.
             StoreError: the store failed; forking again continues.
         """
+        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+
         with exclusive(self._gate):
-            report = copy(self.store, self.store, self.session, name=name, must_exist=False)
+            report = transfer.copy(self.store, self.store, self.session, name=name, must_exist=False)
         for failure in report.failures:
             # A record that the session itself no longer finds is no loss for the fork.
             if not isinstance(failure.error, NotFoundError):
@@ -435,7 +439,9 @@ class Offloader:
             ConfigError: `to` is not a valid session name.
             StoreError: the store failed; sharing again continues.
         """
-        share(self.store, self.session, ref, to)
+        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+
+        transfer.share(self.store, self.session, ref, to)
 
     def revoke(self, ref: str, to: str) -> None:
         """Revoke access granted with `share`, if there is any.
@@ -444,7 +450,9 @@ class Offloader:
             ConfigError: `to` is not a valid session name.
             StoreError: the store failed; revoking again continues.
         """
-        revoke(self.store, self.session, ref, to)
+        from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load
+
+        transfer.revoke(self.store, self.session, ref, to)
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain the retrieval tools to the model."""

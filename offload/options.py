@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Literal, TypedDict, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, get_args
 
 from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
 from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
-from offload.policy import OffloadPolicy
 from offload.record import REF_FORMS, RefStyle
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
+if TYPE_CHECKING:
+    from offload.policy import OffloadPolicy
+
 OnError = Literal["keep", "raise", "truncate"]
+
+
+def default_policy() -> OffloadPolicy:
+    """Return the policy of an offloader that is given none."""
+    from offload.policy import OffloadPolicy  # noqa: PLC0415 # loads pydantic
+
+    return OffloadPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,7 @@ class Options(Hooks):
         ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
     """
 
-    policy: OffloadPolicy = field(default_factory=OffloadPolicy)
+    policy: OffloadPolicy = field(default_factory=default_policy)
     placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
     codec: str = "zstd"
     refs: RefStyle = "letters"
@@ -38,6 +47,8 @@ class Options(Hooks):
     events: EventBus = field(default_factory=EventBus)
 
     def __post_init__(self) -> None:
+        from offload.policy import OffloadPolicy  # noqa: PLC0415 # loads pydantic
+
         super().__post_init__()
         check_choice("refs", self.refs, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload.engine.failures import Failures, malformed
 from offload.engine.history import History, MessageState, Slot
@@ -16,9 +16,12 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, media_ref, role_of
 from offload.options import Options
-from offload.policy import Decision, Readers, Sweep, excess, over_budget, over_ceiling, swept
+from offload.policy import Decision, Readers, excess, over_budget, over_ceiling, swept
 from offload.preview import head_tail
 from offload.record import RecordInfo
+
+if TYPE_CHECKING:
+    from offload.policy import Sweep
 
 VETO = "kept by should_offload"
 NOT_STORED = "not stored: "

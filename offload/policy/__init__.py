@@ -7,12 +7,17 @@ The first glob in `tools` that matches the tool's name gives the rule, else the 
 case, since agents name the same tool `Read` or `read`.
 """
 
-from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
-from offload.policy._facts import Decision, ItemFacts, explain
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from offload.policy._facts import Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, Readers, matches_any
-from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES
+
+if TYPE_CHECKING:
+    from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
+    from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, matches_any
+    from offload.policy._rules import Retention, Rule, Sweep
 
 __all__ = [
     "DEFAULT_MIN_TOKENS",
@@ -34,3 +39,17 @@ __all__ = [
     "saving",
     "swept",
 ]
+
+# Loading pydantic takes longer than the rest of the library; the first policy does.
+_MODELS = {
+    "_defaults": ("DEFAULT_MIN_TOKENS", "PolicyName"),
+    "_policy": ("MAX_VIEW_TOKENS", "OffloadPolicy", "matches_any"),
+    "_rules": ("Retention", "Rule", "Sweep"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODELS.items():
+        if name in names:
+            return getattr(import_module(f"offload.policy.{module}"), name)
+    raise AttributeError(f"module 'offload.policy' has no attribute {name!r}")

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from offload.messages import Block
 
 Action = Literal["offload", "keep", "wait"]
+Readers = Literal["offload", "keep"]
 
 
 class ItemFacts(NamedTuple):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from offload.policy._facts import Decision
-from offload.policy._rules import Sweep
+
+if TYPE_CHECKING:
+    from offload.policy._rules import Sweep
 
 # Estimated tokens of a placeholder without its preview, and characters per token of a preview.
 _PLACEHOLDER_TOKENS, _CHARS_PER_TOKEN = 60, 3

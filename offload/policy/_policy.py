@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
-from offload.policy._facts import Action, Decision, ItemFacts
+from offload.policy._facts import Action, Decision, ItemFacts, Readers
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES, is_reader
 from offload.record import OffloadableType
@@ -20,7 +20,6 @@ from offload.settings import Count, LoadableSettings, Size
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-Readers = Literal["offload", "keep"]
 
 
 class OffloadPolicy(LoadableSettings):

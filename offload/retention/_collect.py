@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from offload.codec import find_codec
 from offload.errors import ConfigError, ExistsError
@@ -21,12 +21,14 @@ from offload.layout import (
     sidecar_key,
     tombstone_key,
 )
-from offload.policy import Retention
 from offload.record import RecordInfo
 from offload.retention._marks import Marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name, note_deletions
 from offload.store import OffloadStore, delete_many, put_many
+
+if TYPE_CHECKING:
+    from offload.policy import Retention
 
 _ABANDONED_SECONDS = 3600
 
@@ -57,7 +59,7 @@ def collect(
     """
     part = None if session is None else encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
-    run = _Run(store, Retention() if retention is None else retention, now, GcReport(is_dry_run=dry_run))
+    run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
     if part is not None:
         run.collect_session(list_session(store, part))
     else:
@@ -92,7 +94,7 @@ def delete(
     for ref in refs or ():
         reader.find(ref)
     objects, marks = list_session(store, part), read_marks(store, part)
-    run = _Run(store, Retention(), 0.0, GcReport(is_dry_run=dry_run))
+    run = _Run(store, None, 0.0, GcReport(is_dry_run=dry_run))
     requested = [info for info in objects.records if refs is None or info.ref in refs]
     run.mark(objects, requested, "deleted", marks)
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
@@ -146,10 +148,14 @@ class _Run:
     Each write may be repeated, interrupted or done by several processes at once.
     """
 
-    def __init__(self, store: OffloadStore, retention: Retention, now: float, report: GcReport) -> None:
+    def __init__(
+        self, store: OffloadStore, retention: Retention | None, now: float, report: GcReport
+    ) -> None:
+        from offload.policy import Retention  # noqa: PLC0415 # loads pydantic
+
         self.report = report
         self._store = store
-        self._retention = retention
+        self._retention = retention = Retention() if retention is None else retention
         self._now = now
         self._writes = not report.is_dry_run
         # The remaining records of all sessions, and the time of the newest record of each.

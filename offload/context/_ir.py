@@ -273,8 +273,8 @@ class ContextIR:
         place = next((i for i, item in enumerate(self.conversation.items) if item.id in removed_ids), None)
         if place is None:
             raise ConfigError(f"the conversation has none of the {len(items)} items to replace")
-        self.conversation.items.insert(place, replacement)
         self._drop(items)
+        self.conversation.items.insert(place, replacement)
         self._emit_added(replacement)
 
     def auto_compact(

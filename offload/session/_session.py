@@ -219,7 +219,7 @@ class Session(SessionReader):
     def _is_taken(self, attempt: _Attempt) -> bool:
         """Return whether a record is known under the ref: the same one, or another item under another key."""
         infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
-        # The same key of another process may not be durable yet: a create makes it durable on a local store.
+        # Under its own key it may not be durable yet: a create makes it durable on a local store.
         return any(info.key != attempt.key or info.key in self._stored_here for info in infos)
 
     def _settle(self, attempt: _Attempt, outcome: _Outcome) -> OffloadedItem | OffloadError:

@@ -33,6 +33,7 @@ _LEAST_AROUND = 8
 # they are of one template, and the first that is shown counts the others.
 _AGAIN = 0.4
 _LEAST_ALIKE = 3
+_LONGEST_END = 60
 # A query word in more lines than this does not distinguish them.
 _MANY_LINES = 8
 _MANY_SHARE = 0.02
@@ -76,8 +77,10 @@ class Choice:
         self._taken: Counter[str] = Counter()
         self._alike = _alike(self._shapes, sample) if kind.trouble else {}
         every = range(len(sample.texts))
-        self._take_run(every, room * kind.head, kind.end_chars)
-        self._take_run(reversed(every), room * kind.tail, kind.end_chars, is_tail=True)
+        # The ends of code or a page may be long and say little.
+        longest = _LONGEST_END if kind.marks and not kind.trouble else room
+        self._take_run(every, 0, longest)
+        self._take_run(reversed(every), room * kind.tail, longest, is_tail=True)
         self._take_best()
         names = self._take_names()
         self._take_run(every, room, room)

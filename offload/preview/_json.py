@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import operator
+from itertools import islice
 from typing import Any
 
 _PARSED_CHARS = 64 * 1024
@@ -42,11 +44,7 @@ def _shape(value: Any, depth: int) -> str:
 
 
 def _object(value: dict[str, Any], depth: int) -> str:
-    shown = [_member(key, item, depth) for key, item in list(value.items())[:_MAX_KEYS]]
+    names = [" ".join(key[:_KEY_CHARS].split()) for key in islice(value, _MAX_KEYS)]
+    shapes = (f": {_shape(x, depth - 1)}" if isinstance(x, dict | list) else "" for x in value.values())
     more = f", and {len(value) - _MAX_KEYS} more" if len(value) > _MAX_KEYS else ""
-    return f"{{{', '.join(shown)}{more}}}"
-
-
-def _member(key: str, item: Any, depth: int) -> str:
-    name = " ".join(key[:_KEY_CHARS].split())
-    return f"{name}: {_shape(item, depth - 1)}" if isinstance(item, dict | list) else name
+    return f"{{{', '.join(map(operator.add, names, shapes))}{more}}}"

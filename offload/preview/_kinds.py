@@ -14,10 +14,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace(r"\w", LETTERS), re.ASCII)
 
 
-# More than any line of a sample takes.
-_WHOLE_LINE = 240
-
-
 class Kind(NamedTuple):
     """A kind of content.
 
@@ -27,9 +23,7 @@ class Kind(NamedTuple):
         marks: beginnings of structural lines, one group per sort.
         worths: worth of a line of each sort; a name is worth 1.
         trouble: worth of a line with an error word.
-        head: share of the characters for its first lines.
-        tail: share of the characters for its last lines.
-        end_chars: the most characters of the first and of the last line; a longer one is shown for its worth.
+        tail: share of the characters for its last lines, if more than one is shown.
     """
 
     name: str
@@ -37,9 +31,7 @@ class Kind(NamedTuple):
     marks: re.Pattern[str] | None = None
     worths: tuple[float, ...] = ()
     trouble: float = 0.0
-    head: float = 0.035
-    tail: float = 0.02
-    end_chars: int = 60
+    tail: float = 0.0
 
     def fits(self, texts: Sequence[str]) -> bool:
         """Return whether the lines `texts` look like this kind."""
@@ -67,8 +59,11 @@ _FUNCTION = (
     r"|(?:test|it|describe|context|setup)\b\s*[(\"']"
     r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]+\([^;]{0,120}\{$"
 )
-# It begins at the first column, without a keyword.
-_C_FUNCTION = r"(?!else|return|if|for|while|switch)[A-Za-z_][\w *&:<>]{2,60}\([^;]{0,120}$"
+# A type, a name and parameters, without a keyword.
+_C_FUNCTION = (
+    r"(?!(?:else|return|if|for|while|switch|await|yield|raise|throw|assert|new|case|echo)\b)"
+    r"[A-Za-z_][\w*&:<>]* [\w *&:<>]{1,60}\([^;]{0,120}$"
+)
 _STATEMENT = _compiled(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
     r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]+ = |\} else|end$"
@@ -105,7 +100,6 @@ _LOG = Kind(
     worths=(3.0, 2.0, 0.75),
     trouble=3.0,
     tail=0.2,
-    end_chars=_WHOLE_LINE,
 )
 _TROUBLED = _LOG._replace(evidence=((lambda text: any(word in text for word in TROUBLE), 0.05),))
 _MARKDOWN = Kind(
@@ -124,10 +118,10 @@ _HTML = Kind(
     worths=(1.5, 0.15),
 )
 PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
-_TEXT = Kind("text", trouble=1.0, head=0.075, tail=0.05, end_chars=_WHOLE_LINE)
-_JSON = Kind("JSON", end_chars=_WHOLE_LINE)
-_NDJSON = Kind("JSON lines", end_chars=_WHOLE_LINE)
-_TABLE = Kind("table", head=0.06, end_chars=_WHOLE_LINE)
+_TEXT = Kind("text", trouble=1.0)
+_JSON = Kind("JSON")
+_NDJSON = Kind("JSON lines")
+_TABLE = Kind("table")
 
 # In this order; the first that fits is used.
 _KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
@@ -145,15 +139,12 @@ def kind_of(texts: Sequence[str]) -> Kind:
     texts = [*texts[:_SNIFFED_HEAD], *texts[_SNIFFED_HEAD:][-_SNIFFED_TAIL:]]
     if not texts:
         return _TEXT
-    if _is_ndjson([text for text in texts if not text.startswith("…")]):
+    whole = [text for text in texts if not text.startswith("…")]
+    if len(whole) > 1 and all(text.startswith('{"') for text in whole):
         return _NDJSON
     if _JSON_START.match(texts[0]) and texts[-1].endswith(("}", "]")):
         return _JSON
     return _TABLE if _is_table(texts) else next(kind for kind in _KINDS if kind.fits(texts))
-
-
-def _is_ndjson(texts: Sequence[str]) -> bool:
-    return len(texts) > 1 and all(text.startswith('{"') for text in texts)
 
 
 def _is_table(texts: Sequence[str]) -> bool:

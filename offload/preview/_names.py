@@ -32,7 +32,7 @@ _MOST_TOKENS = 400
 # The output of `grep -n`.
 _LINE_NUMBER = re.compile(r"^[./:-]*[0-9]+:")
 _ESCAPE = re.compile(r"\\[nrt\"]")
-_MAX_QUERY_CHARS = 16_000
+MAX_QUERY_CHARS = 16_000
 _MAX_TERMS = 16
 _NAME_WEIGHT = 1.0
 _WORD_WEIGHT = 0.5
@@ -51,7 +51,7 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
     A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once.
     """
     tokens = _RUN_OR_END.findall(_unescaped("\n".join(texts)))
-    unlike = (token for token in dict.fromkeys(tokens) if not (token.isalpha() and token[1:].islower()))
+    unlike = (token for token in dict.fromkeys(tokens) if token.isascii() and not _is_word(token))
     known = {token: _as_name(token) for token in islice(unlike, _MOST_TOKENS)}
     names: list[list[str]] = [[] for _ in texts]
     places: dict[str, list[int]] = {name: [] for name in known.values() if name}
@@ -73,7 +73,7 @@ def is_numeric(name: str) -> bool:
 @lru_cache(maxsize=8)
 def terms_of(query: str) -> dict[str, float]:
     """Return the names and words of a query with their weights; names weigh more."""
-    query = _unescaped(query[:_MAX_QUERY_CHARS])
+    query = _unescaped(query)
     names = sorted(names_of([query.replace("\n", " ")])[1], key=lambda name: (-len(name), name))
     words = dict.fromkeys(_WORD.findall(query))
     terms = dict.fromkeys(names[:_MAX_TERMS], _NAME_WEIGHT)
@@ -85,11 +85,15 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(" ", text) if "\\" in text else text
 
 
+def _is_word(token: str) -> bool:
+    return token.isalpha() and token[1:].islower()
+
+
 def _as_name(token: str) -> str | None:
     if ":" in token:
         token = _LINE_NUMBER.sub("", token, count=1)
     name = token.strip("./:-")
-    if not _SHORTEST <= len(name) <= _LONGEST or not name.isascii() or not _MARKED.search(name):
+    if not _SHORTEST <= len(name) <= _LONGEST or not _MARKED.search(name):
         return None
     is_data = len(name) > _LONGEST_PLAIN and name.isalnum()
     return None if is_data else name

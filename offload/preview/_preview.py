@@ -8,7 +8,7 @@ from typing import NamedTuple
 from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview._kinds import PATHS, Kind, kind_of
-from offload.preview._names import error_words, terms_of
+from offload.preview._names import MAX_QUERY_CHARS, error_words, terms_of
 from offload.preview._sample import END_CHARS, Sample, sample_of
 
 _HEAD_SHARE = 0.6
@@ -39,10 +39,10 @@ class Preview(NamedTuple):
 def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0) -> Preview:
     """Return the parts of `text` that a model needs, in at most `max_chars` characters.
 
-    It shows the first and the last lines; lines that carry the structure of their kind of content
+    It shows the first and the last line; lines that carry the structure of their kind of content
     (definitions, headings, files of a diff, errors), match the query, or hold many names that no other line
-    holds; and the names of all hidden lines that fit. Each line follows its number, from 1, or `@` and its
-    offset in characters, as `context_read` takes them.
+    holds; and names of hidden lines. Each line follows its number, from 1, or `@` and its offset in
+    characters, as `context_read` takes them. Of lines of a log that differ only in numbers, one is counted.
 
     Pure and deterministic. Work is bounded: only samples of the two ends of a long text are examined.
 
@@ -58,7 +58,7 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
         left_out += len(text) - 2 * END_CHARS
         text = text[:END_CHARS] + text[-END_CHARS:]
     sampled = _without_reminders(text)
-    terms = terms_of(query)
+    terms = terms_of(query[:MAX_QUERY_CHARS])
     trouble = error_words(sampled)
     sample = sample_of(sampled, (*trouble, *list(terms)[:_MAX_WANTED]), left_out)
     kind = kind_of(sample.texts)
@@ -71,7 +71,7 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
     shown = "\n".join([intro, *lines, *[_names_line(chosen.names)] * bool(chosen.names)])
     if not lines:
         return head_tail(text, max_chars, left_out=left_out)
-    return Preview(shown, _head_chars(sample, sorted(chosen.lines), text))
+    return Preview(shown, _head_chars(sample, sorted(chosen.lines)))
 
 
 def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
@@ -124,10 +124,10 @@ def _names_line(names: list[str]) -> str:
     return f"[Names within it: {' '.join(names)}]"
 
 
-def _head_chars(sample: Sample, lines: list[int], text: str) -> int:
+def _head_chars(sample: Sample, lines: Sequence[int]) -> int:
     """Return how many characters of the beginning are shown without a gap."""
     run = [line for i, line in enumerate(lines[: sample.unbroken]) if i == line]
-    return sample.end(run[-1], text) if run else 0
+    return sample.ends[run[-1]] if run else 0
 
 
 def _gap(chars: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -47,32 +48,27 @@ _GUTTER_SAMPLE = 24
 _GUTTER_SHARE = 0.7
 
 
+_Part = tuple[int, int, int]
+
+
 class Sample(NamedTuple):
     """The lines of a text that a preview may show, in order; a long line is several of them.
 
     Attributes:
         texts: each as a preview shows it, without indentation or the number that a tool printed before it.
         labels: for each its number, from 1, or `@` and its character offset if its number is unknown.
-        starts: for each its beginning in the sampled text.
+        ends: for each its end in the sampled text.
         openings: indices of those that begin a paragraph.
         unbroken: how many of them, from the first, follow one another in the text.
-        unbroken_end: the end of the last of these in the sampled text.
         shift: the number printed in the text minus the line number, 0 if the text prints none.
     """
 
     texts: list[str]
     labels: list[str]
-    starts: list[int]
+    ends: list[int]
     openings: list[int]
     unbroken: int = 0
-    unbroken_end: int = 0
     shift: int = 0
-
-    def end(self, i: int, text: str) -> int:
-        """Return the end of line `i`, one of the unbroken ones, in the sampled `text`."""
-        following = self.starts[i + 1] if i + 1 < self.unbroken else self.unbroken_end
-        end = text.find("\n", self.starts[i], following)
-        return following if end < 0 else end
 
 
 def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sample:
@@ -84,35 +80,28 @@ def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sampl
         left_out: characters between the two ends.
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
-    shift = _own_numbers(text[: parts[0].end].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
+    shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
     sample = Sample([], [], [], [])
     for part in parts:
         _add_part(sample, text, part, shift, left_out)
-    unbroken = sum(start < parts[0].end for start in sample.starts)
-    return sample._replace(unbroken=unbroken, unbroken_end=parts[0].end, shift=shift or 0)
-
-
-class _Part(NamedTuple):
-    start: int
-    end: int
-    number: int
+    return sample._replace(unbroken=bisect_right(sample.ends, parts[0][1]), shift=shift or 0)
 
 
 def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
-    """Return the parts to sample, in order and without overlap, each with the number of its first line.
+    """Return the parts to sample, in order and without overlap: start, end, number of the first line.
 
-    It is 0, unknown, after `joint`, where the first end of a longer text meets the last.
+    The number is 0, unknown, after `joint`, where the first end of a longer text meets the last.
     """
     if len(text) <= _WHOLE_CHARS and text.count("\n") < _WHOLE_LINES:
-        return [_Part(0, len(text), 1)]
+        return [(0, len(text), 1)]
     parts: list[_Part] = []
     number, counted = 1, 0
     for first, end in sorted(_on_borders(text, *span, joint) for span in _spans(text, wanted)):
-        start = max(first, parts[-1].end if parts else 0)
+        start = max(first, parts[-1][1] if parts else 0)
         if start >= end:
             continue
         number, counted = number + text.count("\n", counted, start), start
-        parts.append(_Part(start, end, number if start < joint else 0))
+        parts.append((start, end, number if start < joint else 0))
     return parts
 
 
@@ -164,13 +153,13 @@ def _own_numbers(lines: Sequence[str]) -> int | None:
 
 
 def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_out: int) -> None:
-    texts, labels, starts, openings, *_ = sample
-    chunk = text[part.start : part.end]
+    texts, labels, ends, openings, *_ = sample
+    start, stop, number = part
+    chunk = text[start:stop]
     is_clean = _UNSEEN.search(chunk) is None
     # The first and the last line of a part may be incomplete.
-    cuts = (part.start if _mark(text, part.start) else -1, part.end if _mark(text, part.end) else -1)
-    skipped = 0 if part.number else left_out
-    start, number = part.start, part.number
+    cuts = (start if _mark(text, start) else -1, stop if _mark(text, stop) else -1)
+    skipped = 0 if number else left_out
     is_opening = start == 0
     for line in chunk.split("\n"):
         body = line if shift is None else _without_number(line, number + shift)
@@ -188,12 +177,12 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
             else:
                 texts.append(bare)
                 labels.append(str(number) if number else f"@{start + skipped}")
-                starts.append(start)
+                ends.append(end)
         start = end + 1
         number += number > 0
 
 
-def _add_pieces(sample: Sample, text: str, span: tuple[int, int, int], number: int, skipped: int) -> None:
+def _add_pieces(sample: Sample, text: str, span: _Part, number: int, skipped: int) -> None:
     """Add a long or incomplete line: its beginning, that of its content, and its end are `span`."""
     start, begin, end = span
     is_whole = number > 0 and not _mark(text, start)
@@ -202,7 +191,7 @@ def _add_pieces(sample: Sample, text: str, span: tuple[int, int, int], number: i
         stop = _piece_end(text, begin, end)
         shown = _UNSEEN.sub("", text[begin:stop]).rstrip()
         sample.texts.append(f"{_mark(text, start)}{shown}{_mark(text, stop)[::-1]}")
-        sample.starts.append(start)
+        sample.ends.append(stop)
         start = begin = stop
         if start < end:
             sample.labels.append(f"@{start + skipped}")

@@ -40,6 +40,7 @@ _MANY_SHARE = 0.02
 _MOST_TROUBLED = 200
 # A bound on evaluations of lines, which texts of distinct lines never reach.
 _MOST_LOOKS = 400
+_LEAST_COST = 12
 _NUMBER = re.compile(r"[0-9]+")
 # A line that only closes something.
 _CLOSING = re.compile(r"[^A-Za-z0-9\x80-\U0010ffff]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
@@ -109,16 +110,16 @@ class Choice:
         heap = [(-(self._new[i] + self._marks.get(i, 0)) / self._costs[i], i) for i in worthy]
         heapq.heapify(heap)
         for _ in range(_MOST_LOOKS):
-            if not heap or heap[0][0] >= 0:
+            if not heap or heap[0][0] >= 0 or room < _LEAST_COST:
                 return
             gain, i = heap[0]
-            now = -self._gain(i)
-            if now > gain and self._costs[i] <= room:
+            if (cost := self._cost(i)) > room:
+                heapq.heappop(heap)
+            elif (now := -self._gain(i)) > gain:
                 # The lines taken since have lowered its worth.
                 heapq.heapreplace(heap, (now, i))
-                continue
-            heapq.heappop(heap)
-            if (cost := self._cost(i)) <= room:
+            else:
+                heapq.heappop(heap)
                 self._take(i)
                 room -= cost
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from offload.preview._names import LETTERS, TROUBLE
+from offload.preview._names import LETTERS, error_words
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -101,7 +101,7 @@ _LOG = Kind(
     trouble=3.0,
     tail=0.2,
 )
-_TROUBLED = _LOG._replace(evidence=((lambda text: any(word in text for word in TROUBLE), 0.05),))
+_TROUBLED = _LOG._replace(evidence=((error_words, 0.05),))
 _MARKDOWN = Kind(
     "Markdown",
     evidence=(

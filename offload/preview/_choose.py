@@ -21,8 +21,6 @@ _PER_REPEAT = 0.5
 _NUMERIC = 0.3
 _QUERY_NAME = 0.1
 _QUERY = 0.7
-_OPENING = 0.15
-_LEAST_OPENING = 12
 # Names that differ only in numbers are a series; the names of a longer series are worth less.
 _SERIES = 4
 _SHOWN_SERIES = 6
@@ -196,8 +194,7 @@ def _line_worths(
     sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str]
 ) -> dict[int, float]:
     texts = sample.texts
-    worths = {i: _OPENING for i in sample.openings if len(texts[i]) > _LEAST_OPENING}
-    worths |= kind.worths_of(texts)
+    worths = kind.worths_of(texts)
     joined = "\n".join(texts)
     starts = [0, *accumulate(len(text) + 1 for text in texts)]
     for word in trouble if kind.trouble else ():

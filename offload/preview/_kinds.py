@@ -118,7 +118,8 @@ _HTML = Kind(
     worths=(1.5, 0.15),
 )
 PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
-_TEXT = Kind("text", trouble=1.0)
+# Beginnings of sentences and paragraphs.
+_TEXT = Kind("text", marks=_compiled(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
 _JSON = Kind("JSON")
 _NDJSON = Kind("JSON lines")
 _TABLE = Kind("table")

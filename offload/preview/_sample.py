@@ -58,7 +58,6 @@ class Sample(NamedTuple):
         texts: each as a preview shows it, without indentation or the number that a tool printed before it.
         labels: for each its number, from 1, or `@` and its character offset if its number is unknown.
         ends: for each its end in the sampled text.
-        openings: indices of those that begin a paragraph.
         unbroken: how many of them, from the first, follow one another in the text.
         shift: the number printed in the text minus the line number, 0 if the text prints none.
     """
@@ -66,7 +65,6 @@ class Sample(NamedTuple):
     texts: list[str]
     labels: list[str]
     ends: list[int]
-    openings: list[int]
     unbroken: int = 0
     shift: int = 0
 
@@ -81,7 +79,7 @@ def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sampl
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
     shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
-    sample = Sample([], [], [], [])
+    sample = Sample([], [], [])
     for part in parts:
         _add_part(sample, text, part, shift, left_out)
     return sample._replace(unbroken=bisect_right(sample.ends, parts[0][1]), shift=shift or 0)
@@ -153,31 +151,24 @@ def _own_numbers(lines: Sequence[str]) -> int | None:
 
 
 def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_out: int) -> None:
-    texts, labels, ends, openings, *_ = sample
+    texts, labels, ends, *_ = sample
     start, stop, number = part
     chunk = text[start:stop]
     is_clean = _UNSEEN.search(chunk) is None
     # The first and the last line of a part may be incomplete.
     cuts = (start if _mark(text, start) else -1, stop if _mark(text, stop) else -1)
     skipped = 0 if number else left_out
-    is_opening = start == 0
     for line in chunk.split("\n"):
         body = line if shift is None else _without_number(line, number + shift)
         seen = body if is_clean else _UNSEEN.sub("", body)
         bare = seen.strip()
         end = start + len(line)
-        if not bare:
-            is_opening = True
-        else:
-            if is_opening:
-                openings.append(len(texts))
-                is_opening = False
-            if len(body) > _PIECE_CHARS or start == cuts[0] or end == cuts[1]:
-                _add_pieces(sample, text, (start, end - len(body.lstrip()), end), number, skipped)
-            else:
-                texts.append(bare)
-                labels.append(str(number) if number else f"@{start + skipped}")
-                ends.append(end)
+        if bare and (len(body) > _PIECE_CHARS or start == cuts[0] or end == cuts[1]):
+            _add_pieces(sample, text, (start, end - len(body.lstrip()), end), number, skipped)
+        elif bare:
+            texts.append(bare)
+            labels.append(str(number) if number else f"@{start + skipped}")
+            ends.append(end)
         start = end + 1
         number += number > 0
 

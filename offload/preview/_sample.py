@@ -18,6 +18,7 @@ _SAMPLES = 4
 _SAMPLE_CHARS = 3 * 512
 _HITS_PER_WORD = 3
 _HIT_GAP = 200
+_MOST_HITS = 24
 # A part with lines shorter than this on average ends earlier.
 _LINE_CHARS = 24
 # A part begins and ends on a line border if one is this near.
@@ -111,13 +112,13 @@ def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
         start = head + (tail - head) * n // (_SAMPLES + 1)
         yield start, _first_lines(text, start, _SAMPLE_CHARS)
     yield tail, len(text)
-    for word in wanted:
-        at = text.find(word, head, tail)
-        for _ in range(_HITS_PER_WORD):
-            if at < 0:
-                break
-            yield at, at + 1
-            at = text.find(word, at + _HIT_GAP, tail)
+    left = _MOST_HITS
+    hits = [(text.find(word, head, tail), word) for word in wanted]
+    for _ in range(_HITS_PER_WORD):
+        hits = [hit for hit in hits if hit[0] >= 0][:left]
+        left -= len(hits)
+        yield from ((at, at + 1) for at, _ in hits)
+        hits = [(text.find(word, at + _HIT_GAP, tail), word) for at, word in hits]
 
 
 def _first_lines(text: str, start: int, chars: int) -> int:

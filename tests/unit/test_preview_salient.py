@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from offload.preview import END_CHARS, _choose, _names, head_tail, preview_of, sample_of
+from offload.preview import END_CHARS, TROUBLE, _choose, _names, head_tail, preview_of, sample_of
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -410,6 +410,12 @@ def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     preview_of("\n".join(SHAPES["names"](n) for n in range(12_000)), 1000)
     assert 100 < calls["names"] <= 400
     assert 10 < calls["looks"] <= 400
+
+
+def test_characters_of_a_sample_are_bounded_whatever_words_are_in_a_text() -> None:
+    lines = [f"{'a_name.of_it ' * 30}{word} {n}{' a_name.of_it' * 30}" for word in TROUBLE for n in range(3)]
+    text = "\n".join(["plain"] * 2000 + lines + ["plain"] * 2000)
+    assert 10_000 < sum(map(len, sample_of(text, TROUBLE).texts)) <= 40_000
 
 
 def test_the_terms_of_a_query_are_found_once_for_all_results_of_a_message() -> None:

@@ -183,7 +183,7 @@ def _name_worths(
         worth = shares[series[name]]
         if len(lines) > 1:
             worth *= 1 + _PER_REPEAT * math.log(len(lines))
-        if name[0] < "A" and is_numeric(name):
+        if is_numeric(name):
             worth *= _NUMERIC
         worths[name] = worth
     # The model knows the names of its query; their lines have a worth of their own.

@@ -67,7 +67,7 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
 
 def is_numeric(name: str) -> bool:
     """Return whether `name` is a number, a date or a time."""
-    return _NUMERIC.fullmatch(name) is not None
+    return name[0] < "A" and _NUMERIC.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=8)
@@ -90,7 +90,7 @@ def _is_word(token: str) -> bool:
 
 
 def _as_name(token: str) -> str | None:
-    if ":" in token:
+    if ":" in token and token[0] < "A":
         token = _LINE_NUMBER.sub("", token, count=1)
     name = token.strip("./:-")
     if not _SHORTEST <= len(name) <= _LONGEST or not _MARKED.search(name):

@@ -1,7 +1,8 @@
 """A turn with nothing new, on histories of growing length: same message objects, and equal new ones.
 
 An agent loop that keeps its list hands over the same objects each turn; one that parses each request
-hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work.
+hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work. A turn with one
+short message more is the usual one. The memory of many turns is that of separate processes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from _content import output
-from _measure import Figure, compare, duration, repeat, require, run, seconds
+from _measure import Figure, compare, duration, peak_memory, repeat, require, run, seconds, size
 
 from offload import Offloader
 
@@ -21,6 +22,25 @@ _LENGTHS = (100, 1000, 10_000)
 _BUDGETED_LENGTH, _BUDGET_MS = 1000, 1.0
 _RESULT_CHARS, _LARGE_CHARS, _LARGE_EVERY = 1_500, 20_000, 20
 _ROUNDS, _PARSED_ROUNDS = 200, 20
+_GROWN_LENGTHS, _GROWN_EVERY, _GROWN_MS_BUDGET, _GROWN_BUDGET = (1000, 40_000), 4, 0.5, 2
+_TURNS, _QUICK_TURNS, _KB_PER_TURN = 10_000, 2000, 12
+
+_MANY_TURNS = """
+import sys, tempfile
+from pathlib import Path
+from offload import Offloader, OffloadPolicy, Rule
+text = "a line of a result that is offloaded\\n" * 100
+policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, preview_chars=200)})
+with tempfile.TemporaryDirectory() as folder:
+    off = Offloader(folder, session="s", policy=policy, storage_options={"durability": "none"})
+    messages = []
+    for n in range(int(sys.argv[1])):
+        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n} {text}"}
+        turn = [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+        messages = off.offload([*messages, *turn]).messages
+    print("descriptors", len(list(Path("/proc/self/fd").iterdir())))
+"""
 
 
 def figures(is_quick: bool) -> Iterator[Figure]:
@@ -38,6 +58,43 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         f"a turn on {_LENGTHS[-1]:,} messages / on {_LENGTHS[0]:,}, the same objects",
         same[-1] / same[0],
         detail=f"{_LENGTHS[-1] // _LENGTHS[0]} x would be linear, 1 x flat",
+    )
+    yield from _one_more()
+    yield from _many_turns(_QUICK_TURNS if is_quick else _TURNS)
+
+
+def _one_more() -> Iterator[Figure]:
+    """Yield the time of a turn with one more short message, one message in eight replaced."""
+    times = []
+    for length in _GROWN_LENGTHS:
+        messages = _history(length, _GROWN_EVERY)
+        off = Offloader("memory://", session="grown")
+        off.offload(messages)
+        taken = []
+        for number in range(_ROUNDS):
+            messages.append({"role": ("assistant", "user")[number % 2], "content": f"message {number}"})
+            taken.append(seconds(off.offload, messages))
+        times.append(median(taken))
+        yield Figure(
+            f"a turn with one short message more on {length:,}",
+            times[-1] * 1000,
+            "ms",
+            at_most=_GROWN_MS_BUDGET,
+        )
+    yield Figure(
+        f"    on {_GROWN_LENGTHS[1]:,} / on {_GROWN_LENGTHS[0]:,}", times[1] / times[0], at_most=_GROWN_BUDGET
+    )
+
+
+def _many_turns(turns: int) -> Iterator[Figure]:
+    """Yield what memory and descriptors grow by from a fifth of the turns to all of them."""
+    few, many = (peak_memory(_MANY_TURNS, str(number)) for number in (turns // 5, turns))
+    yield Figure(
+        f"peak memory of {turns:,} turns, each with a result that is offloaded: per turn",
+        (many - few) / (turns - turns // 5) / 1024,
+        "KB",
+        at_most=_KB_PER_TURN,
+        detail=f"{size(few)} after {turns // 5:,} turns to {size(many)}, messages included",
     )
 
 
@@ -65,12 +122,12 @@ def _turn(length: int, which: str, took: float, detail: str) -> Figure:
     )
 
 
-def _history(length: int) -> list[dict[str, Any]]:
-    """Return calls of a tool and their results by turns, every twentieth of them large."""
+def _history(length: int, every: int = _LARGE_EVERY) -> list[dict[str, Any]]:
+    """Return calls of a tool and their results by turns, one of `every` results large."""
     messages: list[dict[str, Any]] = []
     for number in range(length // 2):
         call = f"toolu_{number:06}"
-        chars = _RESULT_CHARS if number % _LARGE_EVERY else _LARGE_CHARS
+        chars = _RESULT_CHARS if number % every else _LARGE_CHARS
         use = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"make report-{number}"}}
         result = {"type": "tool_result", "tool_use_id": call, "content": output(chars, number)}
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]

@@ -38,6 +38,14 @@ def test_importing_offload_does_not_load(loaded_by_offload, package):
     assert package not in loaded_by_offload
 
 
+@pytest.mark.parametrize("package", ["pydantic", "tarfile", "asyncio"])
+def test_importing_the_offloader_does_not_load(package):
+    loaded = loaded_after("from offload import Offloader")
+
+    assert "offload.engine.turn" in loaded
+    assert package not in loaded
+
+
 @pytest.mark.parametrize("package", ["pydantic", "msgspec", "zstandard"])
 def test_a_backend_that_imports_the_contract_does_not_load(package):
     assert package not in loaded_after("import offload.store, offload.layout, offload.errors")

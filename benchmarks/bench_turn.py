@@ -1,8 +1,8 @@
 """A turn with nothing new, on histories of growing length: same message objects, and equal new ones.
 
 An agent loop that keeps its list hands over the same objects each turn; one that parses each request
-hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work. A turn with one
-short message more is the usual one. The memory of many turns is that of separate processes.
+hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work. The usual turn
+has one short message more. The memory of many turns is that of separate processes.
 """
 
 from __future__ import annotations

@@ -58,6 +58,7 @@ class Turn:
             late = [slot for slot in history.open_slots() if slot.at < known and slot.is_leaving]
             self._ask_hook()
             self._store()
+            late += [slot for slot in self._store_cited() if slot.at < known]
             for index in history.edited_outputs():
                 self._render(index)
             self._report_excess(known)
@@ -241,6 +242,18 @@ class Turn:
             for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):
                 self._render(index)
             history.close(slot for slot in due if slot.is_settled)
+
+    def _store_cited(self) -> list[Slot]:
+        """Offload waiting items whose record a placeholder of this turn cites, as the next turn would."""
+        history = self._history
+        cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
+        cited = [slot for slot in cited if slot.decision.action == "wait"]
+        for slot in cited:
+            history.decide(slot, self._decision(slot))
+        if cited:
+            self._ask_hook()
+            self._store()
+        return cited
 
     def _request(self, slot: Slot) -> WriteRequest:
         """Return the request for an item; a look-alike that must be kept is stored as proof of what it is."""

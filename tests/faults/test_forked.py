@@ -12,6 +12,7 @@ import pytest
 HELD = """
 import os, signal, sys, threading
 from offload import Offloader, open_store
+from offload.store import OneByOne
 from offload.wrappers import CachingStore
 
 url, call, verb = sys.argv[1:4]
@@ -34,6 +35,8 @@ class Store:
     def put(self, key, data, *, overwrite=False):
         self.hold("put")
         self.inner.put(key, data, overwrite=overwrite)
+
+    put_many = OneByOne.put_many
 
     def get(self, key, *, start=0, end=None):
         self.hold("get")

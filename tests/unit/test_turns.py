@@ -354,3 +354,17 @@ def test_the_first_records_are_stored_while_others_are_drafted() -> None:
     assert len(result.records) == 3
     assert [event for event in events if event == "drafted"] == ["drafted"] * 3
     assert events.index("stored") < len(events) - 1 - events[::-1].index("drafted")
+
+
+def test_a_result_that_was_offloaded_under_another_name_of_its_call_leaves_in_one_turn_as_in_many() -> None:
+    store = MemoryStore()
+    policy = OffloadPolicy(tools={"read": Rule(min_chars=300, after_turns=1)})
+    messages = [*turn(("Bash", "t", text("same"))), answer(), *turn(("read", "t", text("same")))]
+    off = Offloader(store, session="s", policy=policy)
+    for n in range(1, len(messages) + 1):
+        out = off.offload(messages[:n])
+
+    fresh = Offloader(store, session="s", policy=policy).offload(messages)
+
+    assert fresh.messages == out.messages
+    assert messages[-1] != out.messages[-1]

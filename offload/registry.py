@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
 from offload.store import OffloadStore, without_secrets
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 GROUP = "offload.backends"
 
@@ -154,14 +156,20 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _entry_point(name: str) -> EntryPoint | None:
-    backends = _installed(entry_points).get(name)
+    backends = _backends().get(name)
     if backends is None:
         # It may have been installed while this process runs.
         _installed.cache_clear()
-        backends = _installed(entry_points).get(name, {})
+        backends = _backends().get(name, {})
     if len(backends) > 1:
         raise ConfigError(f"several installed backends claim {name!r}: {', '.join(sorted(backends))}")
     return next(iter(backends.values()), None)
+
+
+def _backends() -> Mapping[str, Mapping[str, EntryPoint]]:
+    from importlib import metadata  # noqa: PLC0415 # slow to import; only a store that is opened needs it
+
+    return _installed(metadata.entry_points)
 
 
 @lru_cache(maxsize=1)
@@ -175,4 +183,4 @@ def _installed(find: Callable[..., EntryPoints]) -> Mapping[str, Mapping[str, En
 
 
 def _known() -> str:
-    return ", ".join(sorted(_installed(entry_points))) or "none"
+    return ", ".join(sorted(_backends())) or "none"

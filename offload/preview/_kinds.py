@@ -6,12 +6,26 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from offload.locks import cached
 from offload.preview._names import LETTERS, error_words
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
-    r"""Compile a pattern in which `[\w]` is a letter of any script and all else is ASCII."""
-    return re.compile(pattern.replace(r"\w", LETTERS), re.ASCII)
+class _Pattern:
+    r"""A pattern in which `[\w]` is a letter of any script and all else is ASCII.
+
+    It is compiled at its first use: all of them take a third of the time to import the library.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    @cached
+    def match(self) -> Callable[[str], re.Match[str] | None]:
+        """The function that matches it at the beginning of a text."""
+        return re.compile(self._pattern.replace(r"\w", LETTERS), re.ASCII).match
+
+    def __call__(self, text: str) -> object:
+        return self.match(text)
 
 
 class Kind(NamedTuple):
@@ -28,7 +42,7 @@ class Kind(NamedTuple):
 
     name: str
     evidence: tuple[tuple[Callable[[str], object], float], ...] = ()
-    marks: re.Pattern[str] | None = None
+    marks: _Pattern | None = None
     worths: tuple[float, ...] = ()
     trouble: float = 0.0
     tail: float = 0.0
@@ -64,7 +78,7 @@ _C_FUNCTION = (
     r"(?!(?:else|return|if|for|while|switch|await|yield|raise|throw|assert|new|case|echo)\b)"
     r"[A-Za-z_][\w*&:<>]* [\w *&:<>]{1,60}\([^;]{0,120}$"
 )
-_STATEMENT = _compiled(
+_STATEMENT = _Pattern(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
     r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]+ = |\} else|end$"
     r"|@[\w]+|\}\)?[;,]?$|[\w]+\([\w])"
@@ -72,17 +86,17 @@ _STATEMENT = _compiled(
 _STATEMENT_ENDS = (*"{};:,()[", " do", "end", "*/", "->", "=>")
 _CODE = Kind(
     "code",
-    evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT.match, 0.1)),
-    marks=_compiled(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
+    evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT, 0.1)),
+    marks=_Pattern(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
     worths=(1.0, 0.5, 0.4),
 )
 _DIFF = Kind(
     "diff",
-    evidence=((_compiled(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: ").match, 0.01),),
-    marks=_compiled(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
+    evidence=((_Pattern(r"diff --git |@@ -\d|\+\+\+ [ab]/|Index: "), 0.01),),
+    marks=_Pattern(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
     worths=(1.5, 0.5, 0.25),
 )
-_LOGGED = _compiled(
+_LOGGED = _Pattern(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
     r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]+::\S+ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
@@ -90,8 +104,8 @@ _LOGGED = _compiled(
 )
 _LOG = Kind(
     "log",
-    evidence=((_LOGGED.match, 0.12),),
-    marks=_compiled(
+    evidence=((_LOGGED, 0.12),),
+    marks=_Pattern(
         r"(=+ .*\b(?:passed|failed|error))"
         r"|(\s*(?:\S+\s+)?\d+ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
         r"|FAILED|--- FAIL)"
@@ -105,21 +119,21 @@ _TROUBLED = _LOG._replace(evidence=((error_words, 0.05),))
 _MARKDOWN = Kind(
     "Markdown",
     evidence=(
-        (_compiled(r"#{1,6} \S").match, 0.01),
-        (_compiled(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)").match, 0.2),
+        (_Pattern(r"#{1,6} \S"), 0.01),
+        (_Pattern(r"#{1,6} \S|\s*(?:[-*] |\d+\. |\||```)"), 0.2),
     ),
-    marks=_compiled(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
+    marks=_Pattern(r"(#{1,2} )|(#{3,6} )|(\s*(?:[-*]|\d+\.) +(?:\*\*|`|\[))"),
     worths=(1.5, 0.75, 0.25),
 )
 _HTML = Kind(
     "HTML",
-    evidence=((_compiled(r"\s*<[!/a-zA-Z]").match, 0.4),),
-    marks=_compiled(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
+    evidence=((_Pattern(r"\s*<[!/a-zA-Z]"), 0.4),),
+    marks=_Pattern(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
     worths=(1.5, 0.15),
 )
-PATHS = Kind("list of paths", evidence=((_compiled(r"[^\s\\/]*[\\/]\S+$").match, 0.6),))
+PATHS = Kind("list of paths", evidence=((_Pattern(r"[^\s\\/]*[\\/]\S+$"), 0.6),))
 # Beginnings of sentences and paragraphs.
-_TEXT = Kind("text", marks=_compiled(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
+_TEXT = Kind("text", marks=_Pattern(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
 _JSON = Kind("JSON")
 _NDJSON = Kind("JSON lines")
 _TABLE = Kind("table")
@@ -127,7 +141,7 @@ _TABLE = Kind("table")
 # In this order; the first that fits is used.
 _KINDS = (_DIFF, _HTML, PATHS, _MARKDOWN, _LOG, _CODE, _TROUBLED, _TEXT)
 
-_JSON_START = _compiled(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
+_JSON_START = _Pattern(r"\{\s*(?:\"|\}?$)|\[\s*(?:[\[{\"\d-]|\]?$|true|false|null)")
 _SNIFFED_HEAD = 90
 _SNIFFED_TAIL = 30
 _DELIMITERS = "\t|,;"

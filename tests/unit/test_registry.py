@@ -22,7 +22,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
     """Let entry points be found as if a package that has them were installed."""
     planted = [EntryPoint(name, value, registry.GROUP) for name, value in points.items()]
     everything = EntryPoints([*entry_points(group=registry.GROUP), *planted])
-    monkeypatch.setattr(registry, "entry_points", everything.select)
+    monkeypatch.setattr("importlib.metadata.entry_points", everything.select)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_is_installed_is_read_once_and_again_for_a_scheme_that_nobody_serve
         reads.append(asked)
         return entry_points(**asked)
 
-    monkeypatch.setattr(registry, "entry_points", counted)
+    monkeypatch.setattr("importlib.metadata.entry_points", counted)
     for _ in range(20):
         open_store(tmp_path)
         open_store("memory://")

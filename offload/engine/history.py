@@ -407,13 +407,12 @@ class History:
         return known
 
     def _renew(self, messages: Sequence[Any]) -> None:
-        """Replace known messages by equal ones that are new objects."""
+        """Replace known messages by equal ones that are new objects; the snapshots are theirs too."""
         for i, message in enumerate(messages):
             if message is not self.messages[i]:
                 if self._output[i] is self.messages[i]:
                     self._output[i] = message
                 self.messages[i] = message
-                self.states[i].seen = look(message)
 
     def _truncate(self, length: int) -> None:
         dropped = self.states[length:]

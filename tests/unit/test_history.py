@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -255,6 +256,17 @@ def test_a_turn_with_one_short_message_more_takes_as_many_steps_after_a_hundred_
         messages = [*messages, {"role": "user", "content": "go on"}]
         off.offload(messages)
         took.append(steps(off.offload, [*messages, {"role": "user", "content": "and on"}]))
+
+    assert took[1] <= took[0] * 1.2
+
+
+def test_a_list_that_was_parsed_again_takes_as_many_steps_after_a_hundred_as_after_many() -> None:
+    took = []
+    for length in (1000, 6000):
+        off = Offloader("memory://", policy=POLICIES["plain"])
+        source = json.dumps(exchanges(length))
+        off.offload(json.loads(source))
+        took.append(steps(off.offload, json.loads(source)))
 
     assert took[1] <= took[0] * 1.2
 

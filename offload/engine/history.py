@@ -408,11 +408,9 @@ class History:
 
     def _renew(self, messages: Sequence[Any]) -> None:
         """Replace known messages by equal ones that are new objects; the snapshots are theirs too."""
-        for i, message in enumerate(messages):
-            if message is not self.messages[i]:
-                if self._output[i] is self.messages[i]:
-                    self._output[i] = message
-                self.messages[i] = message
+        known = zip(self._output, self.messages, messages, strict=False)
+        self._output[: len(messages)] = [new if output is old else output for output, old, new in known]
+        self.messages[: len(messages)] = messages
 
     def _truncate(self, length: int) -> None:
         dropped = self.states[length:]

@@ -19,12 +19,12 @@ LETTERS = (
     r"\U00020000-\U0003ffff"
 )
 # A run with a letter that is not ASCII, or with the mark of a cut, holds no name.
-_RUN_OR_END = re.compile(rf"\n|[{LETTERS}./:…-]{{6,}}")
+_RUN_OR_END = rf"\n|[{LETTERS}./:…-]{{6,}}"
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.
 _MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
 _NUMERIC = re.compile(r"[0-9._:/-]+")
 # In scripts without spaces, pairs of characters replace words.
-_WORD = re.compile(rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}")
+_WORD = rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}"
 _SHORTEST = 6
 _LONGEST = 120
 _LONGEST_PLAIN = 40
@@ -50,7 +50,7 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
 
     A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once.
     """
-    tokens = _RUN_OR_END.findall(_unescaped("\n".join(texts)))
+    tokens = re.findall(_RUN_OR_END, _unescaped("\n".join(texts)))
     unlike = (token for token in dict.fromkeys(tokens) if token.isascii() and not _is_word(token))
     known = {token: _as_name(token) for token in islice(unlike, _MOST_TOKENS)}
     names: list[list[str]] = [[] for _ in texts]
@@ -75,7 +75,7 @@ def terms_of(query: str) -> dict[str, float]:
     """Return the names and words of a query with their weights; names weigh more."""
     query = _unescaped(query)
     names = sorted(names_of([query.replace("\n", " ")])[1], key=lambda name: (-len(name), name))
-    words = dict.fromkeys(_WORD.findall(query))
+    words = dict.fromkeys(re.findall(_WORD, query))
     terms = dict.fromkeys(names[:_MAX_TERMS], _NAME_WEIGHT)
     return terms | dict.fromkeys([word for word in words if word not in terms][:_MAX_TERMS], _WORD_WEIGHT)
 

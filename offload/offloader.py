@@ -6,8 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+from typing import Any, Literal, Self, Unpack, get_args
 
+from offload import policy as policies
 from offload.codec import SpooledContent, get_codec
 from offload.engine.conversation import Conversation
 from offload.engine.recognition import Recognition
@@ -30,9 +31,6 @@ from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
-
-if TYPE_CHECKING:
-    from offload.policy import OffloadPolicy
 
 OnMissing = Literal["raise", "keep"]
 
@@ -87,7 +85,7 @@ class Offloader:
         store: str | os.PathLike[str] | OffloadStore | None = None,
         *,
         session: str | None = None,
-        policy: OffloadPolicy | None = None,
+        policy: policies.OffloadPolicy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         placeholder: PlaceholderRenderer | None = None,
         codec: str = "zstd",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast, get_args
+from typing import Any, Literal, TypedDict, cast, get_args
 
+from offload import policy as policies
 from offload.errors import ConfigError, check_choice
 from offload.events import EventBus
 from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
@@ -15,17 +16,12 @@ from offload.record import REF_FORMS, RefStyle
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
-if TYPE_CHECKING:
-    from offload.policy import OffloadPolicy
-
 OnError = Literal["keep", "raise", "truncate"]
 
 
-def default_policy() -> OffloadPolicy:
+def default_policy() -> policies.OffloadPolicy:
     """Return the policy of an offloader that is given none."""
-    from offload.policy import OffloadPolicy  # noqa: PLC0415 # loads pydantic
-
-    return OffloadPolicy()
+    return policies.OffloadPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +32,7 @@ class Options(Hooks):
         ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
     """
 
-    policy: OffloadPolicy = field(default_factory=default_policy)
+    policy: policies.OffloadPolicy = field(default_factory=default_policy)
     placeholder: PlaceholderRenderer = field(default_factory=DefaultRenderer)
     codec: str = "zstd"
     refs: RefStyle = "letters"
@@ -47,12 +43,10 @@ class Options(Hooks):
     events: EventBus = field(default_factory=EventBus)
 
     def __post_init__(self) -> None:
-        from offload.policy import OffloadPolicy  # noqa: PLC0415 # loads pydantic
-
         super().__post_init__()
         check_choice("refs", self.refs, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
-        if not isinstance(self.policy, OffloadPolicy):
+        if not isinstance(self.policy, policies.OffloadPolicy):
             raise ConfigError(f"policy must be an OffloadPolicy, got {type(self.policy).__name__}")
         if not isinstance(self.placeholder, PlaceholderRenderer):
             raise ConfigError(
@@ -85,7 +79,7 @@ class PresetOptions(TypedDict, total=False):
 class OptionArguments(PresetOptions, total=False):
     """`Options` as keyword arguments: `def __init__(self, **options: Unpack[OptionArguments])`."""
 
-    policy: OffloadPolicy | None
+    policy: policies.OffloadPolicy | None
     placeholder: PlaceholderRenderer | None
     codec: str
     refs: RefStyle

@@ -6,8 +6,9 @@ import math
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from offload import policy as policies
 from offload.codec import find_codec
 from offload.errors import ConfigError, ExistsError
 from offload.events import EventBus, Observer
@@ -27,15 +28,12 @@ from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name, note_deletions
 from offload.store import OffloadStore, delete_many, put_many
 
-if TYPE_CHECKING:
-    from offload.policy import Retention
-
 _ABANDONED_SECONDS = 3600
 
 
 def collect(
     store: OffloadStore,
-    retention: Retention | None = None,
+    retention: policies.Retention | None = None,
     *,
     session: str | None = None,
     dry_run: bool = False,
@@ -149,13 +147,11 @@ class _Run:
     """
 
     def __init__(
-        self, store: OffloadStore, retention: Retention | None, now: float, report: GcReport
+        self, store: OffloadStore, retention: policies.Retention | None, now: float, report: GcReport
     ) -> None:
-        from offload.policy import Retention  # noqa: PLC0415 # loads pydantic
-
         self.report = report
         self._store = store
-        self._retention = retention = Retention() if retention is None else retention
+        self._retention = retention = policies.Retention() if retention is None else retention
         self._now = now
         self._writes = not report.is_dry_run
         # The remaining records of all sessions, and the time of the newest record of each.

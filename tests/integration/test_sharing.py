@@ -192,6 +192,7 @@ def test_the_next_page_of_a_record_costs_one_get_and_of_a_small_one_none(counted
     assert proxy.methods == ["GET"]
 
 
+@pytest.mark.slow
 def test_opening_a_session_costs_one_listing_per_thousand_records(counted, proxy, s3_bucket):
     for n in range(1100):
         name = "".join(chr(ord("a") + int(d)) for d in f"{n:010}")

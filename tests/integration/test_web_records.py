@@ -298,6 +298,7 @@ def fetch(connection: http.client.HTTPConnection, cookie: str, path: str) -> htt
     return connection.getresponse()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_record_of_100_mb_is_paged_searched_and_downloaded_in_constant_memory(large):
     folder, ref, sha256 = large

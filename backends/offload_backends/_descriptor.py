@@ -33,9 +33,13 @@ class Descriptor(
         return json.dumps(msgspec.to_builtins(self)).encode() + b"\n"
 
 
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_DESCRIPTORS = msgspec.json.Decoder(Descriptor)
+
+
 def decode(data: bytes) -> Descriptor | None:
     """Return the descriptor `data`; None if it is unreadable or unknown."""
     try:
-        return msgspec.json.decode(data, type=Descriptor)
+        return _DESCRIPTORS.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return None

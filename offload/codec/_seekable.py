@@ -61,6 +61,11 @@ class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     redacted: bool = False
 
 
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_HEADS = msgspec.msgpack.Decoder(Header)
+_TAILS = msgspec.msgpack.Decoder(_Tail)
+
+
 class SeekableCodec:
     """Seekable zstd, the default on every store."""
 
@@ -191,7 +196,7 @@ class SeekableRecord:
         tail = self._tail
         try:
             payload = _skippable(memoryview(frame), HEAD_MAGIC, "head")
-            header = msgspec.msgpack.decode(_unsealed(payload, "head"), type=Header)
+            header = _HEADS.decode(_unsealed(payload, "head"))
         except (CorruptError, msgspec.MsgspecError, RecursionError) as error:
             raise CorruptError(f"record {tail.ref}: head: {error}") from error
         if (header.ref, header.session, header.sha256) != (tail.ref, tail.session, tail.counts.sha256):
@@ -291,7 +296,7 @@ def _parse_footer(suffix: bytes) -> tuple[_Tail, array[int], array[int]]:
     numbers = _numbers(_skippable(table, TABLE_MAGIC, "seek table")[: -_FOOTER.size])
     sealed = _skippable(footer[: -len(table)], TAIL_MAGIC, "tail")
     try:
-        tail = msgspec.msgpack.decode(_unsealed(sealed, "tail", table), type=_Tail)
+        tail = _TAILS.decode(_unsealed(sealed, "tail", table))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise CorruptError(f"the tail of a record cannot be read: {error}") from error
     return tail, numbers[::2], numbers[1::2]

@@ -36,6 +36,15 @@ class Link(msgspec.Struct, frozen=True):
 
     session: str
 
+    @staticmethod
+    def parse(data: bytes) -> Link:
+        """Return the link `data`. Raises `msgspec.MsgspecError` or `RecursionError` if it is none."""
+        return _LINKS.decode(data)
+
+
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_LINKS = msgspec.json.Decoder(Link)
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -210,7 +219,7 @@ class SessionReader:
     def _follow(self, info: RecordInfo) -> StoredRecord:
         """Open a record that another session shares."""
         try:
-            link = msgspec.json.decode(self._fetch(info, info.key)(end=_LINK_BYTES), type=Link)
+            link = Link.parse(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:
             self.catalog.drop(info.key)
             raise self.missing(info.ref) from None

@@ -104,6 +104,6 @@ def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
 def _linked_session(store: OffloadStore, link: str) -> str | None:
     """Return the session that a link names; None if it is damaged or missing."""
     try:
-        return msgspec.json.decode(store.get(link), type=Link).session
+        return Link.parse(store.get(link)).session
     except (NotFoundError, msgspec.MsgspecError, RecursionError):
         return None

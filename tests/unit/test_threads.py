@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -683,3 +684,36 @@ def test_many_threads_write_and_list_one_session():
 
     in_threads(8, work)
     assert len(off.records()) == 8 * 30
+
+
+# msgspec reads the annotations of a type, in Python, when it meets the type for the first time.
+PREPARED = """
+import contextlib, importlib, pkgutil, sys
+import msgspec, offload, offload_backends
+
+for package in (offload, offload_backends):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__") and ".testing" not in module.name:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
+
+types = [t for t in msgspec.Struct.__subclasses__() if t.__module__.startswith("offload")]
+for each in types:
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(event))
+    msgspec.json.Decoder(each)
+    sys.setprofile(None)
+    if "call" in calls:
+        print(each.__name__)
+assert len(types) > 5
+"""
+
+
+def test_types_that_are_decoded_are_prepared_at_import_because_two_first_decodes_at_once_crash() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", PREPARED], check=False, capture_output=True, text=True, timeout=90
+    )
+
+    assert ran.stderr == ""
+    # Nothing decodes a `RecordInfo`.
+    assert ran.stdout.split() == ["RecordInfo"]

@@ -57,6 +57,11 @@ class _Manifest(msgspec.Struct):
     items: list[_ManifestItem]
 
 
+# Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_SIDECARS = msgspec.json.Decoder(_Sidecar)
+_MANIFESTS = msgspec.json.Decoder(_Manifest)
+
+
 class Place(NamedTuple):
     """Path of an object; for a record, the conversation's key part and the id with its generation too."""
 
@@ -191,7 +196,7 @@ class ContextTree(WrapperStore):
         self._recalled.add(part)
         # A missing or damaged manifest saves nothing.
         with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
-            manifest = msgspec.json.decode(self.inner.get(f"{part}/{MANIFEST}"), type=_Manifest)
+            manifest = _MANIFESTS.decode(self.inner.get(f"{part}/{MANIFEST}"))
             for item in manifest.items:
                 place = place_of(item.record)
                 if place.part == part:
@@ -201,7 +206,7 @@ class ContextTree(WrapperStore):
         _, dot, generation = place.stem.partition(".")
         if place.path.endswith(".txt"):
             sidecar = self.inner.get(f"{place.part}/{HEADERS}/{place.stem}.json")
-            decoded = msgspec.json.decode(sidecar, type=_Sidecar)
+            decoded = _SIDECARS.decode(sidecar)
             header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:
             record = get_codec("zstd").open(partial(self.inner.get, place.path))

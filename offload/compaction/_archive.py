@@ -7,55 +7,22 @@ placeholder of that record (rule R6): only the whole stored text restores the me
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import MessageError, NotFoundError, OffloadError
-from offload.layout import REF_PATTERN
 from offload.messages import adapter_for, as_data, from_json, map_texts, scan_of, to_json
 from offload.offloader import Offloader
-from offload.placeholder import PlaceholderFacts, escape_placeholders
+from offload.placeholder import (
+    NOTICE_TOOL,
+    NOTICE_TYPE,
+    Notice,
+    NoticeRenderer,
+    notice_number,
+)
 from offload.policy import OffloadPolicy, Rule
-from offload.record import SAMPLE_REF
 
-# Matches the notices of every release.
-_FIRST_LINE = re.compile(rf"\[Compacted (\d{{1,9}}): [^\n]{{1,200}} id ({REF_PATTERN})\]\n")
-_ALL = OffloadPolicy(types={"user_message": Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """The text that replaces removed messages, as a placeholder renderer.
-
-    Attributes:
-        number: the number of the compaction in its conversation; the latest is undone first.
-        messages: how many messages were removed.
-        summary: a model's summary of them; empty if no model was asked.
-    """
-
-    number: int = 1
-    messages: int = 0
-    summary: str = ""
-
-    def text(self, ref: str = SAMPLE_REF) -> str:
-        """Return the notice for the record `ref`; any other ref has about the same number of tokens."""
-        noun = "message" if self.messages == 1 else "messages"
-        lines = [f"[Compacted {self.number}: {self.messages} earlier {noun} moved to storage, id {ref}]"]
-        if self.summary:
-            lines += ["[Summary by a model, not the user's words:]", escape_placeholders(self.summary)]
-        lines.append(f'[Stored as JSON, one message per line. Read: context_read(id="{ref}", offset=0)]')
-        return "\n".join(lines)
-
-    def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder of a record."""
-        return self.text(facts.ref)
-
-    def find_ref(self, text: str) -> str | None:
-        """Return the ref in `text` if it looks like a notice, else None."""
-        match = _FIRST_LINE.match(text)
-        return match[2] if match else None
+_ALL = OffloadPolicy(types={NOTICE_TYPE: Rule(min_chars=1, preview_chars=0)}, tools={}, min_saving=0)
 
 
 class MessageArchive:
@@ -74,7 +41,8 @@ class MessageArchive:
         Raises `OffloadError` if the store cannot prove the earlier notices.
         """
         latest = max((number for _, number, _ in self._proven(messages, {})), default=0)
-        return Notice(latest + 1)
+        renderer = self._offloader.options.placeholder
+        return Notice(latest + 1, wording=renderer if isinstance(renderer, NoticeRenderer) else None)
 
     def store(self, messages: Sequence[Any], removed: Sequence[int], notice: Notice) -> tuple[str, Any]:
         """Store the messages at the indices `removed`; return the record's ref and the notice as a message.
@@ -86,7 +54,7 @@ class MessageArchive:
             OffloadError: the notice is no shorter than the messages, or the store failed.
         """
         content = "\n".join(self._line(index, messages[index]) for index in removed)
-        text = self._open(notice).offload_text(content, tool_name="conversation", item_type="user_message")
+        text = self._open(notice).offload_text(content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE)
         if text == content:
             raise OffloadError(f"the notice for {len(removed)} messages would be longer than they are")
         return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
@@ -109,14 +77,13 @@ class MessageArchive:
         notices = []
         for index, message in enumerate(messages):
             text = _sole_text(message) or ""
-            match = _FIRST_LINE.match(text)
-            if match is None:
+            if Notice().find_ref(text) is None:
                 continue
             if text not in contents:
                 contents[text] = self._content_of(message)
             content = contents[text]
             if content is not None:
-                notices.append((index, int(match[1]), content))
+                notices.append((index, notice_number(text), content))
         return notices
 
     def _content_of(self, message: Any) -> str | None:
@@ -152,7 +119,7 @@ class MessageArchive:
 
 def _sole_text(message: Any) -> str | None:
     items = scan_of(message).items
-    return items[0].text if len(items) == 1 and items[0].item_type == "user_message" else None
+    return items[0].text if len(items) == 1 and items[0].item_type == NOTICE_TYPE else None
 
 
 def _merged(kept: list[Any], content: str) -> list[Any]:

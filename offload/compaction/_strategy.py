@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from offload.compaction._archive import MessageArchive, Notice
+from offload.compaction._archive import MessageArchive
 from offload.context import ContextCompactor, ContextEvent, EventBus, EventType
 from offload.errors import OffloadError
 from offload.events import error_text
 from offload.messages import adapter_for
 from offload.offloader import Offloader
+from offload.placeholder import Notice
 
 _log = logging.getLogger("offload")
 

@@ -13,16 +13,22 @@ from offload.placeholder._default import (
     tool_label,
 )
 from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder._notice import NOTICE_TOOL, NOTICE_TYPE, Notice, NoticeRenderer, notice_number
 from offload.placeholder._template import TemplateRenderer
 
 __all__ = [
+    "NOTICE_TOOL",
+    "NOTICE_TYPE",
     "TEXT_VERSION",
     "DefaultRenderer",
     "MediaAwareRenderer",
+    "Notice",
+    "NoticeRenderer",
     "PlaceholderFacts",
     "PlaceholderRenderer",
     "TemplateRenderer",
     "escape_placeholders",
+    "notice_number",
     "safe_for_model",
     "tool_label",
 ]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from offload.compaction import TypeRule
 from offload.compaction._windows import window_for
 from offload.context import ItemType
-from offload.policy import OffloadPolicy
+from offload.policy import OffloadPolicy, Rule
 from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
 
 
@@ -28,6 +28,10 @@ class AgentConfig(LoadableSettings):
         rules: changes to `offload.compaction.DEFAULT_RULES`, by item type, for removing whole messages.
         policy: which items are offloaded; the default is the offloader's policy.
         resumable: whether to store the conversation so that another process can resume it.
+        ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
+            `{"Read": 3}`. Older outputs that the model has answered are offloaded before each call; the
+            latest are kept at any size, up to the policy's `max_view_tokens`.
+        ephemeral_keep_recent: replaces every number in `ephemeral`.
     """
 
     _table: ClassVar = ("tool", "offload", "agent")
@@ -43,12 +47,21 @@ class AgentConfig(LoadableSettings):
     policy: OffloadPolicy | None = None
     resumable: Flag = True
 
+    ephemeral: dict[str, Count] = Field(default_factory=dict)
+    ephemeral_keep_recent: Count | None = None
+
     @model_validator(mode="after")
     def _target_below_trigger(self) -> Self:
         if self.target_ratio > self.trigger_ratio:
             raise ValueError(
                 f"target_ratio={self.target_ratio} must be at most trigger_ratio={self.trigger_ratio}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _keep_recent_has_effect(self) -> Self:
+        if self.ephemeral_keep_recent is not None and not self.ephemeral:
+            raise ValueError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
         return self
 
     @property
@@ -65,3 +78,17 @@ class AgentConfig(LoadableSettings):
     def target_tokens(self) -> int:
         """Tokens of a reduced request at most."""
         return int(self.window * self.target_ratio)
+
+    def policy_over(self, default: OffloadPolicy) -> OffloadPolicy:
+        """Return the policy of every turn; `default` is the offloader's."""
+        policy = default if self.policy is None else self.policy
+        if not self.ephemeral:
+            return policy
+        tools = {tool: self._ephemeral_rule(kept, policy) for tool, kept in self.ephemeral.items()}
+        # The first match wins, also over a rule of the policy for the same name.
+        return OffloadPolicy(**{**dict(policy), "tools": tools | policy.tools | tools})
+
+    def _ephemeral_rule(self, kept: int, policy: OffloadPolicy) -> Rule:
+        kept = kept if self.ephemeral_keep_recent is None else self.ephemeral_keep_recent
+        ttl = policy.types["tool_result"].ttl
+        return Rule(min_tokens=1, after_turns=1, keep_recent=kept, preview_chars=0, ttl=ttl)

@@ -80,7 +80,7 @@ class ContextManager:
         self.config = config = AgentConfig() if config is None else config
         self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
-        policy = offloader.policy if config.policy is None else config.policy
+        policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
         self._reducer = ContextReducer(self._offloader, config, summarizer, strategy, self.events)

@@ -262,6 +262,76 @@ def test_no_call_is_parted_from_its_result_when_messages_are_removed():
         m.add(result(n))
 
 
+# --- ephemeral tools ---------------------------------------------------------------------------------
+
+
+def roomy(**fields: Any) -> AgentConfig:
+    return AgentConfig(window_tokens=1_000_000, **fields)
+
+
+def full_outputs(m: ContextManager) -> list[str]:
+    """Return the ids of the results that the next request holds in full."""
+    blocks = [
+        b for x in m.before_model_call().messages if isinstance(x["content"], list) for b in x["content"]
+    ]
+    results = [b for b in blocks if b["type"] == "tool_result"]
+    return [b["tool_use_id"] for b in results if not b["content"].startswith("[Offloaded: ")]
+
+
+@pytest.mark.parametrize(("fields", "kept"), [({}, 2), ({"ephemeral_keep_recent": 1}, 1)])
+def test_the_latest_outputs_of_an_ephemeral_tool_are_kept(fields, kept):
+    m = manager(config=roomy(ephemeral={"ba*": 2}, **fields))
+    m.add(said(0))
+    for n in range(5):
+        turn(m, n)
+
+        assert full_outputs(m) == [f"t{i}" for i in range(max(0, n + 1 - kept), n + 1)]
+
+    assert m.restore() == [said(0), *(message for n in range(5) for message in (call(n), result(n)))]
+
+
+def test_outputs_that_the_model_has_not_seen_are_kept():
+    m = manager(config=roomy(ephemeral={"Bash": 1}))
+    m.before_model_call()
+    m.after_model_call({"role": "assistant", "content": [call(n)["content"][0] for n in range(3)]})
+    m.add({"role": "user", "content": [result(n)["content"][0] for n in range(3)]})
+
+    assert full_outputs(m) == ["t0", "t1", "t2"]
+    m.after_model_call({"role": "assistant", "content": "I see."})
+    assert full_outputs(m) == ["t2"]
+
+
+def test_an_ephemeral_tool_keeps_its_latest_output_at_a_size_that_its_rule_would_offload():
+    m = manager(config=roomy(ephemeral={"Bash": 1}, policy=OffloadPolicy(tools={"Bash": Rule(min_tokens=9)})))
+    m.add(said(0))
+    turn(m, 0)
+
+    assert full_outputs(m) == ["t0"]
+
+
+def test_ephemeral_outputs_are_counted_across_a_restart(tmp_path):
+    config = roomy(ephemeral={"Bash": 2})
+    first = manager(tmp_path, config)
+    talk(first, 3)
+    first.before_model_call()
+    m = manager(tmp_path, config)
+    m.resume()
+    turn(m, 3)
+
+    assert full_outputs(m) == ["t2", "t3"]
+
+
+def test_other_tools_are_not_ephemeral_and_short_outputs_stay():
+    m = manager(config=roomy(ephemeral={"Read": 1}))
+    m.add(said(0))
+    for n, name in enumerate(("Read", "Bash", "Read", "Read")):
+        m.before_model_call()
+        m.after_model_call(call(n, name))
+        m.add(result(n, 60 if n else 3))
+
+    assert full_outputs(m) == ["t0", "t1", "t3"]
+
+
 # --- tokens ----------------------------------------------------------------------------------------
 
 

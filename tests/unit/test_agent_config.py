@@ -67,6 +67,10 @@ def test_variables_change_fields_of_the_file_that_they_name(tmp_path):
     assert AgentConfig.from_env({}) == AgentConfig()
 
 
+def test_variables_name_tools_without_regard_to_case():
+    assert AgentConfig.from_env({"OFFLOAD_AGENT__EPHEMERAL__READ": "3"}).ephemeral == {"read": 3}
+
+
 def test_the_default_window_is_that_of_the_model():
     assert AgentConfig(model="claude-sonnet-4-5").window == 200_000
     assert AgentConfig(model="claude-sonnet-4-5", window_tokens=5000).trigger_tokens == 4000
@@ -85,6 +89,10 @@ def test_the_default_window_is_that_of_the_model():
             "AgentConfig.rules.user_message.*strategy: .* got 'eat'",
         ),
         ({"policy": {"min_saving": -1}}, "AgentConfig.policy.*min_saving: .* got -1"),
+        ({"ephemeral": {"Read": -1}}, "AgentConfig.ephemeral.Read: .* got -1"),
+        ({"ephemeral": "Read"}, "AgentConfig.ephemeral: .* got 'Read'"),
+        ({"ephemeral_keep_recent": 2}, "ephemeral_keep_recent needs ephemeral"),
+        ({"ephemeral": {"Read": 3}, "ephemeral_keep_recent": 0.5}, "AgentConfig.ephemeral_keep_recent: "),
     ],
 )
 def test_an_invalid_value_is_reported(fields, message):

@@ -66,6 +66,7 @@ class Offloader:
             message and reports the error, "raise" raises it, "truncate" keeps only a preview.
         events: receives an event for each item that is stored, read or fails, see `offload.events`; the
             default is a new bus.
+        prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
 
     Attributes:
         policy: which items are offloaded.
@@ -98,6 +99,7 @@ class Offloader:
         max_answer_chars: int = MAX_ANSWER_CHARS,
         on_error: OnError = "keep",
         events: EventBus | None = None,
+        prompt: str | None = None,
     ) -> None:
         self.options = options = Options(
             policy=default_policy() if policy is None else policy,
@@ -112,6 +114,7 @@ class Offloader:
             max_answer_chars=max_answer_chars,
             on_error=on_error,
             events=EventBus() if events is None else events,
+            prompt=prompt,
         )
         self.policy, self.events = options.policy, options.events
         self.store = open_store(store, storage_options=storage_options)
@@ -121,7 +124,7 @@ class Offloader:
         recognition = Recognition(self._session, options)
         self._restorer = Restorer(self._session, recognition)
         writer = ItemWriter(self._session, options, recognition, self._observer)
-        self._conversation = Conversation(options, writer, recognition, self._observer)
+        self._conversation = Conversation(self.store, options, writer, recognition, self._observer)
         self._gate = Gate("offloader", self._conversation.start_over)
         self.tools = Tools(
             self._session, names=tools, max_answer_chars=max_answer_chars, observer=self._observer
@@ -453,8 +456,8 @@ class Offloader:
         transfer.revoke(self.store, self.session, ref, to)
 
     def prompt(self) -> str:
-        """Return up to 15 lines for the system prompt that explain the retrieval tools to the model."""
-        return self.tools.prompt()
+        """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
+        return self.tools.prompt() if self.options.prompt is None else self.options.prompt
 
 
 def _item(

@@ -29,7 +29,7 @@ class Options(Hooks):
     """The options of one offloader, each an argument of `Offloader` with the same name and default.
 
     Raises:
-        ConfigError: an unknown `refs` or `on_error`, a policy, renderer or hook of the wrong type.
+        ConfigError: an unknown `refs` or `on_error`, a policy, renderer, hook or prompt of the wrong type.
     """
 
     policy: policies.OffloadPolicy = field(default_factory=default_policy)
@@ -41,6 +41,7 @@ class Options(Hooks):
     max_answer_chars: int = MAX_ANSWER_CHARS
     on_error: OnError = "keep"
     events: EventBus = field(default_factory=EventBus)
+    prompt: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +53,9 @@ class Options(Hooks):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"
             )
+
+        if self.prompt is not None and not isinstance(self.prompt, str):
+            raise ConfigError(f"prompt must be a str or None, got {type(self.prompt).__name__}")
 
     def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
@@ -83,6 +87,7 @@ class OptionArguments(PresetOptions, total=False):
     placeholder: PlaceholderRenderer | None
     codec: str
     refs: RefStyle
+    prompt: str | None
 
 
 class StoreArguments(OptionArguments, total=False):

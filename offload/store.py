@@ -144,6 +144,21 @@ class SupportsIdentity(Protocol):
         """
 
 
+@runtime_checkable
+class SupportsIndex(Protocol):
+    """Keeps files that list its records for people and agents, such as `index.json`.
+
+    They are derived: the records alone say what is stored.
+    """
+
+    def update_index(self) -> None:
+        """Make the files match the records, after writes and deletions; it is cheap if there were none.
+
+        `Offloader`, `offload.retention` and `offload.transfer` call it once at the end of each call that may
+        have changed records. After a `StoreError` the next call tries again; no record depends on it.
+        """
+
+
 class OneByOne:
     """Bulk verbs of a store by its four verbs, for one object after another; a base class."""
 
@@ -201,6 +216,12 @@ def put_stream(store: OffloadStore, key: str, pieces: Iterable[bytes], size: int
         store.put_stream(key, pieces, size)
     else:
         store.put(key, b"".join(sized(pieces, size)))
+
+
+def update_index(store: OffloadStore) -> None:
+    """Update the files that list the records of a store, if it keeps any; see `SupportsIndex`."""
+    if isinstance(store, SupportsIndex):
+        store.update_index()
 
 
 def sized(pieces: Iterable[bytes], size: int) -> Iterator[memoryview]:

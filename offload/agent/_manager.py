@@ -99,7 +99,7 @@ class ContextManager:
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
-        return self.tools.prompt()
+        return self._offloader.prompt()
 
     def add(self, message: Any, item_type: ItemType | None = None) -> None:
         """Append a user message, a tool result or a system message, without waiting.

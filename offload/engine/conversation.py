@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -15,20 +16,27 @@ from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.turn import Turn, fallback_text
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
-from offload.events import Observer, observed
+from offload.events import Observer, failure, observed
 from offload.messages import Item
 from offload.options import Options
 from offload.policy import Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem
+from offload.store import OffloadStore, update_index
 
 
 class Conversation:
     """The messages of one session as they grow, and the outcome of offloading them."""
 
     def __init__(
-        self, options: Options, writer: ItemWriter, recognition: Recognition, observer: Observer
+        self,
+        store: OffloadStore,
+        options: Options,
+        writer: ItemWriter,
+        recognition: Recognition,
+        observer: Observer,
     ) -> None:
+        self._store = store
         self._options = options
         self._judge = Judge(options)
         self._writer = writer
@@ -40,19 +48,19 @@ class Conversation:
     @observed("offload", OffloadResult.figures)
     def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
-        failures = self._failures()
-        self._judge.pinned = frozenset(pinned)
-        try:
-            if self._recognition.has_lost(self._history.infos):
+        with self._failures() as failures:
+            self._judge.pinned = frozenset(pinned)
+            try:
+                if self._recognition.has_lost(self._history.infos):
+                    self.start_over()
+                return self._turn(failures, self._history).run(messages)
+            except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
-            return self._turn(failures, self._history).run(messages)
-        except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-            self.start_over()
-            self._fail(error, failures)
-            return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
-        except BaseException:
-            self.start_over()
-            raise
+                self._fail(error, failures)
+                return OffloadResult(list(messages), [], ([], 0), 0, 0, 0, failures.errors)
+            except BaseException:
+                self.start_over()
+                raise
 
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""
@@ -61,12 +69,12 @@ class Conversation:
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
         """Offload one item if the policy says so; `readers` as in `OffloadPolicy.decide`."""
-        failures = self._failures()
-        try:
-            slot = self._turn(failures, History(), readers).run_one(item)
-        except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
-            return OffloadOutcome(item.text, error=self._fail(error, failures))
-        return OffloadOutcome(slot.text, slot.info, next(iter(failures.errors), None), slot.decision)
+        with self._failures() as failures:
+            try:
+                slot = self._turn(failures, History(), readers).run_one(item)
+            except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
+                return OffloadOutcome(item.text, error=self._fail(error, failures))
+            return OffloadOutcome(slot.text, slot.info, next(iter(failures.errors), None), slot.decision)
 
     @observed("offload_text")
     def offload_long(self, item: Item, content: SpooledContent) -> OffloadOutcome:
@@ -76,14 +84,17 @@ class Conversation:
         facts = facts._replace(chars=counts.chars, bytes=counts.bytes, tokens=counts.tokens)
         decision = self._judge.policy.decide(facts)
         outcome: WriteOutcome
-        try:
-            [outcome] = self._writer.write([WriteRequest(item, decision, is_forced=True, content=content)])
-        except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
-            outcome = unexpected(error)
-        if isinstance(outcome, OffloadedItem):
-            return OffloadOutcome(outcome.placeholder, outcome.info)
-        problem = OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
-        self._failures().report(problem)
+        with self._failures() as failures:
+            try:
+                [outcome] = self._writer.write(
+                    [WriteRequest(item, decision, is_forced=True, content=content)]
+                )
+            except Exception as error:  # noqa: BLE001 # a hook or renderer may raise anything
+                outcome = unexpected(error)
+            if isinstance(outcome, OffloadedItem):
+                return OffloadOutcome(outcome.placeholder, outcome.info)
+            problem = OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+            failures.report(problem)
         whole = replace(item, text=decode_text(content.data))
         return OffloadOutcome(fallback_text(whole, decision, self._options), error=problem)
 
@@ -91,7 +102,7 @@ class Conversation:
         """Return the tokens of a part of a text; if the counter fails, an estimate, and report it."""
         tokens, problem = self._judge.count(text)
         if problem is not None:
-            self._failures().report(problem)
+            self._new_failures().report(problem)
         return tokens
 
     def forget(self, message: Any) -> bool:
@@ -109,5 +120,18 @@ class Conversation:
         failures.report(wrapped)
         return wrapped
 
-    def _failures(self) -> Failures:
+    @contextmanager
+    def _failures(self) -> Iterator[Failures]:
+        """Yield the failures of one call; at its end the store updates its index files, if it keeps any."""
+        failures = self._new_failures()
+        try:
+            yield failures
+        finally:
+            try:
+                update_index(self._store)
+            except Exception as error:  # noqa: BLE001 # a store may raise anything; the items are stored
+                problem = error if isinstance(error, OffloadError) else failure("update_index:", error)
+                failures.note_index(problem)
+
+    def _new_failures(self) -> Failures:
         return Failures(self._observer, raises=self._options.on_error == "raise")

@@ -22,6 +22,11 @@ class Failures:
         if self._raises:
             raise error
 
+    def note_index(self, error: OffloadError) -> None:
+        """Report that an index file could not be updated; never raised, since every item is stored."""
+        self.errors.append(error)
+        self._observer.index_failed(error)
+
     def note(self, error: OffloadError) -> None:
         """Report an error that is never raised."""
         self.errors.append(error)

@@ -38,6 +38,7 @@ class EventType(StrEnum):
     ITEM_STORED = "item_stored"
     ITEM_KEPT = "item_kept"
     OFFLOAD_FAILED = "offload_failed"
+    INDEX_FAILED = "index_failed"
     CALL_ENDED = "call_ended"
     RECORDS_COLLECTED = "records_collected"
 

@@ -8,6 +8,8 @@ failure at WARNING even without listeners. The data by type, each with the name 
     item_kept          item_type, tool_name, tool_use_id, chars, tokens and reason of a text that offload_text
                        or a sink returns unchanged
     offload_failed     kind: the code of the error that kept an item in its message
+    index_failed       kind: the code of the error that kept an index file of the store, such as
+                       `index.json`, from being updated; every record is stored, and the next call tries again
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
                        seconds; kind, if it raised; reads, for a tool: the characters it returned by ref;
                        for offload also `OffloadResult.figures`
@@ -89,6 +91,11 @@ class Observer:
         """Report an error that kept an item in its message."""
         detail = f"kept in the message: {error_text(error)}"
         self._report(EventType.OFFLOAD_FAILED, detail, {"kind": error.kind}, logging.WARNING)
+
+    def index_failed(self, error: OffloadError) -> None:
+        """Report an error that kept an index file of the store from being updated."""
+        detail = f"index not updated: {error_text(error)}"
+        self._report(EventType.INDEX_FAILED, detail, {"kind": error.kind}, logging.WARNING)
 
     def collected(self, figures: Mapping[str, int]) -> None:
         """Report the figures of a garbage collection."""

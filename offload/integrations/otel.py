@@ -76,6 +76,7 @@ class _Telemetry:
             EventType.RECORDS_COLLECTED: self._collected,
             EventType.CONTEXT_COMPACTED: self._compacted,
             EventType.OFFLOAD_FAILED: self._failed,
+            EventType.INDEX_FAILED: self._failed,
             EventType.COMPACTION_FAILED: self._failed,
             EventType.CONTEXT_FAILED: self._failed,
         }

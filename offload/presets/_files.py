@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError
+from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
+from offload.record import RecordInfo
 from offload.store import OffloadStore
+
+_SCHEMA = "1.0"
 
 
 def local_path(path: str | os.PathLike[str], argument: str) -> Path:
@@ -57,3 +63,78 @@ def write_until_current(
     while (current := render()) != stored:
         store.put(key, current, overwrite=True)
         stored = current
+
+
+class IndexFiles:
+    """JSON files that list the records of a tree for people and agents, such as `index.json`; derived.
+
+    Each has `schema_version`, the fields of `head`, and `items`, one to a line, by `entry_of`.
+
+    Args:
+        store: the folder of the files.
+        entries: returns the entries of the file at a key, from a fresh listing.
+        head: returns the other fields of the file at a key.
+    """
+
+    def __init__(
+        self,
+        store: OffloadStore,
+        entries: Callable[[str], Iterable[Mapping[str, Any]]],
+        head: Callable[[str], Mapping[str, Any]] = lambda _: {},
+    ) -> None:
+        self._store = store
+        self._entries = entries
+        self._head = head
+        self._stale: set[str] = set()
+
+    def note_change(self, key: str) -> None:
+        """Note that the records in the file at `key` have changed; the next `update` writes it."""
+        self._stale.add(key)
+
+    def update(self) -> None:
+        """Write the files whose records have changed. Raises `StoreError`; the next call tries again."""
+        for key in sorted(self._stale):
+            # Before the listing: a record that another thread writes meanwhile makes the file stale again.
+            self._stale.discard(key)
+            try:
+                write_until_current(
+                    self._store,
+                    key,
+                    partial(self._listed, key),
+                    empty=self._render(key, ()),
+                )
+            except BaseException:
+                self._stale.add(key)
+                raise
+
+    def create(self, key: str) -> None:
+        """Write the file at `key` without entries if there is none. Raises `StoreError`."""
+        with suppress(ExistsError):
+            self._store.put(key, self._render(key, ()))
+
+    def _listed(self, key: str) -> bytes:
+        return self._render(key, self._entries(key))
+
+    def _render(self, key: str, entries: Iterable[Mapping[str, Any]]) -> bytes:
+        head = json.dumps({"schema_version": _SCHEMA, **self._head(key), "items": []}, ensure_ascii=False)
+        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
+        return f"{head[:-2]}\n{lines}\n]}}\n".encode("utf-8", "backslashreplace")
+
+
+def entry_of(info: RecordInfo, path: str) -> dict[str, Any]:
+    """Return the entry of a record in an index file.
+
+    Args:
+        info: the record.
+        path: the path of its file, relative to the folder of the index file.
+    """
+    return {
+        "item_id": info.ref,
+        "session_id": info.session,
+        "item_type": info.item_type,
+        "tool_name": info.tool_name,
+        "path": path,
+        "offloaded_at": int(info.created_at),
+        "chars": info.chars,
+        "tokens": info.tokens,
+    }

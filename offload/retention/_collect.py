@@ -26,7 +26,7 @@ from offload.record import RecordInfo
 from offload.retention._marks import Marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name, note_deletions
-from offload.store import OffloadStore, delete_many, put_many
+from offload.store import OffloadStore, delete_many, put_many, update_index
 
 _ABANDONED_SECONDS = 3600
 
@@ -64,6 +64,8 @@ def collect(
         for objects in list_sessions(store):
             run.collect_session(objects)
         run.collect_store()
+    if not dry_run:
+        update_index(store)
     Observer(session, events).collected(run.report.figures())
     return run.report
 
@@ -97,6 +99,8 @@ def delete(
     run.mark(objects, requested, "deleted", marks)
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
         delete_many(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
+    if not dry_run:
+        update_index(store)
     return run.report
 
 

@@ -34,7 +34,7 @@ from offload.layout import (
 )
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
-from offload.store import OffloadStore, get_many
+from offload.store import OffloadStore, get_many, update_index
 from offload.transfer._sharing import owner_of
 
 # The maximum in memory at once; a single larger record is copied piece by piece.
@@ -139,6 +139,7 @@ class _Copy:
                 self._create(self._pack(group, spools))
         self._copy_tombstones()
         self._copy_journal()
+        update_index(self._target.store)
         return self._report
 
     @contextmanager

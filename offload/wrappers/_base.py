@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from offload.store import Durability, OffloadStore, StoredObject, identity_of
+from offload.store import Durability, OffloadStore, StoredObject, identity_of, update_index
 
 
 class WrapperStore:
@@ -66,3 +66,7 @@ class WrapperStore:
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
         self.inner.delete(key)
+
+    def update_index(self) -> None:
+        """Update the index files of the wrapped store, if any; see `SupportsIndex.update_index`."""
+        update_index(self.inner)

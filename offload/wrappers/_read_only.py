@@ -29,6 +29,9 @@ class ReadOnlyStore(OneByOne, WrapperStore):
         """Raise `StorePermissionError` without reading a piece."""
         raise self._refusal(key)
 
+    def update_index(self) -> None:
+        """Do nothing: nothing was changed through this store."""
+
     def _refusal(self, key: str) -> StorePermissionError:
         check_key(key)
         return StorePermissionError(

@@ -26,6 +26,7 @@ from offload.store import (
     get_many,
     put_many,
     put_stream,
+    update_index,
 )
 from offload.wrappers._base import WrapperStore
 
@@ -141,6 +142,10 @@ class RetryingStore(WrapperStore):
         except ExistsError:
             if not call.failures or not self._has_stream(call, key, pieces, size):
                 raise
+
+    def update_index(self) -> None:
+        """Update the index files of the wrapped store, with retries; see `SupportsIndex.update_index`."""
+        self._call().run(partial(update_index, self.inner))
 
     def _has_bytes(self, call: RetryState, key: str, data: bytes) -> bool:
         try:

@@ -851,13 +851,13 @@ def test_34_an_adopted_record_has_its_document(make, root):
 
 
 def test_35_a_turn_with_nothing_new_lists_nothing(make, monkeypatch):
-    fs, listings, documents = make(), [], TreeStore.documents
+    fs, listings, live = make(), [], TreeStore._live
 
     def counted(tree):
         listings.append(tree)
-        return documents(tree)
+        return live(tree)
 
-    monkeypatch.setattr(TreeStore, "documents", counted)
+    monkeypatch.setattr(TreeStore, "_live", counted)
     messages = [*turn("a", words(3000)), ANSWER]
     fs.offload(messages)
     assert listings

@@ -12,6 +12,7 @@ import pytest
 import zstandard
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, estimate_tokens, open_store
+from offload.agent import ContextManager
 from offload.wrappers import WrapperStore
 
 SECRET = "AKIA" + "A1B2C3D4" * 2
@@ -390,3 +391,14 @@ def test_a_restore_does_not_wait_for_a_turn_whose_hook_waits_for_the_loop(tmp_pa
         return restored
 
     assert asyncio.run(asyncio.wait_for(main(), 20)) == conversation(LOG)
+
+
+def test_an_offloader_with_its_own_prompt_passes_it_on():
+    off = Offloader("memory://", session="s", prompt="Open the path with the Read tool.")
+
+    assert off.prompt() == "Open the path with the Read tool."
+    assert off.with_options(session="t").prompt() == off.prompt()
+    assert ContextManager(off).prompt() == off.prompt()
+    assert "context_read" in off.tools.prompt()
+    with pytest.raises(ConfigError, match="prompt must be a str or None, got int"):
+        Offloader("memory://", prompt=1)  # type: ignore[arg-type] # a wrong type

@@ -155,31 +155,31 @@ def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
 def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatch):
     tree, other = TreeStore(tmp_path), TreeStore(tmp_path)
     tree.put(KEY, b"12345")
-    put, second = tree._front.put, KEY.replace("abcdefghij", "zzzzzzzzzz")
+    put, second = tree._index._store.put, KEY.replace("abcdefghij", "zzzzzzzzzz")
 
     def overtaken(key: str, data: bytes, *, overwrite: bool = False) -> None:
         if second not in [found.key for found in tree.keys()]:
             other.put(second, b"12345")
-            other.refresh()
+            other.update_index()
         put(key, data, overwrite=overwrite)
 
-    monkeypatch.setattr(tree._front, "put", overtaken)
+    monkeypatch.setattr(tree._index._store, "put", overtaken)
 
-    tree.refresh()
+    tree.update_index()
 
     assert (tmp_path / "index.json").read_bytes().count(b"item_id") == 2
 
 
-def test_an_index_that_could_not_be_written_is_written_by_the_next_refresh(tmp_path):
+def test_an_index_that_could_not_be_written_is_written_by_the_next_update(tmp_path):
     tree = TreeStore(tmp_path)
     tree.put(KEY, b"12345")
     (tmp_path / "index.json").unlink()
     (tmp_path / "index.json").mkdir()
     with pytest.raises(StoreError):
-        tree.refresh()
+        tree.update_index()
     (tmp_path / "index.json").rmdir()
 
-    tree.refresh()
+    tree.update_index()
 
     assert b"abcdefghij" in (tmp_path / "index.json").read_bytes()
 

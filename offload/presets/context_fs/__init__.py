@@ -146,8 +146,8 @@ class ContextFileSystem:
     def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
         """Replace items by placeholders; call it with the whole conversation before each request.
 
-        Arguments and errors are those of `Offloader.offload`. A failed update of the index is an error too:
-        it is raised with `on_error="raise"`, otherwise it is in the result.
+        Arguments and errors are those of `Offloader.offload`. Documents past their `ttl` are deleted first;
+        a failure is raised with `on_error="raise"`, otherwise it is in the result.
         """
         result = self.offloader.offload(messages, pinned=pinned)
         self._last = result
@@ -155,12 +155,10 @@ class ContextFileSystem:
             if self._expires and time.monotonic() >= self._collects_at and self.root.is_dir():
                 self._collects_at = time.monotonic() + _COLLECTION_SECONDS
                 self.gc()
-            self._tree.refresh()
         except OffloadError as error:
             if self.offloader.options.on_error == "raise":
                 raise
-            # The records are stored; the next call writes the index.
-            _log.warning("session %s: could not update the index: %s", self.session, error)
+            _log.warning("session %s: could not delete expired documents: %s", self.session, error)
             result.errors.append(error)
         return result
 
@@ -192,10 +190,7 @@ class ContextFileSystem:
 
     def gc(self, *, dry_run: bool = False) -> GcReport:
         """Delete expired documents now, and their records after an hour. Raises `StoreError`."""
-        report = self.offloader.gc(dry_run=dry_run)
-        if not dry_run:
-            self._tree.reindex()
-        return report
+        return self.offloader.gc(dry_run=dry_run)
 
     def reindex(self) -> None:
         """Rebuild the documents and the index from the records. Raises `StoreError`."""

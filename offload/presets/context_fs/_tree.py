@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from offload.errors import ExistsError, OffloadError, StorePermissionError
+from offload.errors import StorePermissionError
 from offload.index import list_session, list_sessions, parse_key
-from offload.layout import check_key, is_link
-from offload.presets._files import mapped_errors, sync_folder, write_until_current
+from offload.layout import RECORD, TOMBSTONE, check_key, is_link
+from offload.presets._files import IndexFiles, entry_of, mapped_errors, sync_folder
 from offload.presets.context_fs._layout import DOCUMENT, Document, path_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
@@ -21,7 +21,6 @@ from offload.wrappers import WrapperStore
 
 INDEX = "index.json"
 _RECORDS_FOLDER = ".offload"
-_SCHEMA = "1.0"
 
 
 class TreeStore(WrapperStore):
@@ -34,19 +33,25 @@ class TreeStore(WrapperStore):
         super().__init__(open_store(root / _RECORDS_FOLDER))
         self.root = root
         # Holds only the index: store keys are lower-case, tool names need not be.
-        self._front = open_store(root)
+        self._index = IndexFiles(open_store(root), self._entries)
+        self._index.note_change(INDEX)
         self._has_root = False
-        self._is_stale = True
+        # Whether records may have been deleted whose documents are in the tree.
+        self._has_deletions = False
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, and link the document of a record."""
         info = parse_key(StoredObject(check_key(key), len(data), 0.0))
+        is_emptied = overwrite and not data
         # A link belongs to the tree of another session.
-        if not isinstance(info, RecordInfo) or is_link(info.key):
+        if not isinstance(info, RecordInfo) or is_link(info.key) or is_emptied:
             super().put(key, data, overwrite=overwrite)
+            self._note_deletion(key)
             return
-        self._claim_root()
-        self._is_stale = True
+        if not self._has_root:
+            self._index.create(INDEX)
+            self._has_root = True
+        self._index.note_change(INDEX)
         try:
             super().put(key, data, overwrite=overwrite)
         finally:
@@ -59,18 +64,29 @@ class TreeStore(WrapperStore):
         documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
         return sorted(documents, key=lambda document: (document.offloaded_at, document.path))
 
-    def refresh(self) -> None:
-        """Write the index if this process stored records since the last write. Raises `StoreError`."""
-        if self._is_stale:
-            self._is_stale = False
+    def delete(self, key: str) -> None:
+        """Remove `key`; see `OffloadStore.delete`."""
+        super().delete(key)
+        self._note_deletion(key)
+
+    def update_index(self) -> None:
+        """Remove the documents of deleted records and update the index; see `SupportsIndex.update_index`."""
+        if self._has_deletions:
+            self._has_deletions = False
             try:
-                self._update_index()
-            except OffloadError:
-                self._is_stale = True
+                self._sync_documents()
+            except BaseException:
+                self._has_deletions = True
                 raise
+        self._index.update()
 
     def reindex(self) -> None:
         """Rebuild the documents and the index from the records. Raises `StoreError`."""
+        self._has_deletions = True
+        self.update_index()
+
+    def _sync_documents(self) -> None:
+        """Remove the documents of deleted records, and link those that are missing."""
         # Documents are linked after their records, so a file without a record in a later listing is stale.
         files = self._files()
         live = {self.root / path for path in self._live()}
@@ -81,17 +97,17 @@ class TreeStore(WrapperStore):
         # List again: an item may have been stored again since, under the same path.
         for info in self._live().values():
             self._link_document(info)
-        self._update_index()
+        self._index.note_change(INDEX)
 
-    def _update_index(self) -> None:
-        write_until_current(self._front, INDEX, lambda: _render(self.documents()), empty=_render([]))
+    def _note_deletion(self, key: str) -> None:
+        """Note that a record was deleted, or its deletion undone, if `key` shows that."""
+        if RECORD.match(key) or TOMBSTONE.match(key):
+            self._has_deletions = True
 
-    def _claim_root(self) -> None:
-        """Create the root with an empty index if it is missing; refuse one that others can change."""
-        if not self._has_root:
-            with suppress(ExistsError):
-                self._front.put(INDEX, _render([]))
-            self._has_root = True
+    def _entries(self, _key: str) -> Iterator[dict[str, Any]]:
+        live, files = self._live(), set(self._files())
+        listed = sorted(live.items(), key=lambda item: (int(item[1].created_at), item[0]))
+        return (entry_of(info, path) for path, info in listed if self.root / path in files)
 
     def _live(self, part: str | None = None) -> dict[str, RecordInfo]:
         """Return the readable records by the path of their document."""
@@ -125,11 +141,6 @@ class TreeStore(WrapperStore):
             # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
                 raise StorePermissionError(f"{made} must be a folder of this user; remove it")
-
-
-def _render(documents: list[Document]) -> bytes:
-    index = {"schema_version": _SCHEMA, "items": [asdict(document) for document in documents]}
-    return json.dumps(index, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _link(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,6 +16,8 @@ from offload.record import RecordInfo
 from offload.store import OffloadStore
 
 _SCHEMA = "1.0"
+# Absent on Windows.
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def local_path(path: str | os.PathLike[str], argument: str) -> Path:
@@ -22,6 +25,8 @@ def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     text = os.fspath(path)
     if "://" in text:
         raise ConfigError(f"{argument} must be a local folder, got {text!r}; offload.Offloader takes URLs")
+    if "\0" in text:
+        raise ConfigError(f"{argument} must not contain a NUL character, got {text!r}")
     # Not resolve(): results and placeholders name the folder as the caller does, symbolic links included.
     return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
 
@@ -38,6 +43,17 @@ def mapped_errors(path: Path) -> Iterator[None]:
         raise StoreError(
             f"{path}: {reason}; the folder must belong to this user, on a file system with hard links"
         ) from error
+
+
+def read_own(folder: int, name: str) -> bytes:
+    """Return the content of this user's file `name` in the open `folder`; empty if it is another kind.
+
+    No link is followed, and a pipe in its place does not block.
+    """
+    handle = os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=folder)
+    with os.fdopen(handle, "rb") as file:
+        info = os.fstat(handle)
+        return file.read() if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() else b""
 
 
 def sync_folder(folder: Path) -> None:

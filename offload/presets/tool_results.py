@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import re
 import secrets
@@ -13,22 +12,68 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, overload
 
 from offload.errors import MessageError
 from offload.layout import encode_part
-from offload.presets._files import local_path, mapped_errors, sync_folder
-from offload.registry import open_store
-from offload.store import OffloadStore
+from offload.presets._files import local_path, mapped_errors, read_own, sync_folder
+from offload.presets._javascript import length, stringify
+
+__all__ = [
+    "ContentBlock",
+    "Message",
+    "OffloadedToolResults",
+    "TextBlock",
+    "ToolResultBlock",
+    "ToolUseBlock",
+    "offload_tool_results",
+]
 
 MIN_CHARS = 100
 
 _ORDINARY_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)  # absent on Windows
+
+M = TypeVar("M")
+
+
+class TextBlock(TypedDict):
+    """A text in a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ToolUseBlock(TypedDict):
+    """A tool call in an assistant message."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResultBlock(TypedDict):
+    """A tool result in a user message."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | list[ContentBlock]
+    is_error: NotRequired[bool]
+
+
+ContentBlock = TextBlock | ToolUseBlock | ToolResultBlock
+
+
+class Message(TypedDict):
+    """A message in the structure of Anthropic's API."""
+
+    role: Literal["user", "assistant"]
+    content: list[ContentBlock]
 
 
 @dataclass(frozen=True, slots=True)
-class OffloadedToolResults:
+class OffloadedToolResults(Generic[M]):
     """Outcome of `offload_tool_results`.
 
     Attributes:
@@ -38,29 +83,46 @@ class OffloadedToolResults:
         files: absolute path of each result's file, in the order of the results.
     """
 
-    messages: list[Any]
+    messages: list[M]
     offloaded_count: int
     freed_chars: int
     files: list[str]
 
 
-def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[str]) -> OffloadedToolResults:
+@overload
+def offload_tool_results(
+    messages: Iterable[Message], output_dir: str | os.PathLike[str]
+) -> OffloadedToolResults[Message]: ...
+
+
+@overload
+def offload_tool_results(
+    messages: Iterable[M], output_dir: str | os.PathLike[str]
+) -> OffloadedToolResults[M]: ...
+
+
+def offload_tool_results(
+    messages: Iterable[Any], output_dir: str | os.PathLike[str]
+) -> OffloadedToolResults[Any]:
     """Write each tool result of at least 100 characters to a file, and replace it by the file name.
 
-    The file contains the text, or the compact JSON of a list of blocks. Characters are counted in UTF-16, as
-    in JavaScript. The file is `tool-result-{tool_use_id}.md`; an id that is not a plain file name is encoded.
-    Further results of one id get `-1`, `-2` and so on, as does a result whose file name exists with other
-    content. The same messages and folder give the same files and messages again.
+    The file contains the text, or the compact JSON of a list of blocks. Characters are counted in UTF-16, and
+    numbers are written, as in JavaScript. The file is `tool-result-{tool_use_id}.md`; an id that is not a
+    plain file name is encoded. Further results of one id get `-1`, `-2` and so on, as does a result whose
+    file name exists with other content or belongs to another user. The same messages and folder give the same
+    files and messages again.
 
-    Files are complete, durable and readable only by their owner. All messages are read before the first file
-    is written. After a failure, the next call finds the files written so far. A killed process may add one
-    file whose name starts with `unnamed-`.
+    Files are complete, durable and readable only by their owner, and no link is followed. All messages are
+    read before the first file is written. After a failure, the next call finds the files written so far. A
+    killed process may add one file whose name starts with `unnamed-`.
 
     Args:
-        messages: Anthropic messages as dicts, oldest first. They are not changed. Only blocks of type
-            `tool_result` with a text or a list of blocks are offloaded.
-        output_dir: a local folder, created with its parents by the first file. Only this user may have write
-            access, and its file system must support hard links.
+        messages: Anthropic messages as dicts, oldest first: `Message` or any other dicts of this structure.
+            They are not changed. Only blocks of type `tool_result` with a text or a list of blocks are
+            offloaded.
+        output_dir: a local folder, created with its parents by the first file, for this user alone. An
+            existing folder is taken as it is: who else may write to it can replace or delete the files. Its
+            file system must support hard links.
 
     Returns:
         The new messages, in which an offloaded result reads `[Content offloaded to: ./{file name}]`. A
@@ -75,13 +137,13 @@ def offload_tool_results(messages: Iterable[Any], output_dir: str | os.PathLike[
     large = [list(_large_results(message, f"messages[{n}]")) for n, message in enumerate(messages)]
     results = list(chain.from_iterable(large))
     folder = local_path(output_dir, "output_dir")
-    names = _write(folder, results)
+    names = _write(folder, results) if results else []
     unused = iter(names)
     references = [{result.block: next(unused) for result in of_message} for of_message in large]
     return OffloadedToolResults(
         messages=[_referring(m, to) if to else m for m, to in zip(messages, references, strict=True)],
         offloaded_count=len(results),
-        freed_chars=sum(_length(result.text) for result in results),
+        freed_chars=sum(length(result.text) for result in results),
         files=[str(folder / name) for name in names],
     )
 
@@ -102,7 +164,7 @@ def _large_results(message: Any, where: str) -> Iterator[_Result]:
             continue
         place = f"{where}.content[{i}]"
         text = _text_of(block.get("content"), place)
-        if _length(text) < MIN_CHARS:
+        if length(text) < MIN_CHARS:
             continue
         call = block.get("tool_use_id")
         if not isinstance(call, str):
@@ -118,31 +180,24 @@ def _text_of(content: Any, where: str) -> str:
     if not isinstance(content, list | tuple):
         return ""
     try:
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=_fields_of)
+        return stringify(content)
     except (TypeError, ValueError, RecursionError) as error:
         raise MessageError(f"{where}.content: blocks must be valid JSON: {error}") from error
-    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):x}", text)
-
-
-def _fields_of(block: Any) -> Any:
-    """Return the fields of an SDK object."""
-    if hasattr(block, "model_dump"):
-        return block.model_dump(mode="json", exclude_unset=True, warnings=False)
-    raise TypeError(f"got {type(block).__name__}")
-
-
-def _length(text: str) -> int:
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _referring(message: Any, names: dict[int, str]) -> Any:
     """Return a deep copy of `message` whose blocks at the indices in `names` refer to these files."""
     copied = copy.deepcopy(message)
     copied["content"] = [
-        {**block, "content": f"[Content offloaded to: ./{names[i]}]"} if i in names else block
+        {**block, "content": reference_to(names[i])} if i in names else block
         for i, block in enumerate(copied["content"])
     ]
     return copied
+
+
+def reference_to(name: str) -> str:
+    """Return the text that replaces the result in the file `name`."""
+    return f"[Content offloaded to: ./{name}]"
 
 
 def _is_reference(text: str, tool_use_id: str) -> bool:
@@ -161,41 +216,64 @@ def _names(stem: str) -> Iterator[str]:
     yield from (f"{stem}-{number}.md" for number in count(1))
 
 
-def _write(folder: Path, results: Iterable[_Result]) -> list[str]:
+def _write(path: Path, results: Iterable[_Result]) -> list[str]:
     """Write a file for each result; return the names, which all differ, once the files are durable."""
     names: dict[str, None] = {}
     numbered: dict[str, Iterator[str]] = {}
-    store: OffloadStore | None = None
-    for result in results:
-        # Finding a backend is slower than finding that no result is large.
-        store = store or open_store(folder)
-        data = result.text.encode("utf-8", "surrogatepass")
-        stem = _stem(result.tool_use_id)
-        # The iterator is kept, so that names in use are not tried again for the next result.
-        tries = numbered.setdefault(stem, _names(stem))
-        names[next(n for n in tries if n not in names and _make(store, folder / n, data))] = None
-    if names:
-        with mapped_errors(folder):
-            sync_folder(folder)
+    with mapped_errors(path):
+        _make_folder(path)
+        folder = os.open(path, _FOLDER)
+        try:
+            for result in results:
+                data = result.text.encode("utf-8", "surrogatepass")
+                stem = _stem(result.tool_use_id)
+                # The iterator is kept, so that names in use are not tried again for the next result.
+                tries = numbered.setdefault(stem, _names(stem))
+                names[next(n for n in tries if n not in names and _make(folder, n, data))] = None
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     return list(names)
 
 
-def _make(store: OffloadStore, path: Path, data: bytes) -> bool:
-    """Write `data` to `path` if nothing is there; return whether `path` contains `data`."""
-    with mapped_errors(path):
-        if not path.exists():
-            _create(store, path, data)
-        info = path.lstat()
-        return stat.S_ISREG(info.st_mode) and info.st_size == len(data) and path.read_bytes() == data
+def _make_folder(path: Path) -> None:
+    if not path.parent.exists():
+        _make_folder(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(0o700)
+        sync_folder(path.parent)
 
 
-def _create(store: OffloadStore, path: Path, data: bytes) -> None:
-    """Write a file; its hard link gives it a name that no store key can have, and never overwrites."""
-    key = f"unnamed-{secrets.token_hex(8)}"
-    store.put(key, data)
+def _make(folder: int, name: str, data: bytes) -> bool:
+    """Write `data` to file `name` in the open folder if there is none; return whether it contains `data`."""
+    found = _found(folder, name, len(data))
+    if found is None:
+        _create(folder, name, data)
+        found = _found(folder, name, len(data))
+    return found == data
+
+
+def _found(folder: int, name: str, size: int) -> bytes | None:
+    """Return what this user's file `name` contains, empty if it is another one, or None if there is none."""
     try:
+        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    is_candidate = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_size == size
+    return read_own(folder, name) if is_candidate else b""
+
+
+def _create(folder: int, name: str, data: bytes) -> None:
+    """Write a file under another name and link it to `name`, which never overwrites."""
+    unnamed = f"unnamed-{secrets.token_hex(8)}"
+    handle = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         # Another writer may have been first, with the same or other content.
         with suppress(FileExistsError):
-            path.hardlink_to(path.with_name(key))
+            os.link(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     finally:
-        store.delete(key)
+        os.unlink(unnamed, dir_fd=folder)

@@ -22,6 +22,7 @@
 | F-001 Files in the folder are the only effect | test_18 |
 | F-001 The input is not changed | test_19 |
 | F-002.1 A string has its length in JavaScript | test_20 |
+| F-002.2 Numbers count as JavaScript prints them | test_22, tests/property/test_javascript.py |
 | F-002.2 Blocks have the length of `JSON.stringify`, which is also the content of the file | test_21 |
 | F-002.3, F-002.4 The threshold applies to blocks too | test_22 |
 | F-003.1 `[Content offloaded to: {path}]` replaces the content | test_23 |
@@ -31,7 +32,8 @@
 | F-004.2 `freed_chars` is the sum of the original characters | test_27 |
 | F-004.3 `files` are absolute paths | test_28 |
 | F-005.1 Two calls may create the same folder at once | test_29 |
-| F-005.2 The folder may exist | test_30 |
+| F-005.2 The folder may exist, whatever its mode | test_30, test_38 |
+| 4.3 Types for an IDE | tests/typing/tool_results.py |
 
 The requirements exclude the agent loop, token counts, reading files back and summaries. Tests 31 and later
 cover open points: hostile ids, used file names, privacy, killed processes, durability, other message shapes.
@@ -42,6 +44,7 @@ from __future__ import annotations
 import copy
 import errno
 import json
+import math
 import os
 import subprocess
 import sys
@@ -52,7 +55,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from offload import ConfigError, MessageError, StoreError, StorePermissionError
+from offload import ConfigError, MessageError, StoreError
 from offload.presets.tool_results import offload_tool_results
 
 LARGE = "a line of output\n" * 20
@@ -320,8 +323,14 @@ def test_20_a_string_has_its_length_in_javascript(out, text, length):
             + "." * 80
             + '","cache_control":null,"is":[true,false,7,{}]}]',
         ),
+        (
+            [1.0, 0.1, 1e-07, 1e16, 1e21, 1.5e-10, 123456.0, -0.0, math.nan, -math.inf, 2**60, "." * 80],
+            '[1,0.1,1e-7,10000000000000000,1e+21,1.5e-10,123456,0,null,null,1152921504606846976,"'
+            + "." * 80
+            + '"]',
+        ),
     ],
-    ids=["escapes", "lone surrogate"],
+    ids=["escapes", "lone surrogate", "numbers"],
 )
 def test_21_blocks_have_the_length_of_their_json_which_is_in_the_file(out, content, stringified):
     done = offload_tool_results([user(result(content))], out)
@@ -338,6 +347,14 @@ def test_22_the_threshold_applies_to_blocks_too(out, length, count):
 
     assert len(json.dumps(content, separators=(",", ":"))) == length
     assert done.offloaded_count == count
+
+
+@pytest.mark.parametrize(("filler", "count"), [("x" * 79, 0), ("x" * 80, 1)])
+def test_22_a_number_counts_as_long_as_javascript_prints_it(out, filler, count):
+    # In JavaScript [{"score":1,"n":"…"}]; Python's own JSON has 1.0, two characters more.
+    content = [{"score": 1.0, "n": filler}]
+
+    assert offload_tool_results([user(result(content))], out).offloaded_count == count
 
 
 def test_23_the_text_that_replaces_the_content(out):
@@ -408,13 +425,18 @@ def test_29_concurrent_calls_into_a_missing_folder_lose_nothing(tmp_path):
     assert sorted(files_in(out).values()) == texts
 
 
-def test_30_an_existing_folder_keeps_its_files(out):
+# Umask 002 makes folders of mode 0775, a shared one may have 0777, and /tmp has a sticky bit.
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o775, 0o777, 0o1777], ids=oct)
+def test_30_an_existing_folder_is_no_error_and_keeps_its_files(out, mode):
     out.mkdir()
+    out.chmod(mode)
     (out / "notes.txt").write_text("mine")
 
-    offload_tool_results([user(result(LARGE, "a"))], out)
+    done = offload_tool_results([user(result(LARGE, "a"))], out)
 
+    assert done.files == [str(out / "tool-result-a.md")]
     assert files_in(out) == {"notes.txt": "mine", "tool-result-a.md": LARGE}
+    assert out.stat().st_mode & 0o7777 == mode
 
 
 HOSTILE = [
@@ -509,12 +531,32 @@ def test_37_files_and_new_folders_are_their_owners_alone(tmp_path):
     assert modes == {"b": "0o700", "tool-result-toolu_01AbC.md": "0o600"}
 
 
-def test_38_a_folder_that_others_can_change_is_refused(out):
+@pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777], ids=oct)
+def test_38_in_a_folder_that_others_can_change_the_files_are_still_their_owners_alone(out, mode):
+    out.mkdir()
+    out.chmod(mode)
+    before = os.umask(0)
+    try:
+        offload_tool_results([user(result(LARGE, "a"), result(LARGE, "b"))], out)
+    finally:
+        os.umask(before)
+
+    assert [oct(path.stat().st_mode & 0o777) for path in out.iterdir()] == ["0o600", "0o600"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("text", [LARGE, "other"])
+def test_38_a_file_of_another_user_is_not_taken_for_ones_own(out, text):
     out.mkdir()
     out.chmod(0o777)
+    planted = out / "tool-result-a.md"
+    planted.write_text(text)
+    os.chown(planted, 12345, 12345)
 
-    with pytest.raises(StorePermissionError, match="chmod go-w"):
-        offload_tool_results([user(result(LARGE))], out)
+    done = offload_tool_results([user(result(LARGE, "a"))], out)
+
+    assert done.files == [str(out / "tool-result-a-1.md")]
+    assert files_in(out) == {"tool-result-a.md": text, "tool-result-a-1.md": LARGE}
 
 
 @pytest.mark.parametrize("kind", ["link to the same text", "dangling link", "folder", "pipe"])

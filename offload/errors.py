@@ -52,6 +52,10 @@ class ContextFullError(OffloadError, kind="context_full"):
     """A context exceeds its window and must not or cannot be shortened; the message names a fix."""
 
 
+class RefusedError(ContextFullError, kind="refused"):
+    """The user refused a compaction; shorten the context by hand, or start a new session."""
+
+
 class MessageError(OffloadError, ValueError, kind="message"):
     """A message does not have the shape of its format; the message says where and what was expected."""
 

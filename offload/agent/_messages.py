@@ -128,7 +128,7 @@ class AgentMessages:
             for place, item in enumerate(self.context.conversation.items):
                 self._register(place, item, originals.get(item.id, item.message))
         # A context that cannot be made small enough is reported with the request, if it matters.
-        return [] if error is None or isinstance(error, ContextFullError) else [error]
+        return [] if error is None or type(error) is ContextFullError else [error]
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""

@@ -1,7 +1,15 @@
 """Compaction: removes messages from a conversation that nears its context window, and loses none of them."""
 
 from offload.compaction._archive import MessageArchive
-from offload.compaction._rounds import CompactResult, Confirm, Proposal, Refusal, RoundCompactor, RoundConfig
+from offload.compaction._rounds import (
+    CompactResult,
+    Confirm,
+    Proposal,
+    Refusal,
+    RoundCompactor,
+    RoundConfig,
+    RoundStrategy,
+)
 from offload.compaction._rules import DEFAULT_RULES, RuleStrategy, TypeRule
 from offload.compaction._selective import SelectiveCompaction, SelectiveResult
 from offload.compaction._strategy import CompactionResult, CompactionStrategy
@@ -21,6 +29,7 @@ __all__ = [
     "Refusal",
     "RoundCompactor",
     "RoundConfig",
+    "RoundStrategy",
     "RuleStrategy",
     "SelectiveCompaction",
     "SelectiveResult",

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
-from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View, warn
+from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import threshold_for
 from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
-from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
-from offload.events import ContextEvent, EventBus, EventType, failure
+from offload.errors import ConfigError, ContextFullError, check_choice
+from offload.events import EventBus
 from offload.offloader import Offloader
 from offload.threads import in_thread
 
@@ -33,6 +34,12 @@ class SelectiveResult(CompactionResult):
     """
 
     removed: list[ContextItem] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """The number of removed messages, and of each type."""
+        by_type = Counter(str(item.item_type) for item in self.removed)
+        return {"compacted_count": len(self.removed), "by_type": dict(by_type)}
 
 
 class SelectiveCompaction(StoringCompactor):
@@ -54,7 +61,7 @@ class SelectiveCompaction(StoringCompactor):
         threshold_tokens: a compaction is due at this number of tokens or more.
         model: in place of the threshold, the model whose window sets it; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
-        events: gets `context_compacted` and `compaction_failed` in place of the bus of each context.
+        events: gets the events of compactions in place of the bus of each context.
         on_error: the effect of a failure: "keep" keeps the context and reports it, "raise" raises it.
 
     Raises:
@@ -99,23 +106,23 @@ class SelectiveCompaction(StoringCompactor):
         tokens = _tokens(context, current_total_tokens)
         if tokens < self.threshold_tokens:
             return SelectiveResult(tokens, tokens)
-        try:
-            view = self._view(context, tokens)
-            result = _carry_out(context, view, self._plan(context, view))
-        except Exception as error:  # noqa: BLE001 # a hook may raise anything
-            failed = error if isinstance(error, OffloadError) else failure("unexpected", error)
-            if self._on_error == "raise":
-                raise failed from failed.__cause__
-            return self._failed(context, tokens, failed)
-        by_type = dict(Counter(str(item.item_type) for item in result.removed))
-        result.report(self._bus(context), len(result.removed), "messages", by_type=by_type)
-        return result
+        bus = context.event_bus if self._events is None else self._events
+        result = self._run(bus, tokens, partial(self._shorten, context, tokens))
+        if isinstance(result, SelectiveResult):
+            return result
+        if self._on_error == "raise":
+            raise result from result.__cause__
+        return SelectiveResult(tokens, tokens, error=result)
 
     async def acompact(
         self, context: ContextIR, *, current_total_tokens: int | None = None
     ) -> SelectiveResult:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
+
+    def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
+        view = self._view(context, tokens)
+        return self._carry_out(context, view, self._plan(context, view))
 
     def _view(self, context: ContextIR, tokens: int) -> View:
         messages = context.conversation_messages
@@ -136,7 +143,8 @@ class SelectiveCompaction(StoringCompactor):
             if plan.tokens < self.threshold_tokens:
                 return plan
         if self._summarizer is not None and not all(types[i] in _NOTICES for i in range(past)):
-            plan = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
+            whole = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
+            plan = whole if plan is None or whole.tokens < view.total else plan
         if plan is None or plan.tokens >= view.total:
             raise ContextFullError(
                 f"the context has {view.total} tokens, the threshold is {self.threshold_tokens}, and nothing "
@@ -154,28 +162,19 @@ class SelectiveCompaction(StoringCompactor):
         old = [view.messages[i] for i in quoted]
         return summarize(summarizer, old, max_chars, waiting=view.messages[past:])
 
-    def _failed(self, context: ContextIR, tokens: int, error: OffloadError) -> SelectiveResult:
-        warn(error)
-        data = {"kind": error.kind, "tokens": tokens, "error": str(error)}
-        detail = f"nothing was compacted: {error.kind}"
-        self._bus(context).emit(ContextEvent(EventType.COMPACTION_FAILED, detail, data))
-        return SelectiveResult(tokens, tokens, error=error)
-
-    def _bus(self, context: ContextIR) -> EventBus:
-        return context.event_bus if self._events is None else self._events
-
-
-def _carry_out(context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
-    """Store the messages of a plan, then replace them in the context."""
-    items = context.conversation.items
-    removed = [items[i] for i in plan.removed]
-    ref, message = view.archive.store(view.messages, plan.removed, plan.notice)
-    if plan.notice.summary:
-        notice = context.new_item(message, ItemType.COMPACTION_SUMMARY)
-        context.replace_conversation([notice, *items[len(removed) :]])
-    else:
-        context.replace_items(removed, context.new_item(message, ItemType.COMPACTION_NOTICE))
-    return SelectiveResult(view.total, plan.tokens, removed, ref=ref, summary=plan.notice.summary)
+    def _carry_out(self, context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
+        """Store the messages of a plan, then replace them in the context."""
+        items = context.conversation.items
+        removed = [items[i] for i in plan.removed]
+        ref, message, tokens = self._store(view, plan)
+        notice = context.new_item(message, plan.item_type)
+        if plan.item_type is ItemType.COMPACTION_SUMMARY:
+            context.replace_conversation([notice, *items[len(removed) :]])
+        else:
+            context.replace_items(removed, notice)
+        return SelectiveResult(
+            view.total, tokens, removed, ref=ref, removed_count=len(removed), summary=plan.notice.summary
+        )
 
 
 def _tokens(context: ContextIR, current_total_tokens: int | None) -> int:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
-from offload.context import ContextCompactor, ContextEvent, EventBus, EventType
-from offload.errors import OffloadError
-from offload.events import error_text
+from offload.context import ContextCompactor, ContextEvent, EventBus, EventType, ItemType
+from offload.errors import ContextFullError, OffloadError
+from offload.events import error_text, failure
 from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import Notice
@@ -27,13 +27,15 @@ class CompactionResult:
         original_token_count: tokens before.
         new_token_count: tokens after, on the same scale.
         ref: id of the record of the removed messages; None if none was removed.
+        removed_count: how many messages were removed.
         summary: a model's summary of them; empty if no model was asked.
-        error: the failure that kept all messages; None if nothing failed.
+        error: the failure: why nothing was removed, or not enough; None if nothing failed.
     """
 
     original_token_count: int
     new_token_count: int
     ref: str | None = field(default=None, kw_only=True)
+    removed_count: int = field(default=0, kw_only=True)
     summary: str = field(default="", kw_only=True)
     error: OffloadError | None = field(default=None, kw_only=True)
 
@@ -47,17 +49,13 @@ class CompactionResult:
         """The saved part of the tokens, from 0 to 1."""
         return 1 - self.new_token_count / self.original_token_count if self.original_token_count else 0.0
 
-    def report(self, events: EventBus, count: int, noun: str, **data: Any) -> None:
-        """Emit `context_compacted` for `count` removed messages or rounds."""
-        figures = {
-            "original_tokens": self.original_token_count,
-            "new_tokens": self.new_token_count,
-            "saved_ratio": self.saved_ratio,
-            "summary": self.summary,
-            "compacted_count": count,
-        }
-        detail = f"{count} {noun} removed: {self.original_token_count} tokens became {self.new_token_count}"
-        events.emit(ContextEvent(EventType.CONTEXT_COMPACTED, detail, figures | data))
+    @property
+    def counts(self) -> Mapping[str, Any]:
+        """Figures of this kind of compaction, for its event."""
+        return {}
+
+
+ResultT = TypeVar("ResultT", bound=CompactionResult)
 
 
 class CompactionStrategy(ContextCompactor[CompactionResult], Protocol):
@@ -83,6 +81,38 @@ class StoringCompactor:
         """
         return self._archive.restore(messages)
 
+    def _run(self, events: EventBus, tokens: int, work: Callable[[], ResultT]) -> ResultT | OffloadError:
+        """Return the result of a compaction of `tokens`, or why it failed; emit its events.
+
+        They are `compaction_started`, then `context_compacted`, `compaction_failed` or both.
+        """
+        detail = f"a context of {tokens} tokens is compacted"
+        events.emit(ContextEvent(EventType.COMPACTION_STARTED, detail, {"tokens": tokens}))
+        try:
+            result = work()
+        except Exception as raised:  # noqa: BLE001 # a hook may raise anything
+            error = raised if isinstance(raised, OffloadError) else failure("unexpected", raised)
+            _report_failure(events, tokens, error.kind, error)
+            return error
+        if result.is_compacted:
+            _report_success(events, result)
+        if result.error is not None:
+            _report_failure(events, result.new_token_count, result.error.kind, result.error)
+        elif not result.is_compacted:
+            _report_failure(events, tokens, "no_gain", "a notice would be no shorter than the messages")
+        return result
+
+    def _store(self, view: View, plan: Plan) -> tuple[str, Any, int]:
+        """Store the messages of a plan; return the record's ref, the notice as a message, the tokens after.
+
+        Raises `ContextFullError` if the notice has no fewer tokens than the messages.
+        """
+        ref, notice = self._archive.store(view.messages, plan.removed, plan.notice)
+        tokens = view.tokens_with(plan.removed, notice)
+        if tokens >= view.total:
+            raise ContextFullError(f"the notice has no fewer tokens than the {len(plan.removed)} messages")
+        return ref, notice, tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -91,6 +121,11 @@ class Plan:
     removed: Sequence[int]
     notice: Notice
     tokens: int
+
+    @property
+    def item_type(self) -> ItemType:
+        """The type of the notice in a context."""
+        return ItemType.COMPACTION_SUMMARY if self.notice.summary else ItemType.COMPACTION_NOTICE
 
 
 @dataclass(frozen=True)
@@ -118,13 +153,49 @@ class View:
         """Return the tokens of the request without the messages at the indices `removed`."""
         return max(0, self.total - sum(self.tokens[i] for i in removed))
 
+    def fitting(self, units: Sequence[Sequence[int]], limit: int) -> int:
+        """Return how many of the latest `units` may be kept in a request of fewer than `limit` tokens."""
+        kept = self.tokens_without([i for unit in units for i in unit])
+        for count, unit in enumerate(reversed(units)):
+            kept += sum(self.tokens[i] for i in unit)
+            if kept >= limit:
+                return count
+        return len(units)
+
+    def can_shrink(self, removed: Sequence[int]) -> bool:
+        """Return whether a notice has fewer tokens than these messages.
+
+        Raises `OffloadError` if the store fails.
+        """
+        return bool(removed) and self.plan(removed).tokens < self.total
+
+    def tokens_with(self, removed: Sequence[int], notice: Any) -> int:
+        """Return the tokens of the request with a message in place of those at the indices `removed`."""
+        return self.tokens_without(removed) + self.count(notice)
+
     def plan(self, removed: Sequence[int], summary: str = "") -> Plan:
         """Return the plan that removes some messages. Raises `OffloadError` if the store fails."""
         notice = replace(self._notice, messages=len(removed), summary=summary)
         message = adapter_for(self.messages[removed[0]]).user_message(notice.text())
-        return Plan(removed, notice, self.tokens_without(removed) + self.count(message))
+        return Plan(removed, notice, self.tokens_with(removed, message))
 
 
-def warn(error: OffloadError) -> None:
-    """Log a failed compaction."""
-    _log.warning("nothing was compacted: %s", error_text(error))
+def _report_success(events: EventBus, result: CompactionResult) -> None:
+    before, after = result.original_token_count, result.new_token_count
+    figures = {
+        "original_tokens": before,
+        "new_tokens": after,
+        "saved_ratio": result.saved_ratio,
+        "summary": result.summary,
+        "messages": result.removed_count,
+        **result.counts,
+    }
+    detail = f"{result.removed_count} messages removed: {before} tokens became {after}"
+    events.emit(ContextEvent(EventType.CONTEXT_COMPACTED, detail, figures))
+
+
+def _report_failure(events: EventBus, tokens: int, kind: str, error: OffloadError | str) -> None:
+    _log.warning("compaction failed: %s", error if isinstance(error, str) else error_text(error))
+    data = {"kind": kind, "tokens": tokens, "error": str(error)}
+    detail = f"a compaction of {tokens} tokens failed: {kind}"
+    events.emit(ContextEvent(EventType.COMPACTION_FAILED, detail, data))

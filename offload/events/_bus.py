@@ -31,6 +31,7 @@ class EventType(StrEnum):
     ITEM_ADDED = "item_added"
     ITEM_REMOVED = "item_removed"
     CONVERSATION_REPLACED = "conversation_replaced"
+    COMPACTION_STARTED = "compaction_started"
     CONTEXT_COMPACTED = "context_compacted"
     COMPACTION_FAILED = "compaction_failed"
     ITEMS_OFFLOADED = "items_offloaded"

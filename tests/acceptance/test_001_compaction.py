@@ -622,22 +622,26 @@ def test_20_events_tell_the_figures(tmp_path):
 
     kinds = [event.event_type for event in events]
     assert kinds == [
+        "compaction_started",
         "item_removed",
         "item_added",
         "context_compacted",
+        "compaction_started",
         "conversation_replaced",
         "context_compacted",
     ]
-    assert events[0].data["ids"] == sorted(item.id for item in first.removed)
-    assert events[2].data == {
+    assert events[0].data == {"tokens": first.original_token_count}
+    assert events[1].data["ids"] == sorted(item.id for item in first.removed)
+    assert events[3].data == {
         "original_tokens": first.original_token_count,
         "new_tokens": first.new_token_count,
         "saved_ratio": first.saved_ratio,
         "summary": "",
+        "messages": 12,
         "compacted_count": 12,
         "by_type": {"assistant_message": 6, "tool_result": 6},
     }
-    assert events[4].data["summary"] == second.summary
+    assert events[6].data["summary"] == second.summary
     assert not any("question" in event.detail for event in events)
 
 
@@ -651,7 +655,7 @@ def test_20_a_bus_of_ones_own_is_told_instead_of_the_contexts(tmp_path):
 
     compaction(tmp_path, events=own).compact(context)
 
-    assert [event.event_type for event in events] == ["context_compacted"]
+    assert [event.event_type for event in events] == ["compaction_started", "context_compacted"]
     assert others == []
 
 
@@ -684,10 +688,11 @@ def test_21_a_failure_leaves_the_context_whole_and_is_told(caplog, store, model,
         tokens,
     )
     assert context.conversation.items == before
-    [event] = events
-    assert event.event_type is EventType.COMPACTION_FAILED
-    assert (event.data["kind"], event.data["tokens"]) == (done.error.kind, tokens)
-    assert [r.message for r in caplog.records if "nothing was compacted" in r.message] != []
+    started, failed = events
+    assert started.event_type is EventType.COMPACTION_STARTED
+    assert failed.event_type is EventType.COMPACTION_FAILED
+    assert failed.data == {"kind": done.error.kind, "tokens": tokens, "error": str(done.error)}
+    assert [r.message for r in caplog.records if "compaction failed" in r.message] != []
 
 
 def test_21_a_message_that_cannot_be_stored_keeps_all_in_place(tmp_path):

@@ -42,7 +42,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offload import ConfigError, ContextFullError, Offloader, StoreError, estimate_tokens
+from offload import ConfigError, ContextFullError, Offloader, RefusedError, StoreError, estimate_tokens
 from offload.compaction import Proposal, RoundCompactor, RoundConfig
 from offload.context import EventBus, EventType
 from offload.testing import FaultyStore
@@ -252,12 +252,30 @@ def test_10_the_user_is_asked_with_the_figures_if_the_settings_say_so(tmp_path):
     assert asked == [Proposal(result.original_token_count, 3000, 3)]
     assert f"{result.original_token_count} of 3000 tokens" in str(asked[0])
     assert result.compacted_count == 3
-    assert compactor(tmp_path, SMALL, confirm=confirm).compact(talk(6)).compacted_count == 4
-    assert len(asked) == 1
     with pytest.raises(ConfigError, match="confirm="):
         compactor(tmp_path, config)
-    with pytest.raises(ConfigError, match="got 'perhaps'"):
-        compactor(tmp_path, config, confirm=lambda _: "perhaps").compact(talk(5))
+    wrong = compactor(tmp_path, config, confirm=lambda _: "perhaps").compact(talk(5))
+    assert isinstance(wrong.error, ConfigError)
+    assert "got 'perhaps'" in str(wrong.error)
+    assert wrong.new_messages == talk(5)
+
+
+def test_10_the_user_is_asked_unless_the_settings_or_the_program_have_no_question(tmp_path):
+    asked: list[Proposal] = []
+
+    def confirm(proposal: Proposal) -> bool:
+        asked.append(proposal)
+        return True
+
+    silent = RoundConfig(max_context_tokens=3000, require_confirmation=False)
+    assert RoundConfig().require_confirmation
+    assert compactor(tmp_path, SMALL, confirm=confirm).compact(talk(6)).compacted_count == 4
+    assert len(asked) == 1
+    assert compactor(tmp_path, SMALL).compact(talk(6)).compacted_count == 4
+    assert compactor(tmp_path, silent, confirm=confirm).compact(talk(6)).compacted_count == 4
+    # Nothing may be removed, so there is no question.
+    assert compactor(tmp_path, SMALL, confirm=confirm).compact(talk(2)).compacted_count == 0
+    assert len(asked) == 1
 
 
 YAML = """
@@ -311,7 +329,9 @@ def test_12_an_event_tells_the_figures(tmp_path):
         "new_tokens": result.new_token_count,
         "saved_ratio": result.saved_ratio,
         "summary": result.summary,
+        "messages": 16,
         "compacted_count": 4,
+        "refusal": None,
     }
     assert 0.4 < result.saved_ratio < 0.7
     # Two recent rounds of a context that is far from full are kept.
@@ -334,9 +354,9 @@ def test_13_a_cut_summary_is_never_longer_than_the_settings_say(tmp_path):
     assert len(compactor(tmp_path, config, Scripted("yyy")).compact(talk(6)).summary.strip()) <= 2
 
 
-def refusing(store: Any, answer: Any, **settings: Any) -> RoundCompactor:
+def refusing(store: Any, answer: Any, events: Any = None, **settings: Any) -> RoundCompactor:
     config = RoundConfig(require_confirmation=True, **{"max_context_tokens": 1000, **settings})
-    return compactor(store, config, confirm=lambda _: answer)
+    return compactor(store, config, confirm=lambda _: answer, events=events)
 
 
 def test_14_after_a_refusal_the_oldest_are_dropped_as_few_as_must_be(tmp_path):
@@ -347,6 +367,7 @@ def test_14_after_a_refusal_the_oldest_are_dropped_as_few_as_must_be(tmp_path):
 
     gone = result.compacted_count
     assert 1 <= gone < 7
+    assert (result.refusal, result.error) == ("drop_oldest", None)
     assert result.summary == ""
     assert result.new_messages[1:] == messages[4 * gone :]
     assert result.new_token_count < 800
@@ -364,14 +385,23 @@ def test_14_after_a_refusal_a_new_session_begins_with_the_current_round(tmp_path
 
     assert result.new_messages[0] is SYSTEM
     assert result.new_messages[2:] == [messages[-1]]
-    assert result.compacted_count == 5
+    assert (result.compacted_count, result.refusal) == (5, "new_session")
     assert stored(tmp_path) == messages[1:-1]
 
 
 def test_14_after_a_refusal_an_error_asks_for_help(tmp_path):
-    with pytest.raises(ContextFullError, match="refused; shorten it by hand, or start a new session"):
-        refusing(tmp_path, answer=False).compact(talk(5))
+    events: list[Any] = []
+    bus = EventBus()
+    bus.subscribe(events.append)
 
+    result = refusing(tmp_path, answer=False, events=bus).compact(talk(5))
+
+    assert result.new_messages == talk(5)
+    assert (result.compacted_count, result.refusal, result.is_compacted) == (0, "error", False)
+    assert isinstance(result.error, RefusedError)
+    assert "refused; shorten it by hand, or start a new session" in str(result.error)
+    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert events[1].data["kind"] == "refused"
     assert Offloader(tmp_path, session="s").records() == []
 
 
@@ -393,11 +423,27 @@ def test_15_fewer_rounds_stay_until_it_fits_then_an_error_says_what_does_not(tmp
     fewer = compactor(tmp_path / "b", wanted).compact([large_system, *messages])
     assert fewer.compacted_count > result.compacted_count
     assert fewer.new_token_count < 480
-    tight = compactor(tmp_path, RoundConfig(max_context_tokens=90))
-    with pytest.raises(ContextFullError, match=r"max_context_tokens=90 is less than the \d+ tokens"):
-        tight.compact(messages)
-    with pytest.raises(ContextFullError, match="cut inside the round with SelectiveCompaction"):
-        tight.compact(talk(1))
+
+
+def test_15_if_one_message_alone_exceeds_the_window_all_others_are_removed_and_an_error_says_so(tmp_path):
+    events: list[Any] = []
+    bus = EventBus()
+    bus.subscribe(events.append)
+    large = {"role": "user", "content": "word " * 400}
+    tight = compactor(tmp_path, RoundConfig(max_context_tokens=300), events=bus)
+
+    result = tight.compact([*talk(8), large])
+    again = tight.compact(result.new_messages)
+
+    assert result.new_messages[1:] == [large]
+    assert result.compacted_count == 8
+    assert re.search(r"has \d+ tokens, max_context_tokens is 300, and nothing more", str(result.error))
+    assert (again.compacted_count, again.new_messages) == (0, result.new_messages)
+    assert isinstance(again.error, ContextFullError)
+    assert [event.event_type for event in events] == [
+        *("compaction_started", "context_compacted", "compaction_failed"),
+        *("compaction_started", "compaction_failed"),
+    ]
 
 
 def test_16_a_hundred_messages_become_fewer(tmp_path):
@@ -439,8 +485,15 @@ def test_18_nothing_leaves_unless_it_is_stored(caplog):
 
     assert isinstance(result.error, StoreError)
     assert all(a is b for a, b in zip(result.new_messages, messages, strict=True))
-    assert (result.compacted_count, result.summary, events) == (0, "", [])
-    assert [r.message for r in caplog.records if "nothing was compacted" in r.message] != []
+    assert (result.compacted_count, result.summary) == (0, "")
+    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert events[0].data == {"tokens": result.original_token_count}
+    assert events[1].data == {
+        "kind": "store_unavailable",
+        "tokens": result.original_token_count,
+        "error": str(result.error),
+    }
+    assert [r.message for r in caplog.records if "compaction failed" in r.message] != []
 
 
 @pytest.mark.parametrize("answer", ["", "<summary>  </summary>", None])

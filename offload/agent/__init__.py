@@ -3,5 +3,13 @@
 from offload.agent._config import AgentConfig
 from offload.agent._manager import ContextManager, Request
 from offload.agent._summarizers import AnthropicSummarizer, OpenAISummarizer
+from offload.agent._too_long import is_too_long
 
-__all__ = ["AgentConfig", "AnthropicSummarizer", "ContextManager", "OpenAISummarizer", "Request"]
+__all__ = [
+    "AgentConfig",
+    "AnthropicSummarizer",
+    "ContextManager",
+    "OpenAISummarizer",
+    "Request",
+    "is_too_long",
+]

@@ -29,10 +29,25 @@ JournalLine = ContextItem | JournalMessage
 
 
 class JournalState(NamedTuple):
-    """A conversation; `ratios` has by model the tokens that its provider counts for one estimated token."""
+    """A conversation, and what is known of it.
+
+    Attributes:
+        ratios: by model, the tokens that its provider counts for one estimated token.
+        compactions: how many compactions removed messages.
+    """
 
     messages: Sequence[JournalLine]
     ratios: Mapping[str, float]
+    compactions: int = 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the heads of the entries say of it."""
+        return {"ratios": dict(self.ratios), "compactions": self.compactions}
+
+    def news(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts that differ from those told before; a zero is the default."""
+        return {name: fact for name, fact in self.facts.items() if fact != told.get(name, 0)}
 
 
 class JournalEntry(NamedTuple):

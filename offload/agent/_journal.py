@@ -65,18 +65,17 @@ class Journal:
         self._is_begun = False
         # The rows in the store, none if they are not known: then the next entry is a whole one.
         self._rows: list[_Row] = []
-        self._ratios: Mapping[str, float] = {}
+        self._facts: Mapping[str, Any] = {}
         # The size of all rows, and of the entries since the last whole one.
         self._size = self._grown = 0
 
-    def write(
-        self, start: int, lines: Sequence[JournalLine], ratios: Mapping[str, float]
-    ) -> list[OffloadError]:
+    def write(self, start: int, state: JournalState) -> list[OffloadError]:
         """Store the changes of a conversation, if any; return failures: a text replaces each such message.
 
-        The first `start` messages are unchanged, at most `stored`; `lines` are the others. A writer that has
+        The first `start` messages are unchanged, at most `stored`; `state` has the others. A writer that has
         not read the journal starts a new one. After a failure of the store, the next call writes all.
         """
+        lines = state.messages
         edits, kept = _edits(self._rows[start:], lines)
         if not edits:
             return []
@@ -91,18 +90,16 @@ class Journal:
         if not is_whole and _has_only_unstored(self._rows[start:], written, kept):
             return failed
         texts, rows = [text for text, _ in written if text], [row for _, row in written]
-        head: dict[str, Any] = {"ratios": dict(ratios)} if is_whole or ratios != self._ratios else {}
         # Other messages are appended.
         inner = [(start + at, *counts) for at, *counts in edits if start + at < len(self._rows)]
-        if inner:
-            head["edits"] = inner
+        head = state.news({} if is_whole else self._facts) | ({"edits": inner} if inner else {})
         kind = ("whole" if self._is_begun else "begun") if is_whole else "grown"
         before = [] if is_whole else self._rows
         grown = self._put(kind, "\n".join([_json(head), *texts]))
         self._size = _size(rows) + (0 if is_whole else self._size - _size(before[start:]))
         self._grown = 0 if is_whole else self._grown + grown
         before[start:] = rows
-        self._rows, self._ratios = before, dict(ratios)
+        self._rows, self._facts = before, state.facts
         self.stored = start + next((place for place, row in enumerate(rows) if row.line is None), len(rows))
         return failed
 
@@ -117,16 +114,21 @@ class Journal:
         if not listed:
             return read_old(self._store, self._session)
         entries = latest(listed, self._session)
-        rows, ratios = list[_Row](), dict[str, float]()
+        rows, facts = list[_Row](), dict[str, Any]()
         for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
             if isinstance(data, OffloadError):
                 raise data
             head, new = _parse(entry, data)
             rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
-            ratios = head.get("ratios", ratios)
-        self._rows, self._ratios = rows, ratios
+            facts = ({} if entry.kind != "grown" else facts) | head
+        state = JournalState(
+            [row.line for row in rows if row.line is not None],
+            facts.get("ratios", {}),
+            facts.get("compactions", 0),
+        )
+        self._rows, self._facts = rows, state.facts
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
-        return JournalState([row.line for row in rows if row.line is not None], ratios)
+        return state
 
     def _put(self, kind: str, text: str) -> int:
         """Store an entry; return its size."""

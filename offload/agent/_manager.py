@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from offload.agent._config import AgentConfig
+from offload.agent._entries import JournalState
 from offload.agent._journal import Journal
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
-from offload.agent._usage import Calibration, input_tokens
-from offload.compaction import CompactionStrategy, Summarizer
+from offload.agent._too_long import Refused, is_too_long, refused
+from offload.agent._usage import HIGHEST, LOWEST, Calibration, input_tokens
+from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import deferred_events, error_text, exclusive, failure
@@ -22,6 +26,10 @@ from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
 _log = logging.getLogger("offload")
+# How many of the largest messages an error names.
+_NAMED = 3
+
+ReplyT = TypeVar("ReplyT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +53,10 @@ class ContextManager:
 
     Large items are offloaded when they are added. When a request nears the window, these steps run in
     order until it is small enough: offload items that fill much of it, offload old tool results, remove
-    messages by a compaction strategy. The model can read them through `tools`, and the host through
-    `restore`. If a step fails, its messages are kept, and the loop continues. Safe to call from several
-    threads.
+    messages by a compaction strategy, and above the window offload whatever else is left, errors and the
+    user's texts included, except the system prompt and what `should_offload` keeps. The model can read them
+    through `tools`, and the host through `restore`. If a step fails, its messages are kept, and the loop
+    continues. Safe to call from several threads.
 
     Args:
         offloader: the session that items are offloaded to; its `on_error="raise"` raises here too.
@@ -60,7 +69,7 @@ class ContextManager:
             much) and `context_failed` (data: `kind`).
 
     Attributes:
-        config: the settings.
+        config: the settings; a window that a provider says is smaller replaces `window_tokens`.
         events: the bus that gets the events.
         tools: handles the model's calls of the retrieval tools.
 
@@ -83,7 +92,10 @@ class ContextManager:
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
-        self._reducer = ContextReducer(self._offloader, config, summarizer, strategy, self.events)
+        self._new_reducer = partial(
+            ContextReducer, self._offloader, summarizer=summarizer, strategy=strategy, events=self.events
+        )
+        self._reducer = self._new_reducer(config)
         self._messages = AgentMessages(self._count, self.events)
         self._counter = MessageCounter(self._count)
         self._calibration = Calibration()
@@ -96,6 +108,16 @@ class ContextManager:
     def messages(self) -> list[Any]:
         """The messages of a request now, and those added since the last one."""
         return self._messages.all_messages
+
+    @property
+    def compaction_count(self) -> int:
+        """How many compactions removed messages of this conversation, before a `resume` too."""
+        return self._messages.compactions
+
+    @property
+    def last_compaction(self) -> CompactionResult | None:
+        """The last of them in this process, with the tokens before and after; None if there was none."""
+        return self._messages.last_compaction
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
@@ -134,18 +156,81 @@ class ContextManager:
             self._messages.flush()
             self._fixed = self._counter.text(system_prompt) + self._counter.data(list(tools))
             self._report(self._messages.offload(self._offloader), errors)
-            self._shrink(self._reducer.unseen, errors)
-            self._write_journal(errors)
-            self._report_counter(errors)
-            self._sent = self._fixed + self._messages.context.total_tokens
-            tokens = self._tokens()
-            if tokens > self.config.window:
-                error = ContextFullError(
-                    f"the request has {tokens} tokens, and the window is {self.config.window}; shorten the "
-                    "system prompt, the tool definitions or the last messages, or use a larger window"
-                )
-                self._report([error], errors)
-            return Request(self._messages.context.lower(), tokens, errors)
+            return self._request(errors)
+
+    def relieve(self, error: BaseException | None = None) -> Request:
+        """Return a smaller request in place of the last one, which the provider refused as too long.
+
+        The figures in its error correct the token counts and the window; without figures, the window is
+        taken to be smaller than the refused request, in this process. Then all steps of a request run.
+
+        Args:
+            error: the provider's error.
+
+        Raises:
+            ContextFullError: nothing more can be offloaded or removed; the message names what is left.
+            ConfigError: the error is not about the length of a request; see `is_too_long`.
+            OffloadError: with the offloader's `on_error="raise"`, the failure.
+        """
+        told = Refused() if error is None else refused(error)
+        if told is None:
+            raise ConfigError(f"{type(error).__name__} does not say that a request is too long") from error
+        with exclusive(self._gate):
+            errors: list[OffloadError] = []
+            self._messages.flush()
+            before = self._messages.context.total_tokens
+            self._learn(told)
+            self._report(self._messages.offload(self._offloader), errors)
+            request = self._request(errors)
+            if self._messages.context.total_tokens < before:
+                return request
+            raise ContextFullError(
+                "the provider refused the request as too long, and nothing more can be offloaded or removed: "
+                + "; ".join([self._parts(), *map(error_text, errors)])
+            ) from error
+
+    def call(
+        self, ask: Callable[[Request], ReplyT], *, system_prompt: str = "", tools: Sequence[Any] = ()
+    ) -> ReplyT:
+        """Return the reply of `ask` to the next request, or to that of `relieve` if the first is too long.
+
+        `ask` is called twice at most. All other errors of it are raised, and so is any of the second call.
+
+        Args:
+            ask: calls the model with the messages of a `Request`; a stream must be read to its end in it.
+            system_prompt: as for `before_model_call`.
+            tools: as for `before_model_call`.
+
+        Raises:
+            ContextFullError: the provider refused the request, and nothing could be made smaller.
+            ConfigError: `ask` is async; use `acall`.
+            OffloadError: as for `before_model_call`.
+        """
+        request = self.before_model_call(system_prompt=system_prompt, tools=tools)
+        try:
+            return _plain(ask(request))
+        except Exception as error:
+            if not is_too_long(error):
+                raise
+            request = self.relieve(error)
+        return _plain(ask(request))
+
+    async def acall(
+        self,
+        ask: Callable[[Request], Awaitable[ReplyT]],
+        *,
+        system_prompt: str = "",
+        tools: Sequence[Any] = (),
+    ) -> ReplyT:
+        """Return the reply of the async `ask`, as `call` does."""
+        request = await self.abefore_model_call(system_prompt=system_prompt, tools=tools)
+        try:
+            return await ask(request)
+        except Exception as error:
+            if not is_too_long(error):
+                raise
+            request = await in_thread(self.relieve, error)
+        return await ask(request)
 
     def after_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
@@ -195,6 +280,7 @@ class ContextManager:
                 self._messages.enqueue(stored.message, stored.item_type)
             self._messages.flush()
             self._calibration = Calibration(state.ratios)
+            self._messages.compactions = state.compactions
             return len(state.messages)
 
     def restore(self) -> list[Any]:
@@ -227,6 +313,37 @@ class ContextManager:
         """Run `restore` in a thread."""
         return await in_thread(self.restore)
 
+    def _request(self, errors: list[OffloadError]) -> Request:
+        """Return the request, made small enough and stored in the journal; add failures to `errors`."""
+        self._shrink(self._reducer.unseen, errors)
+        self._write_journal(errors)
+        self._report_counter(errors)
+        self._sent = self._fixed + self._messages.context.total_tokens
+        tokens = self._tokens()
+        if tokens > self.config.window:
+            error = ContextFullError(
+                f"the request has {tokens} tokens, and the window is {self.config.window}: {self._parts()}; "
+                "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
+            )
+            self._report([error], errors)
+        return Request(self._messages.context.lower(), tokens, errors)
+
+    def _parts(self) -> str:
+        """Return what the request consists of: the tokens beside the messages, and the largest of these."""
+        items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
+        largest = [f"messages[{at}] ({item.item_type}) {item.token_count}" for at, item in items[:_NAMED]]
+        return ", ".join([f"system prompt and tools {self._fixed} tokens", *largest])
+
+    def _learn(self, told: Refused) -> None:
+        """Correct the token counts and the window by the refusal of the request as it is."""
+        estimated = self._sent or self._fixed + self._messages.context.total_tokens
+        if told.counted is not None and LOWEST <= told.counted / max(1, estimated) <= HIGHEST:
+            self._calibration.learn(self.config.model, estimated, told.counted)
+        window = min(self._tokens(), told.window or self.config.window)
+        if window < self.config.window:
+            self.config = self.config.model_copy(update={"window_tokens": max(1, window)})
+            self._reducer = self._new_reducer(self.config)
+
     def _tokens(self) -> int:
         """Return the tokens of a request now, as its provider would count them."""
         estimated = self._fixed + self._messages.context.total_tokens
@@ -246,7 +363,8 @@ class ContextManager:
         start = min(self._messages.settled, self._journal.stored)
         try:
             items = self._messages.items(start)
-            failed = self._journal.write(start, items, self._calibration.ratios)
+            state = JournalState(items, self._calibration.ratios, self._messages.compactions)
+            failed = self._journal.write(start, state)
             self._messages.settled = start + len(items)
         except OffloadError as error:
             failed = [error]
@@ -267,6 +385,15 @@ class ContextManager:
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
             if self._offloader.options.on_error == "raise":
                 raise error
+
+
+def _plain(reply: ReplyT) -> ReplyT:
+    """Return a reply; raise `ConfigError` if it must be awaited, so that its errors would be missed."""
+    if inspect.isawaitable(reply):
+        if inspect.iscoroutine(reply):
+            reply.close()
+        raise ConfigError("the function that asks the model is async: await acall() in place of call()")
+    return reply
 
 
 class _CarefulCounter:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from offload.compaction import CompactionStrategy
+from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context._tokens import are_equal
 from offload.errors import ContextFullError, MessageError, OffloadError
@@ -26,11 +26,15 @@ class AgentMessages:
     Attributes:
         context: the messages of a request.
         settled: how many items from the first on are unchanged since this was last set to their number.
+        compactions: how many compactions removed messages.
+        last_compaction: the result of the last of them in this process.
     """
 
     def __init__(self, token_counter: TokenCounter, events: EventBus) -> None:
         self.context = ContextIR(token_counter=token_counter, event_bus=events)
         self.settled = 0
+        self.compactions = 0
+        self.last_compaction: CompactionResult | None = None
         # For each message that offloaders get: its index in the conversation, the message as they got it
         # before, since they compare it with their history, and the message that is sent now.
         self._places: list[int] = []
@@ -114,21 +118,36 @@ class AgentMessages:
         self.settled = min(self.settled, len(self.context.header.items) + place)
 
     def compact(self, strategy: CompactionStrategy, tokens: int) -> list[OffloadError]:
-        """Remove messages of a request of `tokens`, counted as by its provider; return the failures."""
-        items = list(self.context.conversation.items)
+        """Remove messages of a request of `tokens`, counted as by its provider; return the failures.
+
+        If the strategy raises or makes the context larger, the messages are those before.
+        """
+        items, before = list(self.context.conversation.items), self.context.total_tokens
+        error: OffloadError | None
         try:
-            error = self.context.auto_compact(strategy, current_total_tokens=tokens).error
+            result = self.context.auto_compact(strategy, current_total_tokens=tokens)
+            error, is_compacted = result.error, result.is_compacted
+            if self.context.total_tokens > before:
+                raise OffloadError(f"{before} tokens became {self.context.total_tokens}")  # noqa: TRY301
         except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
-            error = failure("the compaction strategy raised", raised)
+            error, is_compacted = failure("the compaction strategy failed:", raised), False
+            self.context.conversation.items = items
         if not are_equal(items, self.context.conversation.items):
-            pairs = zip(self._places, self._originals, strict=True)
-            originals = {items[place].id: original for place, original in pairs}
-            self._places, self._originals, self._current = [], [], []
-            self.settled = min(self.settled, len(self.context.header.items))
-            for place, item in enumerate(self.context.conversation.items):
-                self._register(place, item, originals.get(item.id, item.message))
+            self._renumber(items)
+        if is_compacted:
+            self.compactions += 1
+            self.last_compaction = result
         # A context that cannot be made small enough is reported with the request, if it matters.
         return [] if error is None or type(error) is ContextFullError else [error]
+
+    def _renumber(self, before: Sequence[ContextItem]) -> None:
+        """Register the items of the conversation again; `before` are those that were registered."""
+        pairs = zip(self._places, self._originals, strict=True)
+        originals = {before[place].id: original for place, original in pairs}
+        self._places, self._originals, self._current = [], [], []
+        self.settled = min(self.settled, len(self.context.header.items))
+        for place, item in enumerate(self.context.conversation.items):
+            self._register(place, item, originals.get(item.id, item.message))
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""

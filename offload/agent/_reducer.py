@@ -19,6 +19,11 @@ from offload.record import OffloadableType
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300
 _SHORT_PREVIEW = 300
+# The same for a request that no provider takes: with a preview, then without one.
+_LAST_RESORTS = ((_WORTH_IT, _SHORT_PREVIEW), (120, 0))
+_LEAST_SAVING = 30
+# A user's text may be the task: its preview has the first lines.
+_TASK_PREVIEW = 1000
 _OFFLOADED: Sequence[OffloadableType] = [
     name for name in get_args(OffloadableType) if name not in ("system_prompt", "compaction_summary")
 ]
@@ -65,6 +70,7 @@ class ContextReducer:
             (target, _compacting(without_summary)),
             (trigger, _offloading(offloader, worth_it)),
             (trigger, _compacting(self.strategy)),
+            *((config.window + 1, _relieving(offloader, *least)) for least in _LAST_RESORTS),
         )
         self.seen: Sequence[Step] = (sweep, (target, _compacting(self.strategy)))
 
@@ -82,6 +88,40 @@ def _offloading(
         exclude_tools=offloader.policy.exclude_tools,
         sweep=sweep,
     )
+    return _offloading_by(offloader, policy)
+
+
+def _relieving(
+    offloader: Offloader, min_tokens: int, preview_chars: int
+) -> Callable[[AgentMessages, int], list[OffloadError]]:
+    """Return the action that offloads every item of `min_tokens`, also errors, images, and what a rule keeps.
+
+    Only the system prompt, what `should_offload` keeps and what code reads is kept.
+    """
+    rule = Rule(min_tokens=min_tokens, preview_chars=preview_chars)
+    by_type = dict.fromkeys(get_args(OffloadableType), Rule(enabled=False)) | dict.fromkeys(_OFFLOADED, rule)
+    policy = OffloadPolicy(
+        types=by_type | {"user_message": Rule(min_tokens=min_tokens, preview_chars=_TASK_PREVIEW)},
+        tools={},
+        media=rule,
+        user_media=rule,
+        # Errors leave above the ceiling alone.
+        max_view_tokens=min_tokens,
+        min_saving=_LEAST_SAVING,
+    )
+    offload = _offloading_by(offloader, policy)
+
+    def relieve(messages: AgentMessages, tokens: int) -> list[OffloadError]:
+        # The ceiling is none of the caller's; the request's own error names what is still too large.
+        notes = f"max_view_tokens ({min_tokens})"
+        return [error for error in offload(messages, tokens) if notes not in str(error)]
+
+    return relieve
+
+
+def _offloading_by(
+    offloader: Offloader, policy: OffloadPolicy
+) -> Callable[[AgentMessages, int], list[OffloadError]]:
     # Later turns start from the placeholders, so the items must be in the store: "truncate" is not allowed.
     on_error: OnError = "raise" if offloader.options.on_error == "raise" else "keep"
     other = offloader.with_options(policy=policy, on_error=on_error)

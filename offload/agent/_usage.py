@@ -10,7 +10,7 @@ from offload.messages._access import get
 # The weight of the latest reply: the mix of code, prose and data in a conversation changes slowly.
 _WEIGHT = 0.3
 # No estimate is so wrong: ratios beyond these compare figures of different requests.
-_LOWEST, _HIGHEST = 0.25, 4.0
+LOWEST, HIGHEST = 0.25, 4.0
 # Anthropic counts cached tokens separately; OpenAI includes them.
 _INPUT_FIELDS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
@@ -37,9 +37,13 @@ class Calibration:
         """Record that the provider of `model` counted `counted` tokens for an estimate of `estimated`."""
         if estimated <= 0 or counted <= 0:
             return
-        latest = min(_HIGHEST, max(_LOWEST, counted / estimated))
+        latest = min(HIGHEST, max(LOWEST, counted / estimated))
         before = self.ratios.get(model, latest)
         self.ratios[model] = before + _WEIGHT * (latest - before)
+
+    def learn(self, model: str, estimated: int, counted: int) -> None:
+        """Record what the provider of `model` counted for a request that it refused: the next must fit."""
+        self.ratios[model] = counted / estimated
 
     def correct(self, model: str, estimated: int) -> int:
         """Return `estimated` corrected for `model`; unchanged if its provider counted nothing yet."""

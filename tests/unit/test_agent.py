@@ -25,7 +25,7 @@ from offload import (
     estimate_tokens,
 )
 from offload.agent import AgentConfig, ContextManager
-from offload.compaction import TypeRule
+from offload.compaction import CompactionResult, TypeRule
 from offload.context import EventBus, EventType, ItemType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -260,6 +260,83 @@ def test_no_call_is_parted_from_its_result_when_messages_are_removed():
         assert calls == [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
         m.after_model_call(call(n))
         m.add(result(n))
+
+
+# --- compactions -------------------------------------------------------------------------------------
+
+
+def test_compactions_are_counted_with_the_tokens_before_and_after():
+    m = manager()
+    done = heard(m, EventType.CONTEXT_COMPACTED)
+    assert (m.compaction_count, m.last_compaction) == (0, None)
+
+    talk(m, 60)
+
+    last = m.last_compaction
+    assert last is not None
+    assert m.compaction_count == len(done) > 1
+    assert done[-1].data["original_tokens"] == last.original_token_count
+    assert done[-1].data["new_tokens"] == last.new_token_count < last.original_token_count
+
+
+def test_the_count_of_compactions_continues_in_another_process(tmp_path):
+    first = manager(tmp_path)
+    talk(first, 60)
+    first.before_model_call()
+    second = manager(tmp_path)
+    second.resume()
+
+    assert second.compaction_count == first.compaction_count > 1
+    assert second.last_compaction is None
+    for n in range(60, 90):
+        turn(second, n)
+    second.before_model_call()
+    third = manager(tmp_path)
+    third.resume()
+    assert third.compaction_count == second.compaction_count > first.compaction_count
+
+
+class Strategy:
+    """Does `work` in place of a compaction; nothing was removed."""
+
+    def __init__(self, work: Any) -> None:
+        self.work = work
+
+    def compact(self, context: Any, *, current_total_tokens: int | None = None) -> Any:
+        assert current_total_tokens is not None
+        return self.work(context)
+
+    def restore(self, messages: Any) -> list[Any]:
+        return list(messages)
+
+
+def raises(context: Any) -> None:
+    context.conversation.items = context.conversation.items[5:]
+    raise RuntimeError("no disk")
+
+
+def grows(context: Any) -> CompactionResult:
+    context.add_message(said(0, words=400))
+    return CompactionResult(1, 0, ref="x")
+
+
+@pytest.mark.parametrize("work", [raises, grows, lambda _: None], ids=["raises", "grows", "no result"])
+def test_a_strategy_that_fails_ends_no_turn_and_its_changes_are_undone(work):
+    m = manager(strategy=Strategy(work), offloader={"should_offload": lambda _: False})
+    m.add(said(0, words=1000))
+    m.before_model_call()
+    m.after_model_call({"role": "assistant", "content": "word " * 900})
+    m.add(said(1, words=1500))
+
+    request = m.before_model_call()
+
+    assert any("the compaction strategy failed" in str(error) for error in request.errors)
+    assert m.restore() == [
+        said(0, words=1000),
+        {"role": "assistant", "content": "word " * 900},
+        said(1, words=1500),
+    ]
+    assert m.compaction_count == 0
 
 
 # --- ephemeral tools ---------------------------------------------------------------------------------

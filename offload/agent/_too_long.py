@@ -1,0 +1,123 @@
+"""Errors of providers that refuse a request for its length, by the words of each; no SDK is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+# The classes that say it by their name: of LiteLLM, LangChain, Strands and Anthropic.
+_CLASSES = {
+    "ContextWindowExceededError",
+    "ContextOverflowError",
+    "ContextWindowOverflowException",
+    "RequestTooLargeError",
+}
+_WORDS = (
+    r"prompt (?:is )?too long|exceed context limit|request_too_large|request exceeds the maximum size|"
+    r"context_length_exceeded|maximum context length|exceeds? (?:the|your) context window|"
+    r"input tokens exceed the configured limit|'(?:messages|input)[^'\n]{0,60}': string too long|"
+    r"input token count[^\n]{0,60}exceeds the maximum|maximum prompt length is \d|"
+    r"input is too long|too many total text bytes|too many input tokens|too many tokens: |"
+    r"reduce the length of the messages|exceeds the available context size|exceed_context_size|"
+    r"(?:greater|longer) than the (?:model's )?context length|context window exceeds limit|"
+    r"exceeded model token limit|token limit exceeded|range of input length should be|"
+    r"context[ _](?:length|window)(?: is|_)? ?exceeded|exceeds (?:the )?model'?s? context window"
+)
+_SAYS_IT = re.compile(_WORDS, re.IGNORECASE)
+# The tokens of the request and of the window, in the words of those that say them.
+_N = r"[\d,]{1,15}"
+_LENGTH = rf"(?:context length is|configured limit of) (?P<window>{_N}) tokens[^\n]{{0,60}}?"
+_FIGURES = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?P<counted>{_N}) tokens > (?P<window>{_N}) maximum",
+        rf"context limit: (?P<counted>{_N}) \+ (?P<answer>{_N}) > (?P<window>{_N})",
+        rf"token count \((?P<counted>{_N})\) exceeds[^\n]{{0,60}}\((?P<window>{_N})\)",
+        rf"{_LENGTH}\((?P<counted>{_N}) (?:in|of)[^\n]{{0,40}}?(?P<answer>{_N}) (?:in|for) the completion",
+        rf"{_LENGTH}(?:resulted in|requested(?: about)?) (?P<counted>{_N}) tokens",
+        rf"prompt length is (?P<window>{_N}) but the request contains (?P<counted>{_N})",
+        rf"\((?P<counted>{_N}) tokens\) exceeds the available context size \((?P<window>{_N})",
+        rf"contains (?P<counted>{_N}) tokens[^\n]{{0,80}}model with (?P<window>{_N}) maximum",
+    )
+]
+# Not allowed, not found, too many requests: their texts may speak of tokens too.
+_OTHER_STATUS = (401, 403, 404, 429)
+_MOST_CHARS = 20_000
+_MOST_ERRORS = 20
+
+
+class Refused(NamedTuple):
+    """What a provider said of a request that is too long; None for what it did not say.
+
+    `counted` are the tokens of the request, `window` those that the model takes with the answer asked for.
+    """
+
+    counted: int | None = None
+    window: int | None = None
+
+
+def is_too_long(error: BaseException) -> bool:
+    """Return whether a provider refused a request for its length, such as "prompt is too long".
+
+    It knows the errors of the SDKs of Anthropic, OpenAI, Google, AWS Bedrock and of compatible servers, also
+    inside those of LiteLLM, LangChain and others that wrap them. A rate limit is no such error.
+    """
+    return refused(error) is not None
+
+
+def refused(error: BaseException) -> Refused | None:
+    """Return what an error says of the length of a request; None if it is another error."""
+    for one in _chain(error):
+        if _status(one) in _OTHER_STATUS:
+            continue
+        text = _text(one)
+        if _SAYS_IT.search(text) or any(known.__name__ in _CLASSES for known in type(one).__mro__):
+            return _figures(text)
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, those that it wraps, and those that caused it."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST_ERRORS:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        inner = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+        waiting += [*inner, one.__cause__, None if one.__suppress_context__ else one.__context__]
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status of an error, if it has one."""
+    response = getattr(error, "response", None)
+    meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    found = (
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+        meta.get("HTTPStatusCode") if isinstance(meta, dict) else None,
+    )
+    return next((status for status in found if isinstance(status, int)), None)
+
+
+def _text(error: BaseException) -> str:
+    """Return all that an error says: its text, its code, its body."""
+    parts: list[Any] = [getattr(error, "code", None), getattr(error, "body", None)]
+    try:
+        return "\n".join(str(part)[:_MOST_CHARS] for part in [error, *filter(None, parts)])
+    except Exception:  # noqa: BLE001 # an error may be an object that raises anything
+        return ""
+
+
+def _figures(text: str) -> Refused:
+    """Return the figures in a text; none that contradict each other."""
+    for pattern in _FIGURES:
+        if match := pattern.search(text):
+            named = {name: int(value.replace(",", "") or 0) for name, value in match.groupdict().items()}
+            counted, window = named["counted"], named["window"] - named.get("answer", 0)
+            if counted > window > 0:
+                return Refused(counted, window)
+    return Refused()

@@ -1,0 +1,467 @@
+"""A provider that refuses a request for its length: its error is recognised, the request is made smaller."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import anthropic
+import httpx
+import openai
+import pytest
+from botocore.exceptions import ClientError
+from google.genai import errors as google_errors
+from langchain_core.exceptions import ContextOverflowError
+
+from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
+from offload.agent import AgentConfig, ContextManager, is_too_long
+from offload.context import EventType
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
+OPENAI = (
+    "This model's maximum context length is 128000 tokens. However, your messages resulted in 130012 tokens. "
+    "Please reduce the length of the messages."
+)
+RESPONSES = "Your input exceeds the context window of this model. Please adjust your input and try again."
+GOOGLE = "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."
+BEDROCK = "Input is too long for requested model."
+
+
+def answer(status: int, body: dict[str, Any]) -> httpx.Response:
+    return httpx.Response(status, json=body, request=httpx.Request("POST", "http://localhost"))
+
+
+def of_anthropic(status: int, kind: str, text: str) -> Exception:
+    body = {"type": "error", "error": {"type": kind, "message": text}}
+    client = anthropic.Anthropic(api_key="-")
+    return client._make_status_error_from_response(answer(status, body))
+
+
+def of_openai(status: int, code: str, text: str) -> Exception:
+    body = {"error": {"type": "invalid_request_error", "code": code, "message": text, "param": "messages"}}
+    client = openai.OpenAI(api_key="-")
+    return client._make_status_error_from_response(answer(status, body))
+
+
+def of_openai_stream(code: str, text: str) -> Exception:
+    request = httpx.Request("POST", "http://localhost")
+    return openai.APIError(text, request=request, body={"code": code, "message": text})
+
+
+def of_google(status: int, text: str) -> Exception:
+    body = {"error": {"code": status, "message": text, "status": "INVALID_ARGUMENT"}}
+    return google_errors.ClientError(status, body)
+
+
+def of_bedrock(status: int, code: str, text: str) -> Exception:
+    response = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "Converse")
+
+
+class ContextWindowExceededError(openai.BadRequestError):
+    """The class of LiteLLM, by its name."""
+
+
+def of_litellm() -> Exception:
+    response = answer(400, {"error": {"message": "?"}})
+    return ContextWindowExceededError("litellm.BadRequestError: no words", response=response, body=None)
+
+
+def wrapped(error: Exception) -> Exception:
+    outer = RuntimeError("the agent failed")
+    outer.__cause__ = error
+    return outer
+
+
+TOO_LONG = {
+    "anthropic": of_anthropic(400, "invalid_request_error", ANTHROPIC),
+    "anthropic with the answer": of_anthropic(
+        400,
+        "invalid_request_error",
+        "input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length",
+    ),
+    "anthropic, bytes": of_anthropic(413, "request_too_large", "Request exceeds the maximum size"),
+    "openai chat": of_openai(400, "context_length_exceeded", OPENAI),
+    "openai chat, 2026": of_openai(
+        400,
+        "context_length_exceeded",
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 318569 tokens.",
+    ),
+    "openai responses": of_openai(400, "context_length_exceeded", RESPONSES),
+    "openai responses, while streaming": of_openai_stream("context_length_exceeded", RESPONSES),
+    "openai, one text": of_openai(
+        400,
+        "string_above_max_length",
+        "Invalid 'input[3].content': string too long. Expected a string with …",
+    ),
+    "google": of_google(400, GOOGLE),
+    "bedrock": of_bedrock(400, "ValidationException", BEDROCK),
+    "claude on bedrock": of_bedrock(
+        400, "ValidationException", f"The model returned the following errors: {ANTHROPIC}"
+    ),
+    "litellm": of_litellm(),
+    "langchain": ContextOverflowError("no words"),
+    "wrapped": wrapped(of_anthropic(400, "invalid_request_error", ANTHROPIC)),
+    "a group": ExceptionGroup("tasks", [ValueError("x"), of_bedrock(400, "ValidationException", BEDROCK)]),
+    "vllm": of_openai(
+        400, "", "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens"
+    ),
+    "xai": RuntimeError("maximum prompt length is 131072 but the request contains 537812 tokens."),
+    "groq": RuntimeError("Please reduce the length of the messages or completion."),
+    "openrouter": RuntimeError(
+        "This endpoint's maximum context length is 32768 tokens. However, you requested"
+    ),
+    "mistral": RuntimeError(
+        "Prompt contains 40001 tokens, too large for model with 32768 maximum context length"
+    ),
+    "llama.cpp": RuntimeError("request (5000 tokens) exceeds the available context size (4096 tokens)"),
+}
+OTHER = {
+    "a rate limit of tokens": of_bedrock(
+        429, "ThrottlingException", "Too many tokens, please wait before trying"
+    ),
+    "a rate limit of long prompts": of_anthropic(429, "rate_limit_error", "prompt is too long for your plan"),
+    "a key": of_anthropic(401, "authentication_error", "invalid x-api-key"),
+    "a limit of the answer": of_anthropic(
+        400,
+        "invalid_request_error",
+        "max_tokens: 50000 > 8192, which is the maximum allowed number of output",
+    ),
+    "a limit of another field": of_openai(
+        400,
+        "string_above_max_length",
+        "Invalid 'user': string too long. Expected a string with maximum length 64",
+    ),
+    "a timeout": TimeoutError("timed out"),
+    "google's quota": of_google(429, "The input token count exceeds the maximum of your quota"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_the_error_of_each_provider_is_recognised(name):
+    assert is_too_long(TOO_LONG[name])
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_another_error_is_not_one_of_length(name):
+    assert not is_too_long(OTHER[name])
+
+
+def test_an_error_that_raises_when_it_is_read_is_not_one_of_length():
+    class OddError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("closed")
+
+    assert not is_too_long(OddError())
+
+
+# --- relief ------------------------------------------------------------------------------------------
+
+
+def said(n: int, words: int = 40) -> dict[str, Any]:
+    return {"role": "user", "content": f"question {n} " + "please " * words}
+
+
+def call(n: int) -> dict[str, Any]:
+    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"n": n}}
+    return {"role": "assistant", "content": [use]}
+
+
+def result(n: int, lines: int = 60, **fields: Any) -> dict[str, Any]:
+    text = "".join(f"row {n}.{line} of the output\n" for line in range(lines))
+    block = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text, **fields}
+    return {"role": "user", "content": [block]}
+
+
+def manager(store: Any = None, window: int = 100_000, **options: Any) -> ContextManager:
+    off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
+    return ContextManager(off, AgentConfig(model="m", window_tokens=window), **options)
+
+
+def talk(m: ContextManager, turns: int) -> list[Any]:
+    m.add(said(0))
+    messages = [said(0)]
+    for n in range(turns):
+        m.before_model_call()
+        m.after_model_call(call(n))
+        m.add(result(n))
+        messages += [call(n), result(n)]
+    return messages
+
+
+class Model:
+    """A provider that takes `window` tokens, four characters each, and says what it is told to say."""
+
+    def __init__(self, window: int, words: str) -> None:
+        self.window, self.words = window, words
+        self.requests: list[Any] = []
+        self.counted = 0
+
+    def __call__(self, request: Any) -> str:
+        self.requests.append(request)
+        self.counted = len(str(request.messages)) // 4
+        if self.counted > self.window:
+            text = self.words.format(counted=self.counted, window=self.window)
+            raise of_anthropic(400, "invalid_request_error", text)
+        return "done"
+
+    async def ask(self, request: Any) -> str:
+        return self(request)
+
+
+@pytest.mark.parametrize(
+    "words", ["prompt is too long: {counted} tokens > {window} maximum", "prompt is too long"]
+)
+def test_a_refused_request_is_made_smaller_and_sent_once_more(words):
+    m = manager()
+    messages = talk(m, 40)
+    model = Model(15_000, words)
+
+    assert m.call(model) == "done"
+
+    assert [len(str(r.messages)) // 4 > 15_000 for r in model.requests] == [True, False]
+    assert m.restore() == messages
+
+
+def test_a_window_that_the_provider_says_holds_for_later_requests():
+    m = manager()
+    talk(m, 40)
+    model = Model(15_000, "prompt is too long: {counted} tokens > {window} maximum")
+    m.call(model)
+    for n in range(40, 90):
+        m.after_model_call(call(n), usage=model.counted)
+        m.add(result(n))
+        assert m.call(model) == "done"
+
+    assert m.config.window == 15_000
+    assert len(model.requests) == 52
+
+
+def test_figures_that_no_estimate_can_have_are_ignored():
+    m = manager()
+    talk(m, 40)
+    before = m.before_model_call().tokens
+
+    m.relieve(RuntimeError("prompt is too long: 99999999 tokens > 90000 maximum"))
+
+    assert m.before_model_call().tokens < before
+
+
+def test_the_async_form_asks_an_async_function():
+    m = manager()
+    talk(m, 40)
+    model = Model(15_000, "prompt is too long")
+
+    assert asyncio.run(m.acall(model.ask)) == "done"
+    assert len(model.requests) == 2
+
+
+def test_an_async_function_in_the_plain_form_is_refused():
+    m = manager()
+    m.add(said(0))
+
+    with pytest.raises(ConfigError, match="acall"):
+        m.call(Model(9, "").ask)
+
+
+def test_system_prompt_and_tools_are_counted():
+    m = manager()
+    m.add(said(0))
+    tokens = m.before_model_call().tokens
+
+    request = m.call(lambda request: request, system_prompt="careful " * 400, tools=[{"name": "Bash"}])
+
+    assert request.tokens > tokens + 300
+
+
+def test_another_error_is_raised_and_nothing_changes():
+    m = manager()
+    talk(m, 40)
+    before = m.before_model_call().messages
+
+    def model(request: Any) -> str:
+        raise OTHER["a key"]
+
+    with pytest.raises(anthropic.AuthenticationError):
+        m.call(model)
+
+    assert m.before_model_call().messages == before
+
+
+def test_an_error_of_another_kind_relieves_nothing():
+    m = manager()
+    m.add(said(0))
+
+    with pytest.raises(ConfigError, match="AuthenticationError does not say"):
+        m.relieve(OTHER["a key"])
+
+
+def test_a_second_refusal_is_the_provider_s_own_error():
+    m = manager()
+    talk(m, 40)
+    model = Model(10, "prompt is too long")
+
+    with pytest.raises(anthropic.BadRequestError):
+        m.call(model)
+
+    assert len(model.requests) == 2
+
+
+def test_it_is_said_clearly_that_nothing_could_be_freed():
+    m = manager()
+    m.add(said(0))
+    error = TOO_LONG["bedrock"]
+
+    def model(request: Any) -> str:
+        raise error
+
+    with pytest.raises(
+        ContextFullError, match="nothing more can be offloaded or removed: system prompt"
+    ) as raised:
+        m.call(model, system_prompt="careful " * 400)
+
+    assert raised.value.__cause__ is error
+    assert "messages[0] (user_message)" in str(raised.value)
+    assert m.before_model_call().messages == [said(0)]
+
+
+def test_a_failing_store_is_named_when_nothing_could_be_freed():
+    m = manager(FaultyStore(MemoryStore(), is_lasting=True))
+    messages = talk(m, 40)
+
+    with pytest.raises(ContextFullError, match=r"; .*failed as requested"):
+        m.relieve(TOO_LONG["bedrock"])
+
+    assert m.before_model_call().messages == messages
+
+
+def test_a_message_added_meanwhile_is_in_the_smaller_request():
+    m = manager()
+    talk(m, 40)
+    m.before_model_call()
+    m.add(said(1))
+
+    assert m.relieve(TOO_LONG["bedrock"]).messages[-1] == said(1)
+
+
+def test_a_relieved_conversation_is_resumed(tmp_path):
+    m = manager(tmp_path)
+    messages = talk(m, 40)
+    m.before_model_call()
+    request = m.relieve(TOO_LONG["bedrock"])
+    other = manager(tmp_path)
+    other.resume()
+
+    assert other.messages == request.messages
+    assert other.restore() == messages
+
+
+# --- what else leaves above the window ------------------------------------------------------------------
+
+
+def shown(m: ContextManager) -> str:
+    request = m.before_model_call()
+    assert request.errors == []
+    assert request.tokens <= m.config.window
+    return str(request.messages)
+
+
+def test_an_error_leaves_when_nothing_else_helps():
+    m = manager(window=3000)
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(call(0))
+    m.add(result(0, lines=600, is_error=True))
+
+    text = shown(m)
+
+    assert "'is_error': True" in text
+    assert "row 0.300 of" not in text
+    assert m.restore() == [said(0), call(0), result(0, lines=600, is_error=True)]
+
+
+def test_an_error_stays_as_long_as_the_request_is_within_the_window():
+    m = manager(window=8000)
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(call(0))
+    m.add(result(0, lines=600, is_error=True))
+
+    assert "row 0.300 of" in shown(m)
+
+
+@pytest.mark.parametrize("words", [3000, 100_000])
+def test_the_first_lines_of_a_giant_request_of_the_user_stay(words):
+    m = manager(window=2000)
+    task = {"role": "user", "content": "Find the one line that differs.\n" + "the same line\n" * words}
+    m.add(task)
+
+    assert "Find the one line that differs." in shown(m)
+    m.after_model_call(call(0))
+    m.add(result(0))
+    assert "Find the one line that differs." in shown(m)
+    assert m.restore() == [task, call(0), result(0)]
+
+
+def test_many_small_results_of_one_turn_leave_together():
+    m = manager(window=12_000)
+    calls = [{"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {}} for n in range(80)]
+    results = [result(n, lines=22)["content"][0] for n in range(80)]
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call({"role": "assistant", "content": calls})
+    m.add({"role": "user", "content": results})
+
+    assert shown(m).count("[Offloaded: Bash result") > 40
+
+
+def test_a_result_that_the_policy_excludes_leaves_above_the_window():
+    m = manager(window=3000, offloader={"policy": OffloadPolicy(exclude_tools=("Bash",))})
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(call(0))
+    m.add(result(0, lines=600))
+
+    assert "[Offloaded: Bash result" in shown(m)
+
+
+def test_what_the_hook_keeps_stays_and_the_error_names_it():
+    m = manager(window=3000, offloader={"should_offload": lambda item: item.tool_use_id != "t0"})
+    failures: list[Any] = []
+    m.events.subscribe(failures.append, EventType.CONTEXT_FAILED)
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(call(0))
+    m.add(result(0, lines=600))
+
+    request = m.before_model_call()
+
+    assert request.messages[-1] == result(0, lines=600)
+    [error] = request.errors
+    assert isinstance(error, ContextFullError)
+    assert "messages[2] (tool_result)" in str(error)
+    assert [event.data for event in failures] == [{"kind": "context_full"}]
+
+
+def test_an_image_leaves_above_the_window():
+    source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 30_000}
+    m = manager(window=3000)
+    messages = [{"role": "user", "content": [{"type": "image", "source": source}]}]
+    messages += [{"role": "user", "content": [{"type": "image", "source": source}]}, said(1)]
+    for message in messages:
+        m.add(message)
+
+    assert "iVBORw0KGgo" not in shown(m)
+    assert m.restore() == messages
+
+
+def test_usage_given_as_an_object_is_read():
+    m = manager()
+    m.add(said(0))
+    m.before_model_call()
+    m.after_model_call(usage=SimpleNamespace(input_tokens=200))
+
+    assert m.before_model_call().tokens > 100

@@ -20,12 +20,13 @@ def main() -> None:
 def _run() -> None:
     try:
         from offload.cli.app import run  # noqa: PLC0415  # its packages are an extra
+
+        run()
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in _PACKAGES:
             raise
         sys.stderr.write(_NEEDS_EXTRA + "\n")
         sys.exit(2)
-    run()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ import typer
 from offload.cli.terminal import JsonOption, print_json, print_table
 from offload.config import load_config
 
-app = typer.Typer(help="Show the settings in effect.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Show the settings in effect.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 
 
 @app.callback()

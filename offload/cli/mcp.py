@@ -19,8 +19,6 @@ from offload.cli.terminal import SessionName, StoreOption
 from offload.config import load_config
 from offload.policy import DEFAULT_MIN_TOKENS
 
-# Options after the wrapped command belong to that command.
-PASSES_ON = {"allow_interspersed_args": False}
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from offload import ConfigError, ExpiredError, NotFoundError, Offloader, OffloadStore, open_store
+from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
 from offload.config import load_config
 from offload.errors import StoreMissingError
 from offload.index import sessions
 from offload.registry import folder_of
 from offload.session import check_known
+
+if TYPE_CHECKING:
+    from offload import Offloader
 
 # The number of existing names that fit on the line of an error.
 _MAX_NAMES = 5
@@ -54,6 +58,8 @@ def open_session(url: str | None, session: str | None) -> Iterator[Offloader]:
         NotFoundError: there is no such session, or none at all.
         ConfigError: there are several, and none is named.
     """
+    from offload import Offloader  # noqa: PLC0415 # a listing needs none
+
     store = existing_store(url)
     settings = load_config(arguments={"session": session}).settings
     name = _only_session(store) if settings.session is None else settings.session

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import track
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -100,7 +99,11 @@ def count(number: int, noun: str) -> str:
 
 def progress(steps: Iterable[T], title: str) -> Iterable[T]:
     """Return `steps` and show a progress bar on a terminal, nothing in a pipe."""
-    return track(steps, title, console=err, transient=True, disable=not err.is_terminal)
+    if not err.is_terminal:
+        return steps
+    from rich.progress import track  # noqa: PLC0415 # slow to load
+
+    return track(steps, title, console=err, transient=True)
 
 
 def working(title: str) -> AbstractContextManager[object]:

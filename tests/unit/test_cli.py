@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from offload import Offloader
 from offload.__main__ import main
-from offload.cli.app import app
+from offload.cli.app import COMMANDS, app
 from offload.cli.sample import conversation
 from offload.controls import escape_controls
 
@@ -90,7 +90,10 @@ def test_help_names_every_command(offload: Run) -> None:
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
 def test_a_missing_extra_is_named(package: str) -> None:
-    program = f"import sys; sys.modules['{package}'] = None\nfrom offload.__main__ import main; main()"
+    program = (
+        f"import sys; sys.modules['{package}'] = None; sys.argv[1:] = ['ls']\n"
+        "from offload.__main__ import main; main()"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "the command line needs the extra `cli`: pip install 'offload[cli]'\n"
@@ -403,10 +406,16 @@ def test_commands_that_print_text_print_json_too(offload: Run, store: Path, comm
 
 
 def test_help_of_each_command_shows_an_example_that_is_a_call_of_it() -> None:
-    commands = [c.name for c in app.registered_commands if c.name != "mcp-proxy"]
+    commands = COMMANDS.keys() - {"mcp-proxy", "config"}
     assert len(commands) > 20
     for command in commands:
-        assert f"Example: offload {command}" in CliRunner().invoke(app, [str(command), "--help"]).output
+        assert f"Example: offload {command}" in CliRunner().invoke(app, [command, "--help"]).output
+
+
+def test_a_mistyped_command_is_code_2_and_the_meant_one_is_named(offload: Run) -> None:
+    done = offload("verfy")
+    assert done.returncode == 2
+    assert "'verify'" in done.stderr
 
 
 def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(

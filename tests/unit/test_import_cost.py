@@ -66,6 +66,22 @@ def test_offloading_to_a_local_folder_does_not_load(tmp_path, package):
     assert package not in loaded
 
 
+@pytest.mark.parametrize("package", ["pydantic", "msgspec", "rich", "offload.offloader"])
+def test_the_list_of_commands_does_not_load(package):
+    source = (
+        "import sys\n"
+        "from offload.__main__ import main\n"
+        "sys.argv = ['offload', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: pass"
+    )
+
+    loaded = loaded_after(source)
+
+    assert "offload.cli.app" in loaded
+    assert package not in loaded
+
+
 @pytest.mark.parametrize("package", ["fsspec", "re2", "typer"])
 def test_the_names_are_those_under_which_the_packages_load(package):
     # A misspelt name above would be absent always.

@@ -1,0 +1,97 @@
+"""`offload ls`, `verify` and `reindex`: the records of a store, without what a model reads them with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import typer
+
+from offload import OffloadStore, index
+from offload.cli.stores import existing_store, place_of, session_names
+from offload.cli.terminal import (
+    PROBLEMS,
+    JsonOption,
+    SessionOption,
+    StoreOption,
+    count,
+    print_report,
+    progress,
+)
+from offload.layout import is_link
+from offload.session import SessionReader
+
+_SUMS = ("chars", "tokens", "stored_bytes")
+
+
+def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """List the sessions of a store, or the records of one session."""
+    opened = existing_store(store, session)
+    if session is None:
+        rows = list(_sessions(opened))
+        print_report(rows, _summary(rows, opened), as_json=as_json)
+    else:
+        rows = list(_records(opened, session))
+        summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
+        document = [{"session": session, **row} for row in rows]
+        print_report(rows, summary, as_json=as_json, document=document)
+
+
+def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Check every record and list damaged ones; exit with 3 if there are any."""
+    opened = existing_store(store, session)
+    names = session_names(opened, session)
+    damaged: list[dict[str, Any]] = []
+    checked = 0
+    for name in progress(names, "sessions"):
+        reader = SessionReader(opened, name)
+        checked += sum(not is_link(info.key) for info in reader.infos())
+        damaged += [
+            {"session": name, "ref": d.info.ref, "fault": d.error.kind, "message": str(d.error)}
+            for d in reader.verify()
+        ]
+    if damaged:
+        verdict = f"{len(damaged):,} damaged of "
+    else:
+        verdict = "all records are intact: " if checked else "nothing to check: "
+    summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
+    print_report(damaged, summary, as_json=as_json)
+    if damaged:
+        raise typer.Exit(PROBLEMS)
+
+
+def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
+    """Rebuild the index of one session, or of all sessions, from their records.
+
+    Needed only if a listing seems wrong: the index is a cache, and records are not changed.
+    """
+    opened = existing_store(store, session)
+    names = progress(session_names(opened, session), "sessions")
+    rows = [{"session": name, "records": index.reindex(opened, name)} for name in names]
+    print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json)
+
+
+def _summary(rows: list[dict[str, Any]], store: OffloadStore) -> str:
+    records = sum(row["records"] for row in rows)
+    return f"{count(records, 'record')} in {count(len(rows), 'session')} of {place_of(store)}"
+
+
+def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
+    for name in index.sessions(store):
+        infos = SessionReader(store, name).infos()
+        sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
+        yield {"session": name, "records": len(infos), **sums}
+
+
+def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
+    for info in SessionReader(store, session).infos():
+        yield {
+            "ref": info.ref,
+            "type": info.item_type,
+            "tool": info.tool_name,
+            "chars": info.chars,
+            "tokens": info.tokens,
+            "stored_bytes": info.stored_bytes,
+            "stored_at": datetime.fromtimestamp(info.created_at, UTC),
+        }

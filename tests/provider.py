@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from relay import POLL_SECONDS
+
 
 class Api:
     """Answers requests from a script: a status and a body each, the last one again and again."""
@@ -25,6 +27,8 @@ class Api:
 @contextmanager
 def serving(api: Api) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             status, answer = api.answer(self.path, body)
@@ -39,7 +43,7 @@ def serving(api: Api) -> Iterator[str]:
         def log_message(self, *_: Any) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

@@ -18,6 +18,8 @@ from urllib.parse import urlsplit
 # What the proxy does instead of passing a request on: answer with a status and a code, or call.
 Fault = tuple[int, str] | Callable[["Relay"], None]
 Answer = tuple[int, list[tuple[str, str]], bytes]
+# How often a server looks whether it is to stop: each test waits so long for its own.
+POLL_SECONDS = 0.01
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Proxy:
 
 class Relay(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body are sent apart: without this, each answer waits 40 ms for an acknowledgement.
+    disable_nagle_algorithm = True
     proxy: Proxy
 
     def relay(self) -> None:
@@ -117,7 +121,7 @@ def serving(proxy: Proxy, kind: type[Relay] = Relay) -> Iterator[Proxy]:
     """Let `proxy` answer on a port of its own until the block ends."""
     server = _Server(("127.0.0.1", 0), type("BoundRelay", (kind,), {"proxy": proxy}))
     proxy.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,))
     thread.start()
     try:
         yield proxy
@@ -163,7 +167,6 @@ def shorten(relay: Relay) -> None:
 
 def send_in_crumbs(relay: Relay) -> None:
     """Answer as a slow line does: a packet for every few bytes."""
-    relay.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     status, headers, data = relay.passed_on()
     relay.answer(status, headers, data, cut=len(data))
     for start in range(0, len(data), 64):

@@ -6,15 +6,18 @@ a virtual one, so that a wait takes no time.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+import s3fs
 import tenacity
 from relay import (
     Fault,
@@ -128,6 +131,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(tenacity, "time", clock)
     monkeypatch.setattr(_s3_client, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
+    # s3fs waits a while after some errors, also after its only try.
+    patient = {**vars(asyncio), "sleep": clock.sleep}
+    monkeypatch.setattr(s3fs.core, "asyncio", SimpleNamespace(**patient))
     return clock
 
 

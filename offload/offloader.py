@@ -21,7 +21,7 @@ from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
 from offload.options import OnError, OptionArguments, Options, SessionArguments, default_policy
-from offload.placeholder import DefaultRenderer, PlaceholderRenderer
+from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy import Readers
 from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
 from offload.registry import open_store
@@ -120,7 +120,9 @@ class Offloader:
         self.store = open_store(store, storage_options=storage_options)
         self.session = new_name() if session is None else check_name(session)
         self._observer = Observer(self.session, self.events)
-        self._session = Session(self.store, self.session, get_codec(codec), refs)
+        renderer = options.placeholder
+        category = renderer.category if isinstance(renderer, Categorizes) else None
+        self._session = Session(self.store, self.session, get_codec(codec), refs, category)
         recognition = Recognition(self._session, options)
         self._restorer = Restorer(self._session, recognition)
         writer = ItemWriter(self._session, options, recognition, self._observer)

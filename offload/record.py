@@ -71,12 +71,17 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ItemIdentity(NamedTuple):
-    """The fields of `Header` that make two items one: they share one ref and one record."""
+    """The identity of an item: two items with the same one share one ref and one record.
+
+    All but the `category` are fields of `Header`, and draw the ref. The category is set if the session's
+    placeholders name one; two items that differ in it alone get two refs, as after a collision.
+    """
 
     item_type: str
     tool_use_id: str | None
     sha256: bytes
     form: str | None
+    category: str | None = None
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,7 +123,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> ItemIdentity:
-        """The identity of the stored item in its session."""
+        """The identity of the stored item in its session, without a category."""
         return ItemIdentity(self.item_type, self.tool_use_id, self.sha256, self.form)
 
     def is_same_item(self, other: Header) -> bool:
@@ -129,7 +134,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return whether the ref is a draw of the item; any other ref is forged."""
         origin = self.session if self.origin is None else self.origin
         return any(
-            self.ref == draw_ref(origin, *self.identity, style=style, draw=draw)
+            self.ref == draw_ref(origin, *self.identity[:4], style=style, draw=draw)
             for style, form in REF_FORMS.items()
             if form.shortest <= len(self.ref) <= form.longest
             for draw in range(MAX_DRAWS)

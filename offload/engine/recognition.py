@@ -116,15 +116,13 @@ class Recognition:
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store."""
-        catalog = self._session.catalog
-        if catalog.is_empty:
+        if self._session.catalog.is_empty:
             return None
         try:
             text = self._hooks.to_store(item)
         except Exception:  # noqa: BLE001 # the hook's failure is reported when the item is stored
             return None
-        ref = self._session.ref_of(item.identity(sha256(encode_text(text)).digest()))
-        return ref if catalog.known(ref) else None
+        return self._session.knows(self._session.identity_of(item, sha256(encode_text(text)).digest()))
 
     def has_lost(self, infos: Callable[[], Sequence[RecordInfo]]) -> bool:
         """Return whether any record of `infos()` was deleted; asks only if this process deleted some."""

@@ -66,10 +66,7 @@ class _Measured(NamedTuple):
     request: WriteRequest
     content: TextContent | SpooledContent
     ends: str
-
-    @property
-    def identity(self) -> ItemIdentity:
-        return self.request.item.identity(self.content.counts.sha256)
+    identity: ItemIdentity
 
     @property
     def is_redacted(self) -> bool:
@@ -175,7 +172,7 @@ class ItemWriter:
             if self._hooks.redact is None:
                 whole = content.text
                 ends = whole.text(0, END_CHARS) + whole.text(whole.chars - END_CHARS, whole.chars)
-                return _Measured(request, content, ends)
+                return self._identified(request, content, ends)
             # The hook needs the whole text: what it removes may be anywhere.
             item = replace(item, text=decode_text(content.data))
             request = request._replace(item=item, content=None, is_forced=False)
@@ -186,7 +183,13 @@ class ItemWriter:
             return failure("redact:", error)
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped("it consists of several parts and would have to be redacted")
-        return _Measured(request, TextContent.of(text, request.decision.item.tokens), text)
+        return self._identified(request, TextContent.of(text, request.decision.item.tokens), text)
+
+    def _identified(
+        self, request: WriteRequest, content: TextContent | SpooledContent, ends: str
+    ) -> _Measured:
+        identity = self._session.identity_of(request.item, content.counts.sha256)
+        return _Measured(request, content, ends, identity)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay."""

@@ -12,7 +12,7 @@ from offload.placeholder._default import (
     safe_for_model,
     tool_label,
 )
-from offload.placeholder._facts import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder._facts import Categorizes, PlaceholderFacts, PlaceholderRenderer
 from offload.placeholder._notice import NOTICE_TOOL, NOTICE_TYPE, Notice, NoticeRenderer, notice_number
 from offload.placeholder._template import TemplateRenderer
 
@@ -20,6 +20,7 @@ __all__ = [
     "NOTICE_TOOL",
     "NOTICE_TYPE",
     "TEXT_VERSION",
+    "Categorizes",
     "DefaultRenderer",
     "MediaAwareRenderer",
     "Notice",

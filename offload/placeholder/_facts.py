@@ -56,3 +56,11 @@ class PlaceholderRenderer(Protocol):
 
         A ref is a claim; the record decides (rule R6).
         """
+
+
+@runtime_checkable
+class Categorizes(Protocol):
+    """A renderer whose placeholders name a category of items: equal texts of two categories are two items."""
+
+    def category(self, item_type: str, tool_name: str | None) -> str:
+        """Return the category of an item; must be a pure function."""

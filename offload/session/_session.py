@@ -46,11 +46,6 @@ class Draft:
     summary: str | None = None
     is_redacted: bool = False
 
-    @property
-    def identity(self) -> ItemIdentity:
-        """The identity of the item in its session."""
-        return self.item.identity(self.content.counts.sha256)
-
 
 @dataclass(frozen=True, slots=True)
 class OffloadedItem:
@@ -79,12 +74,21 @@ class Session(SessionReader):
         name: its name; any text, which becomes a key part by `offload.layout.encode_part`.
         codec: the codec of new records; existing records are read by the codec of their key.
         refs: the style of new refs; refs of any style are read.
+        category: returns the category of an item type and tool name, if the placeholders name one.
     """
 
-    def __init__(self, store: OffloadStore, name: str, codec: Codec, refs: RefStyle = "letters") -> None:
+    def __init__(
+        self,
+        store: OffloadStore,
+        name: str,
+        codec: Codec,
+        refs: RefStyle = "letters",
+        category: Callable[[str, str | None], str] | None = None,
+    ) -> None:
         super().__init__(store, name)
         self._codec = codec
         self._refs: RefStyle = refs
+        self._category = category
         self._stored_here: set[str] = set()
         self._touched_at = -float(_TOUCH_SECONDS)
         self._last_deletion = _deletions.get((store.url, encode_part(name)))
@@ -139,7 +143,7 @@ class Session(SessionReader):
     ) -> OffloadedItem | None:
         for info, record in records:
             header = record.header
-            if item == header.identity:
+            if item == self._identity_in(header):
                 self._make_durable(info)
                 return self._offloaded(header, record.counts, info.key, info.stored_bytes)
         return None
@@ -171,11 +175,34 @@ class Session(SessionReader):
 
     def ref_of(self, item: ItemIdentity, *, draw: int = 0) -> str:
         """Return the ref that an item draws in this session after `draw` collisions; see `draw_ref`."""
-        return draw_ref(self.name, *item, style=self._refs, draw=draw)
+        return draw_ref(self.name, *item[:4], style=self._refs, draw=draw)
+
+    def identity_of(self, item: Item, sha256: bytes) -> ItemIdentity:
+        """Return the identity of an item in this session, given the digest of its stored content."""
+        return self._categorized(item.identity(sha256), item.tool_name)
+
+    def knows(self, item: ItemIdentity) -> str | None:
+        """Return the ref of an item if a record of it is known, by its first draw. Sends no request."""
+        ref = self.ref_of(item)
+        infos = self.catalog.known(ref)
+        if self._category is not None:
+            infos = [i for i in infos if self._category(i.item_type, i.tool_name) == item.category]
+        return ref if infos else None
+
+    def _identity_in(self, header: Header) -> ItemIdentity:
+        return self._categorized(header.identity, header.tool_name)
+
+    def _categorized(self, item: ItemIdentity, tool_name: str | None) -> ItemIdentity:
+        if self._category is None:
+            return item
+        return item._replace(category=self._category(item.item_type, tool_name))
+
+    def _is_same(self, one: Header, other: Header) -> bool:
+        return one.session == other.session and self._identity_in(one) == self._identity_in(other)
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts
-        ref = self.ref_of(draft.identity, draw=draw)
+        ref = self.ref_of(item.identity(counts.sha256), draw=draw)
         header = Header(
             ref=ref,
             session=self.name,
@@ -205,7 +232,7 @@ class Session(SessionReader):
                 if not is_taken:
                     yield attempt
 
-        created = iter(create_records(self.store, new(), Header.is_same_item))
+        created = iter(create_records(self.store, new(), self._is_same))
         outcomes = [
             ExistsError(f"{attempt.header.ref} is known") if is_taken else next(created)
             for attempt, is_taken in tried
@@ -262,7 +289,7 @@ class Session(SessionReader):
         infos = [info for info in self.catalog.known(attempt.header.ref) if not info.is_expired]
         if not infos:
             raise self.missing(attempt.header.ref)
-        same = self.find_same(infos, attempt.header, Header.is_same_item)
+        same = self.find_same(infos, attempt.header, self._is_same)
         if same is None:
             raise CollisionError(f"{attempt.key} is the key of another item")
         info, record = same

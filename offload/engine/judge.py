@@ -10,7 +10,6 @@ from offload.events import failure
 from offload.messages import Item
 from offload.options import Options
 from offload.policy import Decision, ItemFacts
-from offload.record import encode_text
 from offload.tokens import estimate_tokens
 
 LOOK_ALIKE = "looks like a placeholder but is not one"
@@ -73,4 +72,4 @@ class Judge:
         return replace(decision, action="offload", reason=LOOK_ALIKE, is_below=False)
 
     def _bytes(self, text: str) -> int | None:
-        return len(encode_text(text)) if self.policy.counts_bytes else None
+        return self.policy.bytes_of(text) if self.policy.counts_bytes else None

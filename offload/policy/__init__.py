@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.policy._facts import Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._tool_names import TOOL_NAMES
+from offload.policy._tool_names import TOOL_NAMES, words_of
 
 if TYPE_CHECKING:
     from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
@@ -38,6 +38,7 @@ __all__ = [
     "over_ceiling",
     "saving",
     "swept",
+    "words_of",
 ]
 
 # Loading pydantic takes longer than the rest of the library; the first policy does.

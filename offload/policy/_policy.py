@@ -14,7 +14,7 @@ from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, n
 from offload.policy._facts import Action, Decision, ItemFacts, Readers
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import TOOL_NAMES, is_reader
-from offload.record import OffloadableType
+from offload.record import OffloadableType, encode_text
 from offload.settings import Count, LoadableSettings, Size
 
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
@@ -103,6 +103,10 @@ class OffloadPolicy(LoadableSettings):
         rules = (*self.types.values(), *self.tools.values(), self.readers)
         return any(rule is not None and rule.min_bytes is not None for rule in rules)
 
+    def bytes_of(self, text: str) -> int:
+        """Return the size of a text for the rules with a threshold in bytes."""
+        return len(encode_text(text))
+
     @property
     def never_replaced(self) -> tuple[str, ...]:
         """Item types whose texts are never placeholders: system prompts, unless this policy offloads them."""
@@ -117,7 +121,7 @@ class OffloadPolicy(LoadableSettings):
             item: facts about the item.
             readers: "offload" applies no rule for file readers, for callers that do not offload later.
         """
-        rule = self._rule(item, readers)
+        rule = self.rule_for(item, readers)
         kept = self._why_kept(rule, item)
         is_exempt = kept is not None or item.media_type is not None
         shortfall = rule.shortfall(item)
@@ -155,7 +159,8 @@ class OffloadPolicy(LoadableSettings):
                 return reason
         return None
 
-    def _rule(self, item: ItemFacts, readers: Readers) -> Rule:
+    def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
+        """Return the rule for an item; `readers` as in `decide`."""
         if item.media_type is not None:
             return self.media if item.item_type == "tool_result" else self.user_media
         if item.tool_name is not None and item.item_type == "tool_result":

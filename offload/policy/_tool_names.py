@@ -16,6 +16,11 @@ _WORDS = frozenset(
 _WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 
 
+def words_of(name: str) -> list[str]:
+    """Return the words of a tool's or server's name, in lower case: `notebook`, `read` of `NotebookRead`."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
 def is_reader(tool_name: str) -> bool:
     """Return whether a word in the tool's name marks a file reader or browser."""
-    return any(word.lower() in _WORDS for word in _WORD.findall(tool_name))
+    return not _WORDS.isdisjoint(words_of(tool_name))

@@ -15,7 +15,7 @@
 | Format: sizes in KB and MB | test_11 |
 | Format: one form of line for all categories of output | test_12 |
 | Function: the tool and its server decide the category | test_13 |
-| Function: exactly 5 KB and 1 KB are kept, one more byte is offloaded | test_14 |
+| Function: exactly 5 KB and 1 KB are kept, one byte more leaves; an exit code does not count | test_14 |
 | Function: shell output between 1 and 5 KB is not treated as a tool's | test_15 |
 | Function: answers of retrieval tools are kept | test_16 |
 | Files: `artifacts/<id>.txt` is the output, byte for byte | test_17 |
@@ -28,19 +28,21 @@
 | Errors: whichever operation fails, nothing that fits is lost, and nothing is raised | test_24 |
 | Question 1 Two outputs draw one id: the second draws another, and both are read | test_25 |
 | Question 4 Longer ids are drawn again too, and a file of another item is kept | test_26 |
-| Performance: the work of an output does not grow with the conversation | test_27 |
+| Performance: 10 KB in 50 ms, 100 KB in 200 ms: benchmarks/bench_local.py; here the writes | test_27 |
 | Later: output is written as it comes | test_28 |
 | Later: clean-up of the least recently used | test_29 |
-| Later: cited and pinned files are kept | test_30 |
+| Later: cited and pinned files are kept, also those cited in a file | test_30 |
 | Later: a deletion is reported, frees bytes after the grace period, and allows storing again | test_31 |
 | Later: compressed files | test_32 |
 | Later: offload of chosen earlier messages | test_33 |
 
-Tests 34 and later go beyond the guide: restoring, determinism, several processes, damage, hostile names.
+Tests 34 and later go beyond the guide: restoring, determinism, several processes, damage, hostile names, the
+options and the agent loop of the library.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 import json
@@ -58,6 +60,12 @@ import pytest
 import zstandard
 
 from offload import ExpiredError, NotFoundError, Offloader
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig
+from offload.errors import StoreError
+from offload.events import ContextEvent, EventBus, EventType
+from offload.index import sessions
+from offload.layout import encode_part
 from offload.presets._files import write_until_current
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record import draw_ref
@@ -157,25 +165,46 @@ def test_03_terminal_output_above_1_kb_is_offloaded_by_the_general_rule(refs, to
     assert "[ToolCallProcessor] Offloaded tool output: terminal_output (1990 chars)" in told.messages
 
 
-def test_04_a_server_tool_result_above_1_kb_is_offloaded(refs):
-    shown = refs.tool_output(LISTING, tool_name="large_output", server_name="your_mcp")
+SERVER_TOOLS = [
+    ("your_mcp", "your_mcp_tool_large_output"),
+    ("github", "get_pull_request_files"),
+    ("gdrive", "get_file"),
+    ("rss", "read"),
+    ("imdb", "search_directors"),
+    ("browserstack", "search"),
+]
+
+
+@pytest.mark.parametrize(("server", "tool"), SERVER_TOOLS)
+def test_04_a_server_tool_result_above_1_kb_is_offloaded(refs, server, tool):
+    shown = refs.tool_output(LISTING, tool_name=tool, server_name=server)
+    out = refs.offload([call(f"mcp__{server}__{tool}"), answer(LISTING)])
+
+    assert line_in(shown_in(out.messages[1]))[1] == "Tool"
 
     assert shown == f"{LISTING[:800]}\n\n[Tool output in context: {ref_in(shown)}] (1.9KB)"
 
 
 FILE_TOOLS = [
-    ("read", None),
-    ("Read", None),
-    ("read_file", None),
-    ("list", "filesystem"),
-    ("search_files", "x"),
+    *((tool, None) for tool in ("read", "Read", "read_file", "ReadFile", "get_file_info", "MultiEdit")),
+    *((tool, None) for tool in ("NotebookRead", "str_replace_based_edit_tool", "LS", "list_directory")),
+    *((tool, "filesystem") for tool in ("read", "list", "search_files")),
+    *(("info", server) for server in ("agent-filesystem", "MyFileSystem", "fs")),
+    ("mcp__filesystem__info", None),
 ]
-BROWSER_TOOLS = [("scrape", "browser"), ("browser_navigate", None), ("mcp__playwright__click", None)]
+BROWSER_TOOLS = [
+    ("scrape", "browser"),
+    ("scrape", "yo-browser"),
+    ("browser_navigate", None),
+    ("mcp__playwright__click", None),
+]
 
 
 @pytest.mark.parametrize(("tool", "server"), FILE_TOOLS)
 def test_05_file_system_results_are_kept_and_nothing_is_logged(refs, told, tmp_path, tool, server):
     assert refs.tool_output(FILES, tool_name=tool, server_name=server) == FILES
+    messages = [call(f"{server}.{tool}" if server else tool), answer(FILES)]
+    assert refs.offload(messages).messages == messages
     assert not told.messages
     assert not list(tmp_path.rglob("*.txt"))
 
@@ -247,17 +276,34 @@ def test_11_sizes_are_in_kb_and_mb_with_one_decimal(count, shown):
 
 def test_12_all_categories_have_one_form_of_line(refs):
     names = ("bash", "terminal", "anything")
-    shown = [refs.tool_output(FILES, tool_name=name, tool_use_id=name) for name in names]
+    shown = [refs.tool_output(FILES, tool_name=name) for name in names]
 
     lines = [text.removeprefix(FILES[:800].rstrip("\n") + "\n\n") for text in shown]
     assert lines == [line_in(line)[0] for line in lines]
     assert [line_in(line)[1] for line in lines] == ["Bash", "Terminal", "Tool"]
+    assert len({ref_in(line) for line in lines}) == 3
+
+
+def test_12_an_output_has_one_id_in_each_category_and_keeps_it(refs, tmp_path):
+    names = ("bash", "shell", "terminal", "terminal_run", "a", "b")
+    shown = [refs.tool_output(FILES, tool_name=name) for name in names]
+
+    assert shown[::2] == shown[1::2]
+    again = ContextRefs(tmp_path / "root", "chat-1")
+    assert [again.tool_output(FILES, tool_name=name) for name in reversed(names)] == shown[::-1]
+    assert len(manifest(tmp_path)) == 3
 
 
 SORTS: dict[str, list[tuple[str, str | None]]] = {
     "Bash": [("bash", None), ("Bash", None), ("mcp__host__bash", None), ("execute_command", None)],
-    "Terminal": [("terminal_run", None), ("waitForTerminalExit", "terminal"), ("mcp__terminal__wait", None)],
-    "Tool": [("bash_history_search", None), ("query", "database"), ("", None)],
+    "Terminal": [
+        *(("terminal_run", None), ("waitForTerminalExit", "terminal"), ("mcp__terminal__wait", None)),
+        *(("terminal_read_output", None), ("read", "terminal")),
+    ],
+    "Tool": [
+        *(("bash_history_search", None), ("query", "database"), ("", None)),
+        *(("get_pull_request_files", "github"), ("mcp__gdrive__get_file", None), ("read", "rss")),
+    ],
 }
 
 
@@ -272,6 +318,17 @@ def test_13_the_tool_and_its_server_decide_the_category(refs, sort, names):
 def test_14_an_output_of_the_limit_is_kept_and_one_more_byte_is_offloaded(refs, tool, limit):
     assert refs.tool_output("a" * limit, tool_name=tool) == "a" * limit
     assert LINE.search(refs.tool_output("a" * (limit + 1), tool_name=tool))
+
+
+@pytest.mark.parametrize("size", [5107, 5120])
+def test_14_an_exit_code_does_not_count_towards_the_limit(refs, size):
+    kept = f"{'a' * size}\n\nExit Code: 0"
+
+    assert refs.tool_output("a" * size, tool_name="bash", exit_code=0) == kept
+    assert shown_in(refs.offload([call("bash"), answer(kept)]).messages[1]) == kept
+    shown = refs.tool_output("a" * 5121, tool_name="bash", exit_code=0)
+    assert LINE.search(shown)
+    assert shown.endswith("\n\nExit Code: 0")
 
 
 def test_15_shell_output_between_the_limits_is_not_treated_as_a_tools(refs):
@@ -359,13 +416,22 @@ def test_21_the_prompt_has_at_most_15_lines_the_categories_and_an_example(refs):
 
 
 def test_22_an_output_that_is_lost_says_so_with_its_exit_code():
-    store = FaultyStore(MemoryStore(), is_lasting=True)
-    refs = ContextRefs(store, "chat-1", max_inline_chars=10_000)
+    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1")
+    output = FILES * 3
 
-    shown = refs.tool_output(FILES, tool_name="bash", exit_code=2)
+    shown = refs.tool_output(output, tool_name="bash", exit_code=2)
 
+    assert len(output) > 65_536
     assert shown == f"{FILES[:800]}\n\n[Output truncated due to offload error]\n\nExit Code: 2"
-    assert refs.tool_output(LISTING, tool_name="query") == LISTING
+    assert refs.tool_output("a" * 65_536, tool_name="query") == "a" * 65_536
+
+
+def test_22_every_output_that_is_lost_says_so_with_on_error_truncate():
+    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1", on_error="truncate")
+    cut = f"{LISTING[:800]}\n\n{TRUNCATED}"
+
+    assert refs.tool_output(LISTING, tool_name="query") == cut
+    assert shown_in(refs.offload([call("query"), answer(LISTING)]).messages[1]) == cut
 
 
 def test_23_messages_that_could_not_be_stored_are_cut_only_if_they_do_not_fit():
@@ -493,6 +559,57 @@ def test_30_cited_and_pinned_files_are_kept_and_others_are_deleted(refs, tmp_pat
     assert left(refs) == {a, b, c}
 
 
+def test_30_a_file_is_kept_that_is_cited_only_in_an_offloaded_message(refs, tmp_path):
+    inner = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    said = f"The list is in\n{inner}\nand I shall read it again. " + "Then I shall go on. " * 60
+    middle = refs.offload_history([{"role": "assistant", "content": said}])
+    outer = refs.offload_history([{"role": "user", "content": f"{'go on ' * 300}{middle.records[0].ref}"}])
+    files = [inner, middle.records[0].ref, outer.records[0].ref]
+    unrelated = ref_in(refs.tool_output(LISTING, tool_name="query"))
+
+    live = ContextRefs(tmp_path / "root", "chat-1")
+    assert [info.ref for info in live.clean_up(0, outer.messages, grace=0)] == [unrelated]
+    assert left(live) == set(files)
+    assert not list((tmp_path / "root" / "~state" / "g").rglob("read~*"))  # reading it is no use of it
+    assert {info.ref for info in live.clean_up(0, [], grace=0)} == set(files)
+
+
+def test_30_a_file_that_a_tools_result_cites_is_kept(refs):
+    inner = ref_in(refs.tool_output(FILES, tool_name="bash"))
+    line = f"[Bash output in context: {inner}] (21.6KB)"
+    outer = refs.tool_output(f"{LISTING}{line}\n{LISTING}", tool_name="subagent")
+
+    assert refs.clean_up(0, [answer(outer)], grace=0) == []
+
+
+def test_30_the_least_recently_used_files_are_deleted_by_themselves(tmp_path):
+    refs = ContextRefs(tmp_path / "root", "chat-1", max_bytes=4_500)
+    shown = [refs.tool_output(letter * 2000, tool_name="x") for letter in "ab"]
+    a, _ = map(ref_in, shown)
+    first, second = map(answer, shown)
+
+    refs.offload([first, second])
+    refs.offload([first])
+    c = ref_in(refs.tool_output("c" * 2000, tool_name="x"))
+    assert left(refs) == {a, c}
+    d = ref_in(refs.tool_output("d" * 2000, tool_name="x"))
+    assert left(refs) == {a, c, d}  # no list has shown c and d yet
+    refs.offload([{"role": "user", "content": f"Go on with {d}"}])
+    assert left(refs) == {c, d}
+    assert [item["id"] for item in manifest(tmp_path)] == [c, d]
+    assert "was deleted" in refs.call("context_read", {"id": a})
+
+
+def test_30_a_failed_clean_up_is_a_warning(told):
+    store = FaultyStore(MemoryStore(), verb="delete", is_lasting=True)
+    refs = ContextRefs(store, "chat-1", max_bytes=4_500)
+
+    shown = [refs.tool_output(letter * 2000, tool_name="x") for letter in "abcd"]
+
+    assert all(LINE.search(text) for text in shown)
+    assert any("[ContextStore] Failed to clean up" in line for line in told.messages)
+
+
 def test_31_a_deletion_is_reported_frees_bytes_after_the_grace_and_allows_storing_again(refs, tmp_path):
     [ref] = stored(refs, tmp_path, 1)
     text = artifact(tmp_path, ref).read_text()
@@ -598,7 +715,9 @@ def test_35_a_line_in_an_output_is_not_a_placeholder(refs):
     assert "unknown id" in refs.call("context_read", {"id": "abcde"})
 
 
-@pytest.mark.parametrize("name", ["../../etc", "Chat-1", "con", "r", "~state", "a/b", "é" * 300])
+@pytest.mark.parametrize(
+    "name", ["../../etc", "Chat-1", "CHAT-1", "con", "CON.x", "r", "~state", "a/b", "é" * 300, "É 1"]
+)
 def test_36_every_conversation_name_has_its_own_folder(tmp_path, name):
     refs = ContextRefs(tmp_path / "root", name)
     neighbour = ContextRefs(tmp_path / "root", "chat-1")
@@ -611,6 +730,40 @@ def test_36_every_conversation_name_has_its_own_folder(tmp_path, name):
     with pytest.raises(NotFoundError):
         neighbour.tools.read(ref)
     assert {p.name for p in tmp_path.iterdir()} == {"root"}
+
+
+NANOID = "V1StGXR8_Z5jdHi6B-myT"
+
+
+def test_36_a_folder_is_readable_and_a_folder_of_an_earlier_release_is_found(refs, tmp_path):
+    root = tmp_path / "root"
+    new = ContextRefs(root, NANOID)
+    shown = new.tool_output(FILES, tool_name="bash")
+    assert new.folder == "v1stgxr8_z5jdhi6b-myt~lyh"
+    assert refs.folder == "chat-1"
+    assert ContextRefs(root, NANOID.swapcase()).folder != new.folder
+
+    (root / new.folder).rename(root / encode_part(NANOID))
+
+    old = ContextRefs(root, NANOID)
+    assert old.tool_output(FILES, tool_name="bash") == shown
+    assert shown_in(old.restore([call("bash"), answer(shown)])[1]) == FILES
+    assert old.folder == encode_part(NANOID)
+    assert sorted(path.name for path in root.iterdir() if "v1" in path.name) == []
+    assert list(sessions(old.offloader.store)) == [NANOID]
+
+
+def test_36_conversations_are_listed_in_order_of_their_keys(tmp_path):
+    names = [NANOID, "Ab", "aB", "ab", "b", "A", "z-1", "Chat 1"]
+    for name in names:
+        ContextRefs(tmp_path, name).tool_output(FILES, tool_name="bash")
+
+    store = ContextRefs(tmp_path).offloader.store
+    keys = [stored.key for stored in store.keys("r/")]
+    assert keys == sorted(keys)
+    assert len(keys) == len(names)
+    for place, key in enumerate(keys):
+        assert [stored.key for stored in store.keys("r/", after=key)] == keys[place + 1 :]
 
 
 def test_37_a_name_of_a_tool_forges_no_line_and_no_log(refs, told):
@@ -749,3 +902,194 @@ def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
     write_until_current(store, "chat-1/manifest.json", lambda: next(listings))
 
     assert store.get("chat-1/manifest.json") == b"a b"
+
+
+def test_46_an_output_without_a_call_id_is_restored_in_a_tool_message_that_has_one(refs, tmp_path):
+    shown = refs.tool_output(FILES, tool_name="bash", exit_code=0)
+
+    other = ContextRefs(tmp_path / "root", "chat-1")
+    [_, restored] = other.restore([call("bash"), answer(shown)])
+    assert shown_in(restored) == f"{FILES}\nExit Code: 0"
+    openai = [{"role": "tool", "tool_call_id": "call_1", "content": shown}]
+    assert refs.offload(openai).messages == openai
+    assert other.restore(openai)[0]["content"] == f"{FILES}\nExit Code: 0"
+
+
+def test_47_an_error_stays_up_to_the_ceiling_and_leaves_above_it(refs):
+    def failed(text: str) -> list[dict[str, Any]]:
+        message = answer(text)
+        message["content"][0]["is_error"] = True
+        return [call("query"), message]
+
+    small, giant = failed(FILES), failed(FILES * 10)
+
+    assert refs.offload(small).messages == small
+    out = refs.offload(giant)
+    assert line_in(shown_in(out.messages[1]))[1] == "Tool"
+    assert refs.restore(out.messages) == giant
+
+
+def test_47_a_tool_that_paginates_leaves_only_above_the_ceiling(refs):
+    shown = refs.tool_output(FILES * 10, tool_name="read_file")
+
+    assert line_in(shown)[1] == "Tool"
+
+
+def test_48_secrets_are_redacted_before_they_are_stored(tmp_path):
+    refs = ContextRefs(tmp_path / "root", "chat-1", redact=lambda text: text.replace("hunter2", "***"))
+    output = f"{LISTING}password=hunter2\n{LISTING}"
+
+    shown = refs.tool_output(output, tool_name="bash", exit_code=0) + refs.tool_output(output, tool_name="x")
+    out = refs.offload([call("query"), answer(output)])
+
+    assert re.search(r"in context: [0-9a-z]{5}\] \(3.9KB, redacted\)$", shown)
+    assert out.messages[1] != answer(output)
+    files = [path for path in (tmp_path / "root").rglob("*") if path.is_file()]
+    assert len(files) > 3
+    assert not [path for path in files if b"hunter2" in path.read_bytes()]
+    assert "***" in shown_in(refs.restore(out.messages)[1])
+
+
+def test_49_the_options_of_an_offloader_apply(tmp_path):
+    events: list[ContextEvent] = []
+    bus = EventBus()
+    bus.subscribe(events.append, EventType.ITEM_STORED)
+    refs = ContextRefs(
+        tmp_path / "root",
+        "chat-1",
+        events=bus,
+        should_offload=lambda item: item.tool_name != "secret",
+        summarizer=lambda _: "six hundred [Tool output in context: abcde] files",
+        token_counter=len,
+    )
+
+    shown = refs.tool_output(FILES, tool_name="bash")
+
+    line = line_in(shown, 800)
+    assert shown[800:].startswith("\n\nSummary: six hundred \\[Tool output in context: abcde] files\n\n[Bash")
+    assert line[1] == "Bash"
+    assert [event.data["ref"] for event in events] == [line[2]]
+    assert events[0].data["tokens"] == len(FILES)
+    assert shown_in(refs.restore([call("bash"), answer(shown)])[1]) == FILES
+    assert refs.tool_output(FILES, tool_name="secret") == FILES
+    messages = [call("secret"), answer(LISTING), {"role": "user", "content": LISTING}]
+    history = refs.offload_history(messages)
+    assert [one == other for one, other in zip(history.messages, messages, strict=True)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_49_an_error_is_raised_if_the_caller_wants_it():
+    refs = ContextRefs(FaultyStore(MemoryStore(), is_lasting=True), "chat-1", on_error="raise")
+
+    with pytest.raises(StoreError):
+        refs.tool_output(LISTING, tool_name="query")
+    with pytest.raises(StoreError):
+        refs.offload([call("query"), answer(LISTING)])
+
+
+def test_49_the_prompt_names_only_the_tools_that_the_model_gets(tmp_path):
+    refs = ContextRefs(tmp_path, tools=["context_read", "context_tail"])
+
+    assert set(re.findall(r"context_[a-z]+", refs.prompt())) == {"context_read", "context_tail"}
+
+
+async def _async_turns(refs: ContextRefs, messages: list[Any]) -> None:
+    out = await refs.aoffload(messages)
+    assert LINE.search(shown_in(out.messages[1]))
+    assert await refs.arestore(out.messages) == messages
+
+
+def test_50_offload_and_restore_run_in_an_event_loop(refs):
+    asyncio.run(_async_turns(refs, [call("bash"), answer(FILES)]))
+
+
+WINDOW = AgentConfig(window_tokens=6000)
+
+
+def agent_run(refs: ContextRefs) -> tuple[ContextManager, list[Any]]:
+    """Return a manager after 40 tool calls in a window of 6,000 tokens, and the messages that it got."""
+    manager = ContextManager(refs.offloader, WINDOW)
+    added: list[Any] = [{"role": "user", "content": "Find the largest package."}]
+    manager.add(added[0])
+    for number in range(40):
+        assert manager.before_model_call().errors == []
+        name, call_id = ("bash", "query")[number % 2], f"c{number}"
+        added += [call(name, call_id), answer(FILES[: 500 + 150 * number], call_id)]
+        manager.after_model_call(added[-2])
+        manager.add(added[-1])
+    return manager, added
+
+
+def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path):
+    manager, added = agent_run(refs)
+
+    request = manager.before_model_call()
+    assert manager.prompt() == refs.prompt()
+    [notice] = [m["content"] for m in request.messages if "[Compacted" in m["content"]]
+    ref = re.search(r"\[Messages in context: ([a-z]{10,})\] \(\d+\.\dKB\) One per line", notice)
+    assert ref is not None
+    items = {item["id"]: item for item in manifest(tmp_path)}
+    assert {item["category"] for item in items.values()} == {"Bash", "Tool", "Message"}
+    assert items[ref[1]]["path"] == f"artifacts/{ref[1]}.txt"
+    assert files_of(tmp_path) == items.keys()
+    assert refs.call("context_tail", {"id": ref[1], "lines": 1}).count("tool_result") == 1
+    assert {path.name for path in (tmp_path / "root" / "chat-1").iterdir()} == {
+        "artifacts",
+        "headers",
+        "manifest.json",
+    }
+    assert manager.restore() == added
+
+    later = ContextManager(ContextRefs(tmp_path / "root", "chat-1").offloader, WINDOW)
+    later.resume()
+    assert later.restore() == added
+
+
+def test_51_clean_up_keeps_what_the_notice_of_a_compaction_cites(refs):
+    manager, added = agent_run(refs)
+
+    messages = manager.before_model_call().messages
+    refs.clean_up(0, messages, grace=0)
+
+    assert manager.restore() == added
+
+
+def test_51_rounds_are_compacted_into_a_file(refs, tmp_path):
+    messages = [
+        message
+        for number in range(12)
+        for message in (
+            {"role": "user", "content": f"Question {number}: {LISTING[:600]}"},
+            {"role": "assistant", "content": f"Answer {number}: {LISTING[:600]}"},
+        )
+    ]
+    compactor = RoundCompactor(refs.offloader, lambda _: "They talked.", RoundConfig(max_context_tokens=2000))
+
+    result = compactor.compact(messages)
+
+    assert result.is_compacted
+    assert [item["id"] for item in manifest(tmp_path)] == [result.ref]
+    assert any("[Messages in context: " in str(message["content"]) for message in result.new_messages)
+    assert compactor.restore(result.new_messages) == messages
+
+
+def test_52_a_conversation_in_a_bucket_is_one_on_a_disk(s3_bucket, tmp_path):
+    bucket = ContextRefs(s3_bucket.url, NANOID, storage_options=s3_bucket.storage_options)
+    messages = [call("bash"), answer(FILES), call("query", "c2"), answer(LISTING, "c2")]
+
+    out = bucket.offload(messages)
+
+    disk = ContextRefs(tmp_path / "root", NANOID)
+    assert disk.offload(messages).messages == out.messages
+    for path in (tmp_path / "root" / disk.folder).rglob("artifacts/*.txt"):
+        assert s3_bucket.read(path.relative_to(tmp_path / "root").as_posix()) == path.read_bytes()
+    listed = json.loads(s3_bucket.read(f"{bucket.folder}/manifest.json"))["items"]
+    assert {item["id"] for item in listed} == {info.ref for info in out.records}
+    other = ContextRefs(s3_bucket.url, NANOID, storage_options=s3_bucket.storage_options)
+    assert other.restore(out.messages) == messages
+    assert "package-599" in other.call("context_tail", {"id": out.records[0].ref, "lines": 5})
+    assert len(other.clean_up(0, [], grace=0)) == 2
+    assert json.loads(s3_bucket.read(f"{bucket.folder}/manifest.json"))["items"] == []

@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
-from offload.engine.results import OffloadResult
+from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.engine.turn import NOT_STORED
-from offload.errors import OffloadError, StoreError
+from offload.errors import ConfigError, OffloadError, StoreError
 from offload.events import error_text
-from offload.layout import REF_PATTERN, encode_part
+from offload.layout import encode_part
 from offload.messages import scan_of
-from offload.offloader import Offloader
+from offload.offloader import Offloader, OnMissing
+from offload.options import PresetOptions
 from offload.placeholder import tool_label
-from offload.policy import ItemFacts, OffloadPolicy, Retention, Rule, matches_any
-from offload.presets._files import write_until_current
+from offload.policy import ItemFacts, Retention
+from offload.presets.context_refs._citations import Citations, ids_in
 from offload.presets.context_refs._lines import (
-    BASH_TOOLS,
-    NEVER_TOOLS,
-    PREVIEW_CHARS,
-    PROMPT,
-    TERMINAL_TOOLS,
     TRUNCATED,
     RefLine,
+    prompt_for,
     size_of,
     truncated,
     with_exit_code,
 )
-from offload.presets.context_refs._tree import MANIFEST, ContextTree, place_of
-from offload.record import OffloadableType, RecordInfo
+from offload.presets.context_refs._policy import HISTORY_PREVIEW_CHARS, HistoryPolicy, RefPolicy
+from offload.presets.context_refs._tools import (
+    BASH_TOOLS,
+    NEVER_SERVERS,
+    NEVER_TOOLS,
+    TERMINAL_TOOLS,
+    ToolGroups,
+    full_name,
+)
+from offload.presets.context_refs._tree import ContextTree
+from offload.record import RecordInfo
 from offload.registry import default_path, open_store
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
-from offload.tools import MAX_ANSWER_CHARS, Tools
+from offload.threads import in_thread
+from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 
-BASH_BYTES = 5 * 1024
-TOOL_BYTES = 1024
 # A page of 8,192 characters with its header and footer.
 _ANSWER_CHARS = MAX_ANSWER_CHARS + 320
-_HISTORY_PREVIEW_CHARS = 200
-_HISTORY_TYPES: tuple[OffloadableType, ...] = (
-    "tool_result",
-    "user_message",
-    "assistant_message",
-    "skill_prompt",
-)
-_OTHER_TYPES: tuple[OffloadableType, ...] = ("tool_call", "user_message", "skill_prompt")
-_WORD = re.compile(rf"(?<![0-9A-Za-z]){REF_PATTERN}(?![0-9A-Za-z])")
+_GRACE_SECONDS = 3600
+# The latest outputs that no list of messages has cited yet.
+_LATEST_OUTPUTS = 256
 
 _log = logging.getLogger("offload.context_refs")
 
@@ -64,22 +61,31 @@ _log = logging.getLogger("offload.context_refs")
 class ContextRefs:
     """Context files of one conversation.
 
-    Shell output above 5 KB and other results above 1 KB are offloaded.
+    Shell output above 5 KB and other results above 1 KB are offloaded, without counting an exit code. Errors
+    and the results of tools that paginate are kept up to 40,000 tokens.
 
     Args:
         root: a path, a URL or a store with one folder per conversation; the default is a folder in the user
             data directory.
-        conversation: name of the conversation and of its session; the default is a new name.
+        session: name of the conversation and of its session; the default is a new name. The same name and
+            root resume a conversation.
         compress: write files as `<id>.txt.zst`, which `zstdcat` and the tools can read.
         max_inline_chars: when the store fails, keep an output of at most this many characters in full.
+        max_bytes: at the end of `offload`, `offload_history`, `tool_output` and `open_sink`, run `clean_up`
+            with this limit and the last list of messages; None never does.
         bash_tools: globs of tools whose results are Bash output.
         terminal_tools: globs of tools whose results are Terminal output.
-        never_tools: globs of tools whose results are always kept.
+        never_servers: words in the names of servers that paginate: `filesystem` is in `my-filesystem` and
+            `myFilesystem`. The results of all their tools are kept.
+        never_tools: words in the names of tools without a server, such as `read` in `ReadFile`, whose results
+            are kept. An entry with `*`, `?` or `[` is a glob of any tool, a server's too: `github.get_*`.
         storage_options: passed to the backend of `root`.
+        **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`. With
+            `on_error="truncate"` no output is kept in full when the store fails.
 
     Attributes:
-        offloader: the `Offloader` of the session; `clean_up` replaces it.
-        folder: name of the conversation's folder in the root.
+        offloader: the `Offloader` of the session, for `offload.agent.ContextManager` and others. What it
+            stores is in the manifest too.
 
     Raises:
         ConfigError: an argument is invalid.
@@ -88,24 +94,55 @@ class ContextRefs:
     def __init__(
         self,
         root: str | os.PathLike[str] | OffloadStore | None = None,
-        conversation: str | None = None,
+        session: str | None = None,
         *,
         compress: bool = False,
         max_inline_chars: int = 65_536,
+        max_bytes: int | None = None,
         bash_tools: Sequence[str] = BASH_TOOLS,
         terminal_tools: Sequence[str] = TERMINAL_TOOLS,
+        never_servers: Sequence[str] = NEVER_SERVERS,
         never_tools: Sequence[str] = NEVER_TOOLS,
         storage_options: Mapping[str, Any] | None = None,
+        **options: Unpack[PresetOptions],
     ) -> None:
         location = default_path().with_name("context_refs") if root is None else root
-        self._tree = ContextTree(open_store(location, storage_options=storage_options))
-        self._never = tuple(never_tools)
-        self._codec = "zstd" if compress else "raw"
-        self._max_inline = max_inline_chars
-        self._line = RefLine(tuple(bash_tools), tuple(terminal_tools))
-        self._logged: set[str] = set()
-        self.offloader = self._open(conversation)
-        self.folder = encode_part(self.offloader.session)
+        groups = ToolGroups(
+            tuple(bash_tools), tuple(terminal_tools), tuple(never_servers), tuple(never_tools)
+        )
+        self._tree = ContextTree(open_store(location, storage_options=storage_options), groups)
+        self._line = RefLine(groups)
+        self._max_bytes = max_bytes if max_bytes is None else _as_size("max_bytes", max_bytes)
+        self._max_inline = _as_size("max_inline_chars", max_inline_chars)
+        if options.get("on_error") == "truncate":
+            self._max_inline = 0
+        self.offloader = Offloader(
+            self._tree,
+            session=session,
+            policy=RefPolicy.of(groups),
+            placeholder=self._line,
+            codec="zstd" if compress else "raw",
+            refs="short",
+            prompt=prompt_for(options.get("tools", TOOL_NAMES)),
+            **({"max_answer_chars": _ANSWER_CHARS} | options),
+        )
+        self._tree.name_session(self.session)
+        self._citations = Citations(self._tree.without_notes(), self.session)
+        self._cited: set[str] | None = None
+        self._outputs: deque[str] = deque(maxlen=_LATEST_OUTPUTS)
+
+    def __repr__(self) -> str:
+        return f"ContextRefs({self._tree.url!r}, session={self.session!r})"
+
+    @property
+    def session(self) -> str:
+        """Name of the session."""
+        return self.offloader.session
+
+    @property
+    def folder(self) -> str:
+        """Name of the conversation's folder in the root. Raises `StoreError`."""
+        return self._tree.folder_of(encode_part(self.session))
 
     @property
     def tools(self) -> Tools:
@@ -114,7 +151,7 @@ class ContextRefs:
 
     def prompt(self) -> str:
         """Return the system prompt's lines on context files, at most 15."""
-        return PROMPT
+        return self.offloader.prompt()
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
         """Log and answer a model's call of a retrieval tool; see `offload.tools.Tools.call`."""
@@ -128,7 +165,11 @@ class ContextRefs:
         cut to its first characters and `[Output truncated due to offload error]`; pass the original messages
         again to store it once the store works.
         """
-        return self._completed(self.offloader.offload(messages, pinned=pinned))
+        return self._completed(messages, self.offloader.offload(messages, pinned=pinned))
+
+    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+        """Run `offload` in a thread."""
+        return await in_thread(self.offload, messages, pinned=pinned)
 
     def tool_output(
         self,
@@ -141,18 +182,27 @@ class ContextRefs:
     ) -> str:
         """Return the text that the model sees for an output: the output itself or its placeholder.
 
-        `offloader.restore` needs `tool_use_id`, the provider's id of the call. With the `exit_code` of a
-        command, the output and its file end with it.
+        Args:
+            text: the output.
+            tool_name: the tool that produced it.
+            server_name: the server of the tool.
+            tool_use_id: the provider's id of the call. `restore` then restores the output in the result of
+                this call alone, without an id in any tool result.
+            exit_code: the exit code of a command; the output and its file end with it.
+
+        Raises:
+            ConfigError: an invalid argument.
+            OffloadError: with `on_error="raise"`, an error of the store.
         """
         text = with_exit_code(text, exit_code)
-        if matches_any(_full_name(tool_name, server_name), self._never):
-            return text
         try:
             with self.open_sink(
                 tool_name=tool_name, server_name=server_name, tool_use_id=tool_use_id
             ) as sink:
                 sink.write(text)
         except StoreError as error:
+            if self.offloader.options.on_error == "raise":
+                raise
             # A sink buffers very long output in a temporary file, which may fail too.
             self._log_failure(tool_name, error)
             return self._unstored(text)
@@ -163,116 +213,110 @@ class ContextRefs:
         self, *, tool_name: str, server_name: str | None = None, tool_use_id: str | None = None
     ) -> Iterator[Sink]:
         """Open a sink for an output of any size, written in chunks; see `Sink` and `tool_output`."""
-        name = _full_name(tool_name, server_name)
+        name = full_name(tool_name, server_name)
         with self.offloader.open_sink(tool_name=name, tool_use_id=tool_use_id) as sink:
             yield sink
-        if sink.info is not None:
-            self._log_offload(sink.info)
         if sink.error is not None:
             self._log_failure(name, sink.error)
-        self._update_manifest()
+        if sink.info is not None:
+            self._outputs.append(sink.info.ref)
+            self._clean_up()
 
     def offload_history(self, messages: Sequence[Any], which: Iterable[int] | None = None) -> OffloadResult:
         """Offload chosen messages of any size, if that saves anything.
 
         Send the returned messages to the model from then on. `which` are the indices of the chosen messages,
-        by default all. System prompts, tool calls, errors and results of `never_tools` are kept.
+        by default all. System prompts, tool calls, errors and results of tools that paginate are kept.
         """
         chosen = frozenset(range(len(messages)) if which is None else which)
-        rule = Rule(min_chars=1, preview_chars=_HISTORY_PREVIEW_CHARS)
-        policy = OffloadPolicy(
-            types={"tool_call": Rule(enabled=False), **dict.fromkeys(_HISTORY_TYPES, rule)},
-            exclude_tools=self._never,
-            min_saving=0,
-        )
-        line = replace(self._line, preview_chars=_HISTORY_PREVIEW_CHARS)
+        approve = self.offloader.options.should_offload
         offloader = self.offloader.with_options(
-            policy=policy, placeholder=line, should_offload=lambda item: item.message in chosen
+            policy=HistoryPolicy.of(self._line.groups),
+            placeholder=replace(self._line, preview_chars=HISTORY_PREVIEW_CHARS),
+            should_offload=lambda item: item.message in chosen and (approve is None or approve(item)),
         )
-        return self._completed(offloader.offload(messages))
+        return self._completed(messages, offloader.offload(messages))
 
-    def restore(self, messages: Sequence[Any]) -> list[Any]:
+    def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
-        return self.offloader.restore(messages)
+        return self.offloader.restore(messages, on_missing=on_missing)
 
-    def clean_up(self, max_bytes: int, messages: Sequence[Any], *, grace: int = 3600) -> list[RecordInfo]:
+    async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
+        """Run `restore` in a thread."""
+        return await in_thread(self.restore, messages, on_missing=on_missing)
+
+    def clean_up(
+        self, max_bytes: int, messages: Sequence[Any], *, grace: int = _GRACE_SECONDS
+    ) -> list[RecordInfo]:
         """Delete the least recently used files until the rest take at most `max_bytes`; return the deleted.
 
         Writing a file and reading any part of it, in any process, count as use; reads are recorded to the
-        minute. Pinned files and files whose id is in a message are kept.
+        minute. Pinned files are kept, and files whose id is in a message or in a file that is kept for it.
 
         A deleted file cannot be read from now on. The first clean-up after `grace` seconds frees its bytes; 0
         is safe only if nobody else reads the conversation. An empty file remains for 30 days, so that a
         stalled writer cannot store the file again by mistake. After a `StoreError` the next one continues.
+
+        Raises:
+            ConfigError: an argument is invalid.
+            StoreError: the store failed.
         """
-        session, evicted = self.offloader.session, self._least_recently_used(max_bytes, messages)
-        if evicted:
-            delete(self._tree, session, [info.ref for info in evicted])
-        collect(self._tree, Retention(grace=grace), session=session)
-        # The current offloader assumes that records it stored before still exist.
-        self.offloader = self._open(session)
-        self._tree.is_changed = True
-        self._update_manifest()
+        evicted = self._evict(_as_size("max_bytes", max_bytes), ids_in(messages))
+        collect(self._tree, Retention(grace=grace), session=self.session)
         return evicted
 
-    def _least_recently_used(self, max_bytes: int, messages: Sequence[Any]) -> list[RecordInfo]:
+    def _clean_up(self) -> None:
+        """Keep the conversation within `max_bytes`; a failure is logged, and the next call tries again."""
+        if self._max_bytes is None:
+            return
+        # Without a list of messages only the output of this call is known to be in use.
+        cited = {*self._outputs, *self._cited} if self._cited is not None else {*list(self._outputs)[-1:]}
+        try:
+            if self._evict(self._max_bytes, cited):
+                collect(self._tree, Retention(grace=_GRACE_SECONDS), session=self.session)
+        except StoreError as error:
+            _log.warning("[ContextStore] Failed to clean up: %s", error)
+
+    def _evict(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
+        evicted = self._least_recently_used(max_bytes, cited)
+        if evicted:
+            delete(self._tree, self.session, [info.ref for info in evicted])
+            self.offloader.records()  # From this listing on the tools know of the deletions.
+        return evicted
+
+    def _least_recently_used(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
         """Return the files to delete so that the others take at most `max_bytes`."""
-        cited = {ref for message in messages for ref in _WORD.findall(str(message))}
-        marks = read_marks(self._tree, self.folder)
-        reads = self._tree.last_reads(self.folder)
         infos = self.offloader.records()
         excess = sum(info.stored_bytes for info in infos) - max_bytes
+        if excess <= 0:
+            return []
+        part = encode_part(self.session)
+        kept, marks = self._citations.closure(cited, infos), read_marks(self._tree, part)
+        reads = self._tree.last_reads(part)
         evicted = []
         for info in sorted(infos, key=lambda i: (max(i.created_at, reads.get(i.ref, 0.0)), i.key)):
-            if excess > 0 and info.ref not in cited and not marks.is_pinned(info.ref):
+            if excess > 0 and info.ref not in kept and not marks.is_pinned(info.ref):
                 evicted.append(info)
                 excess -= info.stored_bytes
         return evicted
 
-    def _open(self, conversation: str | None) -> Offloader:
-        bash = Rule(min_bytes=BASH_BYTES + 1, preview_chars=PREVIEW_CHARS)
-        tool = Rule(min_bytes=TOOL_BYTES + 1, preview_chars=PREVIEW_CHARS)
-        policy = OffloadPolicy(
-            types={"tool_result": tool, **dict.fromkeys(_OTHER_TYPES, Rule(enabled=False))},
-            tools=dict.fromkeys(self._line.bash_tools, bash),
-            exclude_tools=self._never,
-            min_saving=0,
-        )
-        return Offloader(
-            self._tree,
-            session=conversation,
-            policy=policy,
-            placeholder=self._line,
-            codec=self._codec,
-            refs="short",
-            max_answer_chars=_ANSWER_CHARS,
-        )
-
-    def _completed(self, result: OffloadResult) -> OffloadResult:
-        """Log offloaded and failed items, update the manifest, and cut failed items that are too long."""
-        for info in result.records:
-            self._log_offload(info)
+    def _completed(self, messages: Sequence[Any], result: OffloadResult) -> OffloadResult:
+        """Log failed items, cut those that are too long, and clean up."""
         failed = [d.item for d in result.decisions if d.reason.startswith(NOT_STORED)]
         for item in failed:
             self._log_failure(item.tool_name, result.errors[0])
-        self._update_manifest()
         too_long = [item for item in failed if item.chars > self._max_inline]
-        return replace(result, messages=_cut(result.messages, too_long)) if too_long else result
+        if too_long:
+            result = replace(result, messages=_cut(result.messages, messages, too_long))
+        if self._max_bytes is not None:
+            self._cited = ids_in(result.messages)
+            self._outputs = deque(set(self._outputs) - self._cited, maxlen=_LATEST_OUTPUTS)
+            self._clean_up()
+        return result
 
     def _unstored(self, text: str) -> str:
         """Return the text that the model sees for an output that could not be stored."""
         return truncated(text) if len(text) > self._max_inline else text
-
-    def _log_offload(self, info: RecordInfo) -> None:
-        """Log a newly offloaded item once."""
-        if info.ref in self._logged:
-            return
-        self._logged.add(info.ref)
-        if self._line.category(info.item_type, info.tool_name) == "Bash":
-            _log.info("[AgentBashHandler] Offloaded output: %s", info.ref)
-        else:
-            label = tool_label(info.tool_name or info.item_type)
-            _log.info("[ToolCallProcessor] Offloaded tool output: %s (%d chars)", label, info.chars)
 
     def _log_failure(self, tool_name: str | None, error: OffloadError) -> None:
         subject = "[AgentBashHandler] Failed to offload output"
@@ -281,52 +325,17 @@ class ContextRefs:
             subject = f"[ToolCallProcessor] Failed to offload tool output for {label}"
         _log.warning("%s: %s", subject, error_text(error))
 
-    def _update_manifest(self) -> None:
-        """Update the manifest if files were stored or deleted; the next call catches up on a failure."""
-        if not self._tree.is_changed:
-            return
-        self._tree.is_changed = False
-        try:
-            write_until_current(
-                self._tree.inner,
-                f"{self.folder}/{MANIFEST}",
-                lambda: self._manifest(self.offloader.records()),
-                empty=self._manifest([]),
-            )
-        except StoreError as error:
-            self._tree.is_changed = True
-            _log.warning("[ContextStore] Failed to write the manifest: %s", error)
 
-    def _manifest(self, infos: Iterable[RecordInfo]) -> bytes:
-        """Return a manifest as JSON, one entry per line, for people and for a quick start."""
-        items = [
-            {
-                "id": info.ref,
-                "category": self._line.category(info.item_type, info.tool_name),
-                "tool": info.tool_name,
-                "chars": info.chars,
-                "size": info.stored_bytes,
-                "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
-                "path": place.path.removeprefix(f"{self.folder}/"),
-                "record": info.key,
-            }
-            for info in infos
-            if (place := place_of(info.key)).is_artifact
-        ]
-        conversation = json.dumps(self.offloader.session)
-        head = f'{{"schema_version": "1.0", "conversation": {conversation}, "items": ['
-        return "\n".join([head, ",\n".join(map(json.dumps, items)), "]}", ""]).encode()
+def _as_size(name: str, value: int) -> int:
+    if type(value) is not int or value < 0:
+        raise ConfigError(f"{name} must be an integer of at least 0, got {value!r:.60}")
+    return value
 
 
-def _full_name(tool_name: str, server_name: str | None) -> str:
-    return tool_name if server_name is None else f"{server_name}.{tool_name}"
-
-
-def _cut(messages: Sequence[Any], items: Iterable[ItemFacts]) -> list[Any]:
-    """Return `messages` with the texts of `items` cut to their first characters."""
-    out = list(messages)
+def _cut(out: Sequence[Any], messages: Sequence[Any], items: Iterable[ItemFacts]) -> list[Any]:
+    """Return `out` with `items` of the original `messages` cut to their first characters."""
+    cut = list(out)
     for facts in items:
-        message = out[facts.message]
-        item = next(item for item in scan_of(message).items if item.block == facts.block)
-        out[facts.message] = item.replace_in(message, truncated(item.text))
-    return out
+        item = next(item for item in scan_of(messages[facts.message]).items if item.block == facts.block)
+        cut[facts.message] = item.replace_in(cut[facts.message], truncated(item.text))
+    return cut

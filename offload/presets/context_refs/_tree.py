@@ -6,8 +6,7 @@
     <conversation>/manifest.json             list of the files, for people; derived
     ~state/…                                 marks of the library: pins, last uses, deletions
 
-A record that was deleted and stored again is `<id>.2`, then `<id>.3`. `offload.layout.encode_part` encodes
-conversation names that are not slugs.
+A record that was deleted and stored again is `<id>.2`, then `<id>.3`. `_folders` has the names of folders.
 """
 
 from __future__ import annotations
@@ -17,18 +16,36 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from copy import copy
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from offload.codec import get_codec
 from offload.errors import CorruptError, InvalidKeyError, NotFoundError, OffloadError
-from offload.index import record_key
-from offload.layout import LAST_READ, RECORD, SIDECAR, Family, check_key, name_of, ref_of, sidecar_key
-from offload.record import Counts, Header
+from offload.index import list_session, parse_key, record_key, session_name
+from offload.layout import (
+    LAST_READ,
+    RECORD,
+    SIDECAR,
+    TOMBSTONE,
+    Family,
+    check_key,
+    encode_part,
+    name_of,
+    ref_of,
+    session_part,
+    sidecar_key,
+)
+from offload.placeholder import tool_label
+from offload.presets._files import IndexFiles
+from offload.presets.context_refs._folders import part_of, readable_folder
+from offload.presets.context_refs._tools import ToolGroups
+from offload.record import Counts, Header, RecordInfo
 from offload.store import OffloadStore, StoredObject, put_stream
 from offload.wrappers import WrapperStore
 
@@ -40,6 +57,8 @@ _ENDINGS = {".txt": ".txt", ".zst": ".txt.zst"}
 _FOLDERS = {RECORD: ARTIFACTS, SIDECAR: HEADERS}
 # Reads of a file are recorded at most this often.
 _NOTED_SECONDS = 60.0
+# The list of all folders is used for 20 times as long as it took to read.
+_REUSE_FACTOR = 20
 
 _log = logging.getLogger("offload.context_refs")
 
@@ -63,7 +82,7 @@ _MANIFESTS = msgspec.json.Decoder(_Manifest)
 
 
 class Place(NamedTuple):
-    """Path of an object; for a record, the conversation's key part and the id with its generation too."""
+    """Path of an object; for a record or its header, the conversation's key part and the id too."""
 
     path: str
     part: str = ""
@@ -76,33 +95,46 @@ class ContextTree(WrapperStore):
 
     File names contain only the id, so a listing reads the other fields of a key from each header once. Keys
     of other objects have at most 505 characters, more than the library uses.
+
+    Args:
+        inner: the store of the files.
+        groups: the groups of tools, for the categories in manifests and logs.
+
+    Attributes:
+        notes_uses: whether reads of files are recorded.
     """
 
-    def __init__(self, inner: OffloadStore) -> None:
+    def __init__(self, inner: OffloadStore, groups: ToolGroups | None = None) -> None:
         super().__init__(inner)
-        self.is_changed = True
+        self._groups = ToolGroups() if groups is None else groups
+        self._index = IndexFiles(inner, self._entries, self._head)
+        self._folders: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._all_parts: list[str] = []
+        self._parts_until = 0.0
         self._keys: dict[str, str] = {}
         self._recalled: set[str] = set()
         self._noted: dict[str, float] = {}
+        self.notes_uses = True
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`; see `OffloadStore.put`."""
-        place = place_of(key)
+        place = self.place_of(key)
         if place.is_artifact and overwrite and not data:
             # gc empties a record and then deletes its header; this mark keeps the record's key.
             self.inner.put(_STATE + key, data, overwrite=True)
         self.inner.put(place.path, data, overwrite=overwrite)
-        self._note_change(place, len(data))
+        self._note_change(key, place, len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
-        place = place_of(key)
+        place = self.place_of(key)
         put_stream(self.inner, place.path, pieces, size)
-        self._note_change(place, size)
+        self._note_change(key, place, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
-        place = place_of(key)
+        place = self.place_of(key)
         data = self.inner.get(place.path, start=start, end=end)
         if place.is_artifact:
             self._note_use(place)
@@ -116,30 +148,73 @@ class ContextTree(WrapperStore):
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
-        place = place_of(key)
+        place = self.place_of(key)
         self.inner.delete(place.path)
         if place.is_artifact:
             self.inner.delete(_STATE + key)
             self.inner.delete(_read_mark(place))
-            self._note_change(place)
+        self._note_change(key, place)
+
+    def update_index(self) -> None:
+        """Write the manifests of the conversations that changed; see `SupportsIndex.update_index`."""
+        self._index.update()
+
+    def folder_of(self, part: str) -> str:
+        """Return the folder of a conversation, given by its key part. Raises `StoreError`."""
+        if part not in self._folders:
+            readable = readable_folder(part)
+            # Release 0.1 named folders after the key part.
+            is_old = readable != part and next(iter(self.inner.keys(f"{part}/")), None) is not None
+            self._folders[part] = part if is_old else readable
+        return self._folders[part]
+
+    def place_of(self, key: str) -> Place:
+        """Return the place of a store key in the tree or under `~state/`."""
+        check_key(key)
+        match = RECORD.match(key) or SIDECAR.match(key)
+        if match is None or match["suffix"] not in _ENDINGS:
+            return Place(_STATE + key)
+        part, stem = match["session"], name_of(key).partition("~")[0]
+        if key.startswith(SIDECAR.prefix()):
+            return Place(f"{self.folder_of(part)}/{HEADERS}/{stem}.json", part, stem)
+        return self._artifact(part, stem, _ENDINGS[match["suffix"]])
+
+    def name_session(self, session: str) -> None:
+        """Note the name of a session, which its key part may not contain."""
+        self._names[encode_part(session)] = session
+
+    def without_notes(self) -> Self:
+        """Return this tree for reads that do not count as use."""
+        other = copy(self)
+        other.notes_uses = False
+        return other
 
     def last_reads(self, part: str) -> dict[str, float]:
         """Return the time of the last read of each file of a conversation, by id."""
         marks = self._state_keys(LAST_READ.prefix(part), "")
         return {match["ref"]: mark.modified for mark in marks if (match := LAST_READ.match(mark.key))}
 
-    def _note_change(self, place: Place, size: int = 0) -> None:
-        if not place.is_artifact:
+    def _note_change(self, key: str, place: Place, size: int = 0) -> None:
+        """Note that the manifest is out of date, and log a new file of `size` bytes."""
+        if place.is_artifact or TOMBSTONE.match(key):
+            self._index.note_change(f"{self.folder_of(session_part(key))}/{MANIFEST}")
+        if not place.is_artifact or not size:
             return
-        self.is_changed = True
-        if size:
-            _log.info("[ContextStore] Created ref: %s", place.stem)
-            _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, place.path, size)
+        _log.info("[ContextStore] Created ref: %s", place.stem)
+        _log.info("[ContextStore] Wrote content: %s/%s (%d bytes)", self.url, place.path, size)
+        info = parse_key(StoredObject(key, size, 0.0))
+        if not isinstance(info, RecordInfo):
+            return
+        if self._groups.category(info.item_type, info.tool_name) == "Bash":
+            _log.info("[AgentBashHandler] Offloaded output: %s", info.ref)
+        else:
+            label = tool_label(info.tool_name or info.item_type)
+            _log.info("[ToolCallProcessor] Offloaded tool output: %s (%d chars)", label, info.chars)
 
     def _note_use(self, place: Place) -> None:
         """Record the use of a file, at most once a minute; a failure is ignored."""
         now = time.monotonic()
-        if now - self._noted.get(place.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
+        if not self.notes_uses or now - self._noted.get(place.path, -_NOTED_SECONDS) < _NOTED_SECONDS:
             return
         self._noted[place.path] = now
         with suppress(OffloadError):
@@ -154,24 +229,33 @@ class ContextTree(WrapperStore):
         root = family.prefix()
         if not (prefix.startswith(root) or root.startswith(prefix)) or after.partition("/")[0] > root[:-1]:
             return
-        start = "".join(after.removeprefix(root).partition("/")[:2]) if after.startswith(root) else ""
-        files = self.inner.keys(_tree_prefix(family, prefix.removeprefix(root)), after=start)
-        for _, of_part in groupby(files, key=lambda file: file.key.partition("/")[0]):
-            objects = [
-                stored for file in of_part if (stored := self._stored_object(family, file)) is not None
-            ]
+        part_start, slash, name = prefix.removeprefix(root).partition("/")
+        first = after.removeprefix(root).partition("/")[0] if after.startswith(root) else ""
+        for part in [part_start] if slash else self._parts(part_start, first):
+            files = self.inner.keys(f"{self.folder_of(part)}/{_FOLDERS[family]}/{name.partition('~')[0]}")
+            objects = [o for file in files if (o := self._stored_object(family, part, file)) is not None]
             for stored in sorted(objects, key=attrgetter("key")):
                 if stored.key.startswith(prefix) and stored.key > after:
                     yield stored
 
-    def _stored_object(self, family: Family, file: StoredObject) -> StoredObject | None:
-        """Return a file of the tree under its store key; None for a foreign file."""
-        part, _, rest = file.key.partition("/")
-        folder, _, name = rest.partition("/")
-        stem, dot, ending = name.rpartition(".txt" if folder == ARTIFACTS else ".json")
-        if folder != _FOLDERS[family] or not dot:
+    def _parts(self, start: str, first: str) -> list[str]:
+        """Return the key parts of all conversations that begin with `start`, from `first` on, in order."""
+        began = time.monotonic()
+        # Folders are not in the order of key parts; the next part of a listing uses the list of the first.
+        if not first or began > self._parts_until:
+            folders = dict.fromkeys(o.key.partition("/")[0] for o in self.inner.keys("") if "/" in o.key)
+            parts = {part for folder in folders if f"{folder}/" != _STATE and (part := part_of(folder))}
+            self._all_parts = sorted(parts)
+            self._parts_until = time.monotonic() + _REUSE_FACTOR * (time.monotonic() - began)
+        return [part for part in self._all_parts if part.startswith(start) and part >= first]
+
+    def _stored_object(self, family: Family, part: str, file: StoredObject) -> StoredObject | None:
+        """Return a file of a conversation under its store key; None for a foreign file."""
+        name = file.key.partition("/")[2].partition("/")[2]
+        stem, dot, ending = name.rpartition(".txt" if family is RECORD else ".json")
+        if not dot:
             return None
-        key = self._key_of(_artifact(part, stem, dot + ending if folder == ARTIFACTS else ".txt"))
+        key = self._key_of(self._artifact(part, stem, dot + ending if family is RECORD else ".txt"))
         if key is None:
             return None
         return StoredObject(key if family is RECORD else sidecar_key(key), file.size, file.modified)
@@ -184,7 +268,7 @@ class ContextTree(WrapperStore):
                 key = self._read_key(place)
             except (NotFoundError, CorruptError, InvalidKeyError, msgspec.MsgspecError):
                 return None
-            if place_of(key) != place:
+            if self.place_of(key) != place:
                 return None
             self._keys[place.path] = key
         return self._keys[place.path]
@@ -196,16 +280,16 @@ class ContextTree(WrapperStore):
         self._recalled.add(part)
         # A missing or damaged manifest saves nothing.
         with suppress(NotFoundError, InvalidKeyError, ValueError, RecursionError):
-            manifest = _MANIFESTS.decode(self.inner.get(f"{part}/{MANIFEST}"))
+            manifest = _MANIFESTS.decode(self.inner.get(f"{self.folder_of(part)}/{MANIFEST}"))
             for item in manifest.items:
-                place = place_of(item.record)
+                place = self.place_of(item.record)
                 if place.part == part:
                     self._keys[place.path] = item.record
 
     def _read_key(self, place: Place) -> str:
         _, dot, generation = place.stem.partition(".")
         if place.path.endswith(".txt"):
-            sidecar = self.inner.get(f"{place.part}/{HEADERS}/{place.stem}.json")
+            sidecar = self.inner.get(f"{self.folder_of(place.part)}/{HEADERS}/{place.stem}.json")
             decoded = _SIDECARS.decode(sidecar)
             header, counts, suffix = decoded.header, decoded.counts, ".txt"
         else:
@@ -215,26 +299,34 @@ class ContextTree(WrapperStore):
             raise InvalidKeyError(f"{place.path} is not a valid name of a context file")
         return record_key(header, counts, suffix, int(generation) if dot else 1)
 
+    def _artifact(self, part: str, stem: str, ending: str) -> Place:
+        path = f"{self.folder_of(part)}/{ARTIFACTS}/{stem}{ending}"
+        return Place(path, part, stem, is_artifact=True)
 
-def place_of(key: str) -> Place:
-    """Return the place of a store key in the tree or under `~state/`."""
-    check_key(key)
-    match = RECORD.match(key) or SIDECAR.match(key)
-    if match is None or match["suffix"] not in _ENDINGS:
-        return Place(_STATE + key)
-    part, stem = match["session"], name_of(key).partition("~")[0]
-    if key.startswith(SIDECAR.prefix()):
-        return Place(f"{part}/{HEADERS}/{stem}.json", part, stem)
-    return _artifact(part, stem, _ENDINGS[match["suffix"]])
+    # Manifest
 
+    def _entries(self, manifest: str) -> Iterator[dict[str, Any]]:
+        """Yield the entries of a manifest, for people and for a quick start, oldest first."""
+        folder = manifest.partition("/")[0]
+        infos = list_session(self, part_of(folder) or folder).records
+        for info in sorted(infos, key=attrgetter("created_at", "key")):
+            place = self.place_of(info.key)
+            if place.is_artifact:
+                yield {
+                    "id": info.ref,
+                    "category": self._groups.category(info.item_type, info.tool_name),
+                    "tool": info.tool_name,
+                    "chars": info.chars,
+                    "size": info.stored_bytes,
+                    "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
+                    "path": place.path.removeprefix(f"{folder}/"),
+                    "record": info.key,
+                }
 
-def _artifact(part: str, stem: str, ending: str) -> Place:
-    return Place(f"{part}/{ARTIFACTS}/{stem}{ending}", part, stem, is_artifact=True)
-
-
-def _tree_prefix(family: Family, rest: str) -> str:
-    part, slash, name = rest.partition("/")
-    return f"{part}/{_FOLDERS[family]}/{name.partition('~')[0]}" if slash else part
+    def _head(self, manifest: str) -> dict[str, Any]:
+        folder = manifest.partition("/")[0]
+        part = part_of(folder) or folder
+        return {"conversation": self._names.get(part) or session_name(self.without_notes(), part)}
 
 
 def _read_mark(place: Place) -> str:

@@ -7,23 +7,14 @@ import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, pairwise
 from typing import Any, Literal, Self, cast, get_args
 
+from offload.compaction._round_plan import RoundPlanner, RoundView, best_plan, joined, rounds_and_parts
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
-from offload.context import (
-    ContextIR,
-    EventBus,
-    MessageCounter,
-    split_groups,
-    split_rounds,
-    waiting_from,
-)
+from offload.context import ContextIR, EventBus, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError, RefusedError
-from offload.messages import SYSTEM_ROLES, is_result, role_or_none, scan_of
 from offload.offloader import Offloader
-from offload.placeholder import notice_number
 from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads import call_hook, in_thread
 from offload.tokens import TokenCounter
@@ -41,7 +32,8 @@ class RoundConfig(SettingsModel):
         keep_recent_rounds: how many of the latest rounds are kept.
         require_confirmation: whether `confirm` is called first. A compactor without `confirm` can ask nobody:
             it compacts at once, unless a file or an argument set this to True; then it cannot be created.
-        summary_max_length: the maximum length of a summary, in characters; a longer one is cut.
+        summary_max_length: the maximum length of a summary, in characters; a longer one is cut. In a small
+            window it is less: half as many characters as the trigger has tokens, at least 200.
         on_refusal: the effect of a refusal: "drop_oldest" removes as few rounds as possible, without a
             summary; "new_session" keeps the current round only; "error" removes nothing, and the result has
             a `RefusedError`.
@@ -118,16 +110,11 @@ class CompactResult(CompactionResult):
         return {"compacted_count": self.compacted_count, "refusal": self.refusal}
 
 
-Indices = Sequence[int]
 # Carries out a plan with its notice, and returns the messages to continue with.
 Replace = Callable[[Plan, Any], list[Any]]
 
-
-@dataclass(frozen=True)
-class _Conversation(View):
-    """A conversation with its rounds; its `groups` are the parts into which a round may be cut."""
-
-    rounds: Sequence[Indices]
+# A summary may have half as many characters as the trigger has tokens, but always this many.
+_MIN_SUMMARY_CHARS = 200
 
 
 class _Rounds(StoringCompactor):
@@ -150,17 +137,11 @@ class _Rounds(StoringCompactor):
 
     def _view(
         self, messages: Sequence[Any], tokens: Sequence[int], total: int, count: Callable[[Any], int]
-    ) -> _Conversation:
-        others = [i for i, message in enumerate(messages) if role_or_none(message) not in SYSTEM_ROLES]
-        conversation = [messages[i] for i in others]
-        parts = _parts(conversation)
-        rounds = split_rounds(conversation)
-        if len(rounds) == 1:
-            rounds = _runs(conversation, parts)
-        groups, whole = ([others[one.start : one.stop] for one in ranges] for ranges in (parts, rounds))
-        return _Conversation(messages, tokens, total, groups, self._archive, count, whole)
+    ) -> RoundView:
+        rounds, parts = rounds_and_parts(messages)
+        return RoundView(messages, tokens, total, parts, self._archive, count, rounds)
 
-    def _compact(self, view: _Conversation, events: EventBus, replace: Replace) -> CompactResult:
+    def _compact(self, view: RoundView, events: EventBus, replace: Replace) -> CompactResult:
         if not self._must_shrink(view) and len(view.rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
         result = self._run(events, view.total, partial(self._shorten, view, replace))
@@ -169,24 +150,25 @@ class _Rounds(StoringCompactor):
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
 
-    def _shorten(self, view: _Conversation, replace: Replace) -> CompactResult:
+    def _shorten(self, view: RoundView, replace: Replace) -> CompactResult:
         """Remove messages if that helps.
 
         Raises `ContextFullError` or `RefusedError` if none may be removed.
         """
         must_shrink = self._must_shrink(view)
         most = view.groups[:-1] if must_shrink else view.rounds[: -self.config.keep_recent_rounds]
-        if not view.can_shrink(_joined(most)):
+        if not view.can_shrink(joined(most)):
             if must_shrink:
                 raise self._full(view.total)
             return _unchanged(view)
         refusal = self._ask(view)
-        plan = self._full_plan(view, refusal) if must_shrink else self._spare_plan(view, refusal)
+        planner = self._planner(view, refusal)
+        plan = best_plan(planner) if must_shrink else planner.draft(view.rounds[: -planner.keep])
         if plan.tokens >= view.total:
             return _unchanged(view)
         return self._carry_out(view, plan, refusal, replace)
 
-    def _ask(self, view: _Conversation) -> Refusal | None:
+    def _ask(self, view: RoundView) -> Refusal | None:
         """Ask for a confirmation; return the refusal, None for a yes. Raises `RefusedError`."""
         if self._confirm is None:
             return None
@@ -207,63 +189,24 @@ class _Rounds(StoringCompactor):
             )
         return cast("Refusal", refusal)
 
-    def _spare_plan(self, view: _Conversation, refusal: Refusal | None) -> Plan:
-        """Return the plan for a context that is not full: the recent rounds are kept."""
-        return self._draft(view, view.rounds[: -self._kept_rounds(view, refusal)], refusal)
+    def _planner(self, view: RoundView, refusal: Refusal | None) -> RoundPlanner:
+        trigger, fixed = self.config.trigger_tokens, view.tokens_without(joined(view.groups))
+        keep, room = self.config.keep_recent_rounds, (trigger + fixed) // 2
+        if refusal == "new_session":
+            keep = 1
+        elif refusal == "drop_oldest":
+            keep, room = len(view.rounds) - 1, trigger
+        summary = self._summary if refusal is None else _no_summary
+        return RoundPlanner(view, trigger, keep, view.fitting(view.groups, room), summary)
 
-    def _full_plan(self, view: _Conversation, refusal: Refusal | None) -> Plan:
-        """Return the plan for a full context: the mildest that is enough, or else the one that removes most.
-
-        It removes whole rounds, or cuts the last one too; there is no summary if it would be too long.
-        """
-        draft = self._mildest(view, view.rounds, self._kept_rounds(view, refusal), 0, refusal)
-        if draft is None or draft.tokens >= self.config.trigger_tokens:
-            draft = self._mildest(view, view.groups, self._kept_parts(view, refusal), 1, refusal)
-        if draft is None or draft.tokens >= view.total:
-            draft = view.plan(_joined(view.groups[:-1]))
-        return draft
-
-    def _kept_rounds(self, view: _Conversation, refusal: Refusal | None) -> int:
-        """Return how many rounds are kept at most."""
-        others = len(view.rounds) - 1
-        most = {None: self.config.keep_recent_rounds, "new_session": 1}
-        return min(most.get(refusal, others), others)
-
-    def _kept_parts(self, view: _Conversation, refusal: Refusal | None) -> int:
-        """Return how many parts are kept of a round that is cut: those that fit into half of the room."""
-        trigger, fixed = self.config.trigger_tokens, view.tokens_without(_joined(view.groups))
-        limit = trigger if refusal == "drop_oldest" else (trigger + fixed) // 2
-        return min(max(1, view.fitting(view.groups, limit)), len(view.groups) - 1)
-
-    def _mildest(
-        self, view: View, units: Sequence[Indices], keep: int, least: int, refusal: Refusal | None
-    ) -> Plan | None:
-        """Return the first plan that is enough, or the last one tried, or None.
-
-        It keeps at most `keep` of the latest `units`, and at least `least` even if that is not enough.
-        """
-        draft = None
-        notice = view.plan(units[0])
-        extra = notice.tokens - view.tokens_without(notice.removed)
-        trigger = self.config.trigger_tokens
-        while (keep := min(keep, max(least, view.fitting(units, trigger - extra)))) > 0:
-            draft = self._draft(view, units[:-keep], refusal)
-            if draft.tokens < trigger:
-                break
-            extra = draft.tokens - view.tokens_without(draft.removed)
-            keep -= 1
-        return draft
-
-    def _draft(self, view: View, units: Sequence[Indices], refusal: Refusal | None) -> Plan:
-        """Return the plan that removes `units`."""
-        removed = _joined(units)
-        if refusal or self._summarizer is None:
-            return view.plan(removed)
-        old = [view.messages[i] for i in removed]
-        return view.plan(removed, summarize(self._summarizer, old, self.config.summary_max_length))
+    def _summary(self, messages: Sequence[Any]) -> str:
+        if self._summarizer is None:
+            return ""
+        most = max(_MIN_SUMMARY_CHARS, self.config.trigger_tokens // 2)
+        return summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
 
     def _carry_out(
-        self, view: _Conversation, plan: Plan, refusal: Refusal | None, replace: Replace
+        self, view: RoundView, plan: Plan, refusal: Refusal | None, replace: Replace
     ) -> CompactResult:
         ref, notice, tokens = self._store(view, plan)
         removed = set(plan.removed)
@@ -434,44 +377,5 @@ def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:
     return CompactResult(view.total, view.total, list(view.messages), refusal=refusal, error=error)
 
 
-def _parts(messages: Sequence[Any]) -> list[range]:
-    """Return the parts into which a conversation may be cut, in order, as ranges of indices.
-
-    No part ends with a notice: it is only removed together with messages after it. Open calls are in the last
-    part, since their results are still to come.
-    """
-    open_from = waiting_from(messages)
-    groups = split_groups(messages)
-    starts = [
-        one.start for one in groups if one.start <= open_from and not _is_notice(messages, one.start - 1)
-    ]
-    return _between(starts, len(messages))
-
-
-def _runs(messages: Sequence[Any], parts: Sequence[range]) -> list[range]:
-    """Return `parts`, each with the next ones of other roles, or with calls or results."""
-    starts = [
-        one.start for one in parts if one.start and _is_run(messages[one.start - 1], messages[one.start])
-    ]
-    return _between(starts, len(messages))
-
-
-def _is_run(message: Any, following: Any) -> bool:
-    """Return whether two messages have one role, and are no calls or results."""
-    return role_or_none(message) == role_or_none(following) and not any(
-        is_result(one) or scan_of(one).calls for one in (message, following)
-    )
-
-
-def _is_notice(messages: Sequence[Any], index: int) -> bool:
-    return index >= 0 and notice_number("\n".join(scan_of(messages[index]).all_texts)) > 0
-
-
-def _between(starts: Sequence[int], end: int) -> list[range]:
-    """Return the ranges from 0 to `end` that begin at `starts`, besides the first."""
-    bounds = [0, *filter(None, starts), end] if end else []
-    return [range(start, stop) for start, stop in pairwise(bounds)]
-
-
-def _joined(units: Sequence[Indices]) -> list[int]:
-    return list(chain.from_iterable(units))
+def _no_summary(_: Sequence[Any]) -> str:
+    return ""

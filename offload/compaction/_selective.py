@@ -47,9 +47,8 @@ class SelectiveCompaction(StoringCompactor):
 
     The types are removed in the order of their priority, each by its rule, until the context, by its own
     token count, is below the threshold. A tool call and its results are removed or kept together, and a
-    call that waits for its result is kept; so this cuts a single round too, which `RoundCompactor` does
-    not. If the rules are not enough, a summary replaces the whole conversation except for open calls. The
-    header is always kept.
+    call that waits for its result is kept. If the rules are not enough, a summary replaces the whole
+    conversation except for open calls. The header is always kept.
 
     Removed messages are stored in the offloader's session first, and a notice says how to read them. An
     item that was offloaded before is a placeholder, and is stored once.

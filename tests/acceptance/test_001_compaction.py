@@ -25,7 +25,7 @@
 | 21. If store, model or anything else fails, the context is unchanged and the error reported | test_21 |
 | 22. The context compacts itself, sync and async; async hooks run on the caller's loop | test_22 |
 | 23. A summary is never compacted by the rules, and never summarized alone | test_23 |
-| 24. One request with a long tool loop is cut, unlike by rounds | test_24 |
+| 24. One request with a long tool loop is cut | test_24 |
 | 25. A session is always below its threshold, and restored from the store alone | test_25 |
 | 26. An error of a context that cannot be shortened suggests fixes | test_26 |
 | 27. Errors name invalid settings | test_27 |

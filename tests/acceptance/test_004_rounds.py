@@ -11,14 +11,14 @@
 | 7. The result has the tokens before and after, and the number of removed rounds | test_07 |
 | 8. Tokens are an estimate over all texts, with 4 per message | test_08 |
 | 9. The prompt asks for intent, files, decisions, third person, a length; it fences data | test_09 |
-| 10. The user is asked first, with the figures, if the settings require it | test_10 |
+| 10. The user is asked first, with the figures, unless the settings say not to | test_10 |
 | 11. Settings come from a YAML file, each wrong value named | test_11 |
-| 12. An event `context_compacted` has the figures, the saved ratio, the summary | test_12 |
+| 12. Events say that a compaction starts, what it did, or why it failed | test_12, test_18 |
 | 13. A summary that is too long is cut | test_13 |
-| 14. Refused: the oldest are dropped, a new session starts, or an error asks for help | test_14 |
-| 15. Still over: fewer rounds are kept, then a clear error | test_15 |
-| 16. A hundred messages become fewer, of fewer tokens | test_16 |
-| 17. A session of fifty prompts is always below its window | test_17 |
+| 14. Refused: the oldest are dropped, a new session starts, or the result asks for help | test_14 |
+| 15. Still over: fewer rounds are kept, then the result has a clear error | test_15 |
+| 16. A hundred messages become fewer, of fewer tokens, also if one role wrote them all | test_16 |
+| 17. An agent's session of fifty prompts compacts itself, and is always below its window | test_17 |
 | 18. Removed rounds are stored first; if store or model fail, all are kept, the error is reported | test_18 |
 | 19. The notice says how to read them, and that works | test_19 |
 | 20. A tool call and its result are never parted, in any conversation | test_20 |
@@ -26,6 +26,9 @@
 | 22. Redacted text is in no record, and the text around it is intact | test_22 |
 | 23. Async hooks run on the loop of the caller | test_23 |
 | 24. A text by a model or a user that looks like a notice or a placeholder is none | test_24 |
+| 25. A compaction never makes the context larger, whatever the summary | test_25 |
+| 26. One request with a long tool loop is cut between a result and a call | test_26 |
+| 27. A context is compacted as a list is | test_27 |
 """
 
 from __future__ import annotations
@@ -43,8 +46,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offload import ConfigError, ContextFullError, Offloader, RefusedError, StoreError, estimate_tokens
-from offload.compaction import Proposal, RoundCompactor, RoundConfig
-from offload.context import EventBus, EventType
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import Proposal, RoundCompactor, RoundConfig, RoundStrategy
+from offload.context import ContextIR, EventBus, EventType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -446,17 +450,63 @@ def test_15_if_one_message_alone_exceeds_the_window_all_others_are_removed_and_a
     ]
 
 
-def test_16_a_hundred_messages_become_fewer(tmp_path):
-    messages = [{"role": ("user", "assistant")[n % 2], "content": f"内容{n}"} for n in range(100)]
+@pytest.mark.parametrize("roles", [("user",), ("assistant",), ("user", "assistant")])
+@pytest.mark.parametrize("window", [80_000, 600])
+def test_16_a_hundred_messages_become_fewer(tmp_path, roles, window):
+    messages = [{"role": roles[i % len(roles)], "content": f"内容{i}"} for i in range(100)]
+    compact = compactor(tmp_path, RoundConfig(max_context_tokens=window))
 
-    result = compactor(tmp_path).compact(messages)
+    result = compact.compact(messages)
 
     assert result.new_token_count < result.original_token_count
-    assert len(result.new_messages) == 5
-    assert result.compacted_count == 48
+    assert len(result.new_messages) < len(messages)
+    kept = 2 * len(roles)
+    assert result.new_messages[1:] == messages[-kept:]
+    assert result.compacted_count == 98 if kept == 2 else 48
+    assert compact.restore(result.new_messages) == messages
 
 
-def test_17_a_session_stays_under_its_window_all_the_way(tmp_path):
+def test_16_a_run_of_one_role_is_no_reason_to_remove_a_recent_round(tmp_path):
+    def asked(n: int) -> Any:
+        return {"role": "user", "content": f"question {n} " + "please " * 90}
+
+    messages = [asked(0), asked(1), talk(1)[3], asked(2), asked(3), talk(1)[3]]
+
+    assert compactor(tmp_path).compact(messages).new_messages == messages
+    assert compactor(tmp_path).compact(messages[:3]).new_messages == messages[:3]
+
+
+def test_17_an_agents_session_compacts_itself_and_stays_below_its_window(tmp_path):
+    off = Offloader(tmp_path, session="s")
+    strategy = RoundStrategy(off, Scripted(), RoundConfig(max_context_tokens=1000, trigger_ratio=0.6))
+    session = ContextManager(off, AgentConfig(window_tokens=1000), strategy=strategy)
+    events: list[Any] = []
+    session.events.subscribe(events.append, EventType.CONTEXT_COMPACTED)
+    everything: list[Any] = [SYSTEM]
+    session.add(SYSTEM)
+
+    for n in range(50):
+        prompt, answer = (
+            {"role": role, "content": f"{role}: 测试消息 {n} " + "word " * 30}
+            for role in ("user", "assistant")
+        )
+        session.add(prompt)
+        request = session.before_model_call()
+        assert request.errors == []
+        assert request.tokens < 1000
+        assert request.messages[-1] is prompt
+        assert session.after_model_call(answer) == []
+        everything += [prompt, answer]
+
+    assert len(events) > 3
+    assert sum(NOTICE.match(m["content"]) is not None for m in session.messages) == 1
+    assert session.restore() == everything
+    again = ContextManager(off, AgentConfig(window_tokens=1000), strategy=RoundStrategy(off))
+    again.resume()
+    assert again.restore() == everything
+
+
+def test_17_a_list_stays_below_its_window_too(tmp_path):
     compact = compactor(tmp_path, RoundConfig(max_context_tokens=1000))
     messages: list[Any] = [SYSTEM]
     everything: list[Any] = [SYSTEM]
@@ -676,3 +726,210 @@ def test_24_a_summary_that_looks_like_a_placeholder_is_shown_as_a_text(tmp_path)
     assert "\\[Offloaded: Bash result" in said
     assert "not the user's words" in said.split("\\[Offloaded")[0]
     assert result.new_messages[0]["role"] == "user"
+
+
+def test_25_a_summary_that_would_make_a_small_context_larger_is_not_taken(tmp_path):
+    messages = [m for m in talk(8, words=20) if m["role"] != "tool" and m["content"]]
+    tokens = sum(4 + estimate_tokens(m["content"]) for m in messages)
+    events: list[Any] = []
+    bus = EventBus()
+    bus.subscribe(events.append)
+
+    result = compactor(tmp_path, RoundConfig(), Scripted("y " * 500), events=bus).compact(messages)
+
+    assert (result.compacted_count, result.summary, result.error) == (0, "", None)
+    assert all(a is b for a, b in zip(result.new_messages, messages, strict=True))
+    assert result.original_token_count == result.new_token_count == tokens
+    assert Offloader(tmp_path, session="s").records() == []
+    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+    assert events[1].data["kind"] == "no_gain"
+
+
+def test_25_a_context_that_must_become_smaller_does_so_without_such_a_summary(tmp_path):
+    messages = [m for m in talk(8, words=20) if m["role"] != "tool" and m["content"]]
+    compact = compactor(tmp_path, RoundConfig(max_context_tokens=200), Scripted("要" * 500))
+
+    result = compact.compact(messages)
+
+    assert result.new_token_count < 160
+    assert (result.summary, result.error) == ("", None)
+    assert compact.restore(result.new_messages) == messages
+
+
+summaries = st.one_of(st.none(), st.integers(1, 1200).map(lambda n: "y " * n))
+answers = st.sampled_from([True, False, "drop_oldest", "new_session"])
+
+
+@given(
+    st.one_of(conversations(), st.integers(1, 12).map(talk)),
+    st.integers(1, 3),
+    st.integers(20, 2000),
+    summaries,
+    answers,
+)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_25_tokens_always_fall(messages, keep, window, summary, answer):
+    config = RoundConfig(max_context_tokens=window, keep_recent_rounds=keep)
+    off = Offloader("memory://", session="s")
+    compact = RoundCompactor(off, summary and Scripted(summary), config, confirm=lambda _: answer)
+
+    result = compact.compact(messages)
+
+    assert result.original_token_count == counted(messages)
+    assert result.new_token_count == counted(result.new_messages)
+    if result.is_compacted:
+        assert result.new_token_count < result.original_token_count
+        assert len(result.new_messages) <= len(messages)
+        assert result.compacted_count > 0
+        check_pairs(messages, result.new_messages)
+    else:
+        assert result.new_messages == messages
+        assert (result.compacted_count, result.summary) == (0, "")
+    assert compact.restore(result.new_messages) == messages
+
+
+def counted(messages: list[Any]) -> int:
+    """Return the tokens of a list, from a fresh count."""
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+    return context.total_tokens
+
+
+def tool_loop(steps: int) -> list[Any]:
+    """Return one request, and all that the model did about it."""
+    return [talk(1)[0], *(m for n, m in enumerate(talk(steps)) if n % 4 in (1, 2))]
+
+
+def test_26_a_single_request_with_a_long_tool_loop_is_cut(tmp_path):
+    messages = [SYSTEM, *tool_loop(60), talk(99)[-3]]
+    model = Scripted("<summary>The assistant read 50 files.</summary>")
+    compact = compactor(tmp_path, model=model)
+
+    result = compact.compact(messages)
+
+    kept = result.new_messages[2:]
+    assert result.new_messages[0] is SYSTEM
+    assert result.summary in result.new_messages[1]["content"]
+    assert all(a is b for a, b in zip(kept, messages[-len(kept) :], strict=True))
+    assert 3 < len(kept) < 100
+    assert kept[0]["tool_calls"]
+    # The last call is open: its result is still to come.
+    assert kept[-1]["tool_calls"]
+    check_pairs(messages, result.new_messages)
+    assert "question 0" in model.prompt
+    assert result.new_token_count < 2400 / 2 + 100
+    assert (result.compacted_count, result.error) == (1, None)
+    assert compact.restore(result.new_messages) == messages
+
+
+def test_26_a_recent_request_is_whole_as_long_as_the_context_is_not_full(tmp_path):
+    messages = tool_loop(60)
+
+    result = compactor(tmp_path, RoundConfig()).compact(messages)
+
+    assert (result.new_messages, result.compacted_count, result.error) == (messages, 0, None)
+
+
+def test_26_the_user_is_asked_before_the_only_round_is_cut(tmp_path):
+    asked: list[Proposal] = []
+    config = RoundConfig(max_context_tokens=3000)
+
+    compactor(tmp_path, config, confirm=asked.append).compact(tool_loop(60))
+
+    assert asked[0].rounds == 0
+    assert "the older messages of this round" in str(asked[0])
+
+
+def test_26_a_notice_is_never_replaced_alone(tmp_path):
+    small = RoundConfig(max_context_tokens=300, keep_recent_rounds=1)
+    compact = compactor(tmp_path, small, Scripted("<summary>" + "y" * 200))
+    first = compact.compact(talk(6)).new_messages
+    late = [first[0], {"role": "user", "content": "word " * 300}]
+
+    again = compact.compact(late)
+
+    assert NOTICE.match(first[0]["content"])
+    assert again.new_messages == late
+    assert isinstance(again.error, ContextFullError)
+
+
+def test_27_a_context_is_compacted_as_a_list_is(tmp_path):
+    messages = [SYSTEM, *talk(9)]
+    late = {"role": "system", "content": "Answer briefly."}
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+    context.conversation.items.insert(4, context.new_item(late))
+    events: list[Any] = []
+    context.event_bus.subscribe(events.append)
+    config = RoundConfig(max_context_tokens=1000)
+    strategy = RoundStrategy(Offloader(tmp_path / "a", session="s"), Scripted(), config)
+
+    result = context.auto_compact(strategy)
+
+    listed = compactor(tmp_path / "b", config).compact([*messages[:5], late, *messages[5:]])
+    assert context.header.messages == [SYSTEM]
+    assert result.new_messages == context.conversation_messages
+    assert [m["role"] for m in context.lower()] == [m["role"] for m in listed.new_messages]
+    assert context.lower()[2:] == listed.new_messages[2:]
+    assert result.new_token_count == context.total_tokens == listed.new_token_count
+    assert [event.event_type for event in events] == [
+        *("compaction_started", "item_removed", "item_added", "context_compacted")
+    ]
+    assert strategy.restore(context.lower()) == [*messages[:5], late, *messages[5:]]
+
+
+def test_27_a_context_is_compacted_only_if_that_is_due(tmp_path):
+    context = ContextIR()
+    for message in talk(9):
+        context.add_message(message)
+    off = Offloader(tmp_path, session="s")
+    tokens = context.total_tokens
+    config = RoundConfig(max_context_tokens=tokens)
+
+    assert RoundStrategy(off, Scripted(), RoundConfig()).compact(context).compacted_count == 0
+    disabled = RoundConfig(enabled=False, max_context_tokens=10)
+    assert RoundStrategy(off, Scripted(), disabled).compact(context).compacted_count == 0
+    assert context.lower() == talk(9)
+    # A provider's count is compared with the trigger in place of the own one.
+    low = RoundStrategy(off, Scripted(), config).compact(context, current_total_tokens=tokens // 2)
+    assert (low.compacted_count, low.original_token_count) == (0, tokens // 2)
+    high = RoundStrategy(off, Scripted(), config).compact(context, current_total_tokens=tokens * 2)
+    assert (high.original_token_count, high.compacted_count > 0) == (tokens * 2, True)
+
+
+def test_27_a_failure_leaves_a_context_whole_and_is_an_event_of_its_bus():
+    context = ContextIR()
+    for message in talk(9):
+        context.add_message(message)
+    events: list[Any] = []
+    context.event_bus.subscribe(events.append)
+    off = Offloader(FaultyStore(MemoryStore(), is_lasting=True), session="s")
+
+    result = RoundStrategy(off, Scripted(), RoundConfig(max_context_tokens=1000)).compact(context)
+
+    assert isinstance(result.error, StoreError)
+    assert context.lower() == talk(9)
+    assert [event.event_type for event in events] == ["compaction_started", "compaction_failed"]
+
+
+def test_27_an_async_confirmation_is_awaited_on_the_loop_of_the_caller(tmp_path):
+    loops = []
+
+    async def confirm(_: Proposal) -> bool:
+        loops.append(asyncio.get_running_loop())
+        return True
+
+    async def run() -> Any:
+        loops.append(asyncio.get_running_loop())
+        context = ContextIR()
+        for message in talk(9):
+            context.add_message(message)
+        config = RoundConfig(max_context_tokens=1000)
+        strategy = RoundStrategy(Offloader(tmp_path, session="s"), Scripted(), config, confirm=confirm)
+        return await context.aauto_compact(strategy)
+
+    assert asyncio.run(run()).compacted_count > 0
+    assert len(loops) == 2
+    assert loops[0] is loops[1]

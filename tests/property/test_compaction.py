@@ -1,4 +1,4 @@
-"""Compaction by type over recorded sessions: what is left is what an API takes, and nothing is lost."""
+"""Compaction over recorded sessions: what is left is what an API takes, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
 from offload import ContextFullError, Offloader
-from offload.compaction import SelectiveCompaction
+from offload.compaction import CompactionStrategy, RoundConfig, RoundStrategy, SelectiveCompaction
 from offload.context import ContextIR
 from offload_backends.memory import MemoryStore
 
@@ -145,10 +145,28 @@ def summarize(_: list[Any]) -> str:
     return "<summary>The user asked for much.</summary>"
 
 
+def by_type(off: Offloader, limit: int, *, has_model: bool) -> CompactionStrategy:
+    return SelectiveCompaction(off, summarize if has_model else None, threshold_tokens=limit)
+
+
+def by_rounds(off: Offloader, limit: int, *, has_model: bool) -> CompactionStrategy:
+    config = RoundConfig(
+        max_context_tokens=max(limit, 1_000_000), trigger_ratio=limit / max(limit, 1_000_000)
+    )
+    return RoundStrategy(off, summarize if has_model else None, config)
+
+
+CASES = [
+    pytest.param(path, strategy, id=f"{path.parent.name}/{path.stem}-{strategy.__name__}")
+    for strategy, paths in ((by_type, FILES), (by_rounds, FILES[::3]))
+    for path in paths
+]
+
+
 @recorded
 @pytest.mark.parametrize("name", ACCEPTED)
-@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
-def test_a_session_is_left_valid_and_comes_back_from_the_store(path, name):
+@pytest.mark.parametrize(("path", "strategy"), CASES)
+def test_a_session_is_left_valid_and_comes_back_from_the_store(path, name, strategy):
     messages = session(path, name)
     loose_calls, loose_results = unpaired(messages)
     whole = context_of(messages)
@@ -161,36 +179,35 @@ def test_a_session_is_left_valid_and_comes_back_from_the_store(path, name):
         context.header.items = list(whole.header.items)
         context.conversation.items = list(whole.conversation.items)
         limit = max(1, int(whole.total_tokens * part))
-        strategy = SelectiveCompaction(
-            Offloader(store, session="s"), summarize if has_model else None, threshold_tokens=limit
-        )
 
-        done = context.auto_compact(strategy)
+        done = context.auto_compact(strategy(Offloader(store, session="s"), limit, has_model=has_model))
 
         left = context.lower()
         assert done.error is None or isinstance(done.error, ContextFullError)
         assert done.is_compacted is (done.error is None)
         assert done.new_token_count == context.total_tokens
+        assert done.is_compacted is (done.new_token_count < done.original_token_count)
         for message in left:
             drained(ACCEPTED[name].validate_python(copy.deepcopy(message)))
         now_calls, now_results = unpaired(left)
         assert set(now_calls) <= set(loose_calls)
         assert set(now_results) <= set(loose_results)
-        elsewhere = SelectiveCompaction(Offloader(store, session="s"), threshold_tokens=limit)
+        elsewhere = strategy(Offloader(store, session="s"), limit, has_model=False)
         assert elsewhere.restore(left) == whole.lower()
 
     check()
 
 
 @recorded
+@pytest.mark.parametrize("form", [by_type, by_rounds])
 @pytest.mark.parametrize("name", ACCEPTED)
 @pytest.mark.parametrize("path", FILES[::6], ids=[f"{p.parent.name}/{p.stem}" for p in FILES[::6]])
-def test_a_session_that_is_compacted_as_it_grows_never_parts_a_pair(path, name):
+def test_a_session_that_is_compacted_as_it_grows_never_parts_a_pair(path, name, form):
     messages = session(path, name)
     loose_calls, loose_results = unpaired(messages)
     off = Offloader("memory://", session="s")
     context = ContextIR()
-    strategy = SelectiveCompaction(off, summarize, threshold_tokens=5_000)
+    strategy = form(off, 5_000, has_model=True)
     compactions = 0
     for message in messages:
         context.add_message(message)

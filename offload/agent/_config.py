@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -32,6 +33,11 @@ class AgentConfig(LoadableSettings):
             `{"Read": 3}`. Older outputs that the model has answered are offloaded before each call; the
             latest are kept at any size, up to the policy's `max_view_tokens`.
         ephemeral_keep_recent: replaces every number in `ephemeral`.
+        offload_enabled: like the next two for a manager without an offloader, which opens a
+            `ContextFileSystem`: False offloads nothing by size or age. A nearly full window is still made
+            smaller.
+        offload_token_threshold: offload items with more tokens than this.
+        offload_root_path: `root` of the `ContextFileSystem`; None is `~/.agent/context/{session_id}`.
     """
 
     _table: ClassVar = ("tool", "offload", "agent")
@@ -50,6 +56,10 @@ class AgentConfig(LoadableSettings):
     ephemeral: dict[str, Count] = Field(default_factory=dict)
     ephemeral_keep_recent: Count | None = None
 
+    offload_enabled: Flag = True
+    offload_token_threshold: Count = 2000
+    offload_root_path: str | Path | None = None
+
     @model_validator(mode="after")
     def _target_below_trigger(self) -> Self:
         if self.target_ratio > self.trigger_ratio:
@@ -63,6 +73,17 @@ class AgentConfig(LoadableSettings):
         if self.ephemeral_keep_recent is not None and not self.ephemeral:
             raise ValueError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
         return self
+
+    @model_validator(mode="after")
+    def _threshold_has_effect(self) -> Self:
+        if self.policy is not None and self.model_fields_set & {"offload_enabled", "offload_token_threshold"}:
+            raise ValueError("offload_enabled and offload_token_threshold have no effect with policy")
+        return self
+
+    @property
+    def file_system_settings(self) -> list[str]:
+        """The names of the settings that are set and apply without an offloader only."""
+        return sorted(name for name in self.model_fields_set if name.startswith("offload_"))
 
     @property
     def window(self) -> int:
@@ -82,7 +103,7 @@ class AgentConfig(LoadableSettings):
     def policy_over(self, default: OffloadPolicy) -> OffloadPolicy:
         """Return the policy of every turn; `default` is the offloader's."""
         policy = default if self.policy is None else self.policy
-        if not self.ephemeral:
+        if not (self.ephemeral and self.offload_enabled):
             return policy
         tools = {tool: self._ephemeral_rule(kept, policy) for tool, kept in self.ephemeral.items()}
         # The first match wins, also over a rule of the policy for the same name.

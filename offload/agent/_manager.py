@@ -59,7 +59,8 @@ class ContextManager:
     continues. Safe to call from several threads.
 
     Args:
-        offloader: the session that items are offloaded to; its `on_error="raise"` raises here too.
+        offloader: the session that items are offloaded to; its `on_error="raise"` raises here too. None opens
+            the `ContextFileSystem` of a new session, with the `offload_…` settings.
         config: the settings; the default is `AgentConfig()`.
         summarizer: asks a model for a summary; without one, a notice alone replaces removed messages.
         strategy: removes messages when offloading is not enough; the default is `SelectiveCompaction`, with
@@ -74,12 +75,13 @@ class ContextManager:
         tools: handles the model's calls of the retrieval tools.
 
     Raises:
-        ConfigError: `strategy` is combined with `summarizer` or `rules`.
+        ConfigError: `strategy` is combined with `summarizer` or `rules`, or an offloader with `offload_…`
+            settings.
     """
 
     def __init__(
         self,
-        offloader: Offloader,
+        offloader: Offloader | None = None,
         config: AgentConfig | None = None,
         *,
         summarizer: Summarizer | None = None,
@@ -87,6 +89,7 @@ class ContextManager:
         events: EventBus | None = None,
     ) -> None:
         self.config = config = AgentConfig() if config is None else config
+        offloader = _opened(offloader, config)
         self.events = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = config.policy_over(offloader.policy)
@@ -103,6 +106,11 @@ class ContextManager:
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
         self._gate = Gate("context manager")
+
+    @property
+    def session(self) -> str:
+        """Name of the session; the same name and store resume it."""
+        return self._offloader.session
 
     @property
     def messages(self) -> list[Any]:
@@ -394,6 +402,24 @@ def _plain(reply: ReplyT) -> ReplyT:
             reply.close()
         raise ConfigError("the function that asks the model is async: await acall() in place of call()")
     return reply
+
+
+def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:
+    """Return the offloader, or that of a new `ContextFileSystem`. Raises `ConfigError`."""
+    if offloader is not None:
+        if config.file_system_settings:
+            raise ConfigError(
+                f"{', '.join(config.file_system_settings)}: for a ContextManager without an offloader only; "
+                "pass them to ContextFileSystem, and its offloader here"
+            )
+        return offloader
+    from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415 # loaded only when used
+
+    return ContextFileSystem(
+        config.offload_root_path,
+        offload_enabled=config.offload_enabled,
+        offload_token_threshold=config.offload_token_threshold,
+    ).offloader
 
 
 class _CarefulCounter:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +19,9 @@ from offload.record import RecordInfo
 from offload.store import OffloadStore
 
 _SCHEMA = "1.0"
+TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
+_ABANDONED_SECONDS = 3600
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 # Absent on Windows.
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -41,7 +47,7 @@ def mapped_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
-            f"{path}: {reason}; the folder must belong to this user, on a file system with hard links"
+            f"{path}: {reason}; the folder must belong to this user, who must be able to write to it"
         ) from error
 
 
@@ -54,6 +60,29 @@ def read_own(folder: int, name: str) -> bytes:
     with os.fdopen(handle, "rb") as file:
         info = os.fstat(handle)
         return file.read() if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() else b""
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a durable file in place of any other; its reader sees the old or the new bytes."""
+    temporary = path.with_name(f".tmp-{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(temporary, _NEW_FILE, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove the temporary file of a killed `replace_file`; a recent one may be in use."""
+    with suppress(OSError):
+        if path.lstat().st_mtime < time.time() - _ABANDONED_SECONDS:
+            path.unlink()
 
 
 def sync_folder(folder: Path) -> None:

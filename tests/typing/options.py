@@ -25,4 +25,5 @@ strands.StrandsOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
 
 ContextFileSystem(redact=str.upper)
 ContextFileSystem(redcat=str.upper)  # type: ignore[call-arg]
-ContextFileSystem(policy=OffloadPolicy())  # type: ignore[call-arg]
+ContextFileSystem(policy=OffloadPolicy())
+ContextFileSystem(policy=3)  # type: ignore[arg-type]

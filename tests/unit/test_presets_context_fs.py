@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from pathlib import Path
 
@@ -11,15 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import OffloadStore, StoreError, StorePermissionError
+from offload.codec import TextContent, get_codec
 from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_fs._layout import DOCUMENT, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
+from offload.record import Header
 from offload.testing import StoreConformance
 
-KEY = "r/s/abcdefghij~tool_result~=52ead~5~1.json"
+KEY = "r/s/abcdefghij~tool_result~=52ead~5~1.zst"
+OTHER = KEY.replace("abcdefghij", "zzzzzzzzzz")
+LATER = KEY.replace("~", ".2~", 1)
 SHOWN = "tool_result/Read/call_abcdefghij.json"
 names = st.text(st.sampled_from("abAB._-=/~ \0\u00e9") | st.characters(), max_size=8)
 
@@ -36,6 +41,22 @@ class TestTheTree(StoreConformance):
         path = Path(store.url.removeprefix("file://"), key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+
+def record(text: str = "12345", codec: str = "zstd", **given: object) -> bytes:
+    """Return the bytes of a record of a tool result."""
+    content = TextContent.of(text, 1)
+    fields = {"ref": "abcdefghij", "session": "s", "item_type": "tool_result", "tool_name": "Read"}
+    header = Header(
+        **{**fields, "created_at": 7.5, "placeholder": "p", "sha256": content.counts.sha256, **given}  # type: ignore[arg-type] # one dict of all kinds
+    )
+    return get_codec(codec).encode(header, content).body
+
+
+def content_of(path: Path) -> str:
+    """Return the content in a document, as any reader of JSON finds it."""
+    text: str = json.loads(path.read_text())["content"]
+    return text
 
 
 def facts(**given: object) -> PlaceholderFacts:
@@ -64,49 +85,90 @@ def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".json", ".link")])
+@pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".zst", ".link")])
 def test_other_objects_have_no_document(tmp_path, key):
-    TreeStore(tmp_path).put(key, b"12345")
+    TreeStore(tmp_path).put(key, record())
 
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
 
 
-def test_a_record_has_a_document_of_the_same_bytes(tmp_path):
-    TreeStore(tmp_path).put(KEY, b"12345")
+@pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+def test_a_record_of_any_codec_has_a_document_with_its_fields(tmp_path, codec):
+    key = KEY.replace(".zst", get_codec(codec).suffix)
+    body = record(codec=codec) if codec != "raw" else b"12345"
+    tree = TreeStore(tmp_path)
+    if codec == "raw":
+        content = TextContent.of("12345", 1)
+        header = get_codec("zstd").open(lambda *, start=0, end=None: record()[start:end]).header
+        tree.put(f"h/{key.removeprefix('r/')}.json", get_codec("raw").encode(header, content).sidecar or b"")
 
-    assert (tmp_path / SHOWN).samefile(tmp_path / ".offload" / KEY)
+    tree.put(key, body)
+
+    assert json.loads((tmp_path / SHOWN).read_text()) == {
+        "schema_version": "1.0",
+        "item_id": "abcdefghij",
+        "item_type": "tool_result",
+        "offloaded_at": 7,
+        "metadata": {"tool_name": "Read"},
+        "content": "12345",
+    }
+
+
+def test_bytes_that_are_no_record_have_no_document(tmp_path):
+    tree = TreeStore(tmp_path)
+
+    tree.put(KEY, b"12345")
+    tree.update_index()
+
+    assert not (tmp_path / SHOWN).exists()
+    assert tree.documents() == []
 
 
 def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
-    tree, later = TreeStore(tmp_path), KEY.replace("~", ".2~", 1)
-    tree.put(KEY, b"12345")
-
-    tree.put(later, b"54321")
-
-    assert (tmp_path / SHOWN).read_bytes() == b"54321"
-    assert tree.get(KEY) == b"12345"
-
-
-def test_an_emptied_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
     tree = TreeStore(tmp_path)
-    for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz"), KEY.replace("~", ".2~", 1)):
-        tree.put(key, key.encode())
-    for key in (KEY, KEY.replace("abcdefghij", "zzzzzzzzzz")):
+    tree.put(KEY, record())
+
+    tree.put(LATER, record("54321"))
+
+    assert content_of(tmp_path / SHOWN) == "54321"
+    assert tree.get(KEY) == record()
+
+
+def test_a_deleted_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
+    tree = TreeStore(tmp_path)
+    for key in (KEY, OTHER, LATER):
+        tree.put(key, record(key))
+    for key in (KEY, OTHER):
         tree.put(f"{key}.expired", b"")
         tree.put(key, b"", overwrite=True)
 
-    tree.reindex()
+    tree.update_index()
 
     assert [d.path for d in tree.documents()] == [SHOWN]
     assert [p.name for p in (tmp_path / "tool_result" / "Read").iterdir()] == ["call_abcdefghij.json"]
-    assert (tmp_path / SHOWN).read_bytes() == KEY.replace("~", ".2~", 1).encode()
+    assert content_of(tmp_path / SHOWN) == LATER
+
+
+def test_an_undeleted_record_gets_its_document_again(tmp_path):
+    tree = TreeStore(tmp_path)
+    tree.put(KEY, record())
+    tree.put(f"{KEY}.expired", b"")
+    tree.update_index()
+    assert not (tmp_path / SHOWN).exists()
+
+    TreeStore(tmp_path).delete(f"{KEY}.expired")
+    tree.delete(f"{KEY}.expired")
+    tree.update_index()
+
+    assert content_of(tmp_path / SHOWN) == "12345"
+    assert [d.path for d in tree.documents()] == [SHOWN]
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_an_emptied_record_or_one_without_a_document_is_not_listed(tmp_path, is_marked):
-    tree, other = TreeStore(tmp_path), KEY.replace("abcdefghij", "zzzzzzzzzz")
-    for key in (KEY, other):
-        tree.put(key, b"12345")
+    tree = TreeStore(tmp_path)
+    for key in (KEY, OTHER):
+        tree.put(key, record())
     if is_marked:
         tree.put(f"{KEY}.expired", b"")
     tree.put(KEY, b"", overwrite=True)
@@ -115,51 +177,118 @@ def test_an_emptied_record_or_one_without_a_document_is_not_listed(tmp_path, is_
     assert tree.documents() == []
 
 
+def edited_by_an_editor(path: Path) -> None:
+    other = path.with_name("edited")
+    other.write_text(path.read_text().replace("12345", "edited"))
+    other.replace(path)
+
+
+def edited_in_place(path: Path) -> None:
+    path.write_text(path.read_text().replace("12345", "edited"))
+
+
+def deleted(path: Path) -> None:
+    path.unlink()
+
+
+def linked_to_its_record(path: Path) -> None:
+    """Make a document as release 0.1 did."""
+    path.unlink()
+    path.hardlink_to(next((path.parents[2] / ".offload" / "r" / "s").iterdir()))
+
+
+def replaced_by_a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "change", [edited_by_an_editor, edited_in_place, deleted, linked_to_its_record, replaced_by_a_link]
+)
+def test_a_changed_document_leaves_the_record_alone_and_is_repaired(tmp_path, change):
+    tree = TreeStore(tmp_path)
+    tree.put(KEY, record())
+    right = (tmp_path / SHOWN).read_bytes()
+    change(tmp_path / SHOWN)
+
+    assert tree.get(KEY) == record()
+    tree.reindex()
+
+    assert (tmp_path / SHOWN).read_bytes() == right
+    assert (tmp_path / SHOWN).lstat().st_nlink == 1
+    assert not (tmp_path / SHOWN).is_symlink()
+    assert tree.get(KEY) == record()
+
+
+def test_the_document_of_a_damaged_record_is_kept(tmp_path):
+    tree = TreeStore(tmp_path)
+    tree.put(KEY, record())
+    right = (tmp_path / SHOWN).read_bytes()
+    (tmp_path / ".offload" / KEY).write_bytes(b"damaged")
+
+    tree.reindex()
+
+    assert (tmp_path / SHOWN).read_bytes() == right
+
+
+def test_a_reindex_removes_the_files_of_killed_writers(tmp_path):
+    tree = TreeStore(tmp_path)
+    tree.put(KEY, record())
+    old, new = (tmp_path / "tool_result" / "Read" / f".tmp-{letter * 16}" for letter in "ab")
+    for path in (old, new):
+        path.write_text("half")
+    os.utime(old, (0, 0))
+
+    tree.reindex()
+
+    assert (old.exists(), new.exists()) == (False, True)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
 def test_a_folder_of_another_user_is_refused(tmp_path):
     (tmp_path / "tool_result").mkdir()
     os.chown(tmp_path / "tool_result", 12_345, -1)
 
     with pytest.raises(StorePermissionError, match="tool_result must be a folder of this user"):
-        TreeStore(tmp_path).put(KEY, b"12345")
+        TreeStore(tmp_path).put(KEY, record())
 
 
 def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_path):
     (tmp_path / SHOWN).mkdir(parents=True, mode=0o700)
     tmp_path.chmod(0o700)
 
-    with pytest.raises(StoreError, match="hard links"):
-        TreeStore(tmp_path).put(KEY, b"12345")
+    with pytest.raises(StoreError, match=r"call_abcdefghij\.json: Is a directory; the folder must belong"):
+        TreeStore(tmp_path).put(KEY, record())
 
 
 def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
-    tree, writer, later = TreeStore(tmp_path), TreeStore(tmp_path), KEY.replace("~", ".2~", 1)
-    tree.put(KEY, b"12345")
+    tree, writer, later = TreeStore(tmp_path), TreeStore(tmp_path), LATER
+    tree.put(KEY, record())
     tree.put(f"{KEY}.expired", b"")
     listing = tree._live
 
     def listed(*prefix: str) -> object:
         found = listing(*prefix)
         if later not in [stored.key for stored in tree.keys()]:
-            writer.put(later, b"54321")
+            writer.put(later, record("54321"))
         return found
 
     monkeypatch.setattr(tree, "_live", listed)
 
     tree.reindex()
 
-    assert (tmp_path / SHOWN).read_bytes() == b"54321"
+    assert content_of(tmp_path / SHOWN) == "54321"
     assert len(tree.documents()) == 1
 
 
 def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatch):
     tree, other = TreeStore(tmp_path), TreeStore(tmp_path)
-    tree.put(KEY, b"12345")
-    put, second = tree._index._store.put, KEY.replace("abcdefghij", "zzzzzzzzzz")
+    tree.put(KEY, record())
+    put, second = tree._index._store.put, OTHER
 
     def overtaken(key: str, data: bytes, *, overwrite: bool = False) -> None:
         if second not in [found.key for found in tree.keys()]:
-            other.put(second, b"12345")
+            other.put(second, record())
             other.update_index()
         put(key, data, overwrite=overwrite)
 
@@ -172,7 +301,7 @@ def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatc
 
 def test_an_index_that_could_not_be_written_is_written_by_the_next_update(tmp_path):
     tree = TreeStore(tmp_path)
-    tree.put(KEY, b"12345")
+    tree.put(KEY, record())
     (tmp_path / "index.json").unlink()
     (tmp_path / "index.json").mkdir()
     with pytest.raises(StoreError):

@@ -3,7 +3,7 @@
 index.json                              list of the documents
 tool_result/Read/call_kqzmwpxhva.json   one document, named after its item_id
 user_message/msg_enuqpkzrgm.json
-.offload/                               the store; documents are hard links to its records
+.offload/                               the store of the records, from which the documents are made
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from offload.offloader import Offloader
 from offload.options import PresetOptions
 from offload.policy import Decision, OffloadPolicy, matches_any
 from offload.presets._files import local_path
-from offload.presets.context_fs._layout import Document, PathRenderer, folder_of
+from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
+from offload.presets.context_fs._rules import THRESHOLD, DocumentRules
 from offload.presets.context_fs._tree import TreeStore
-from offload.record import ITEM_TYPES
 from offload.retention import GcReport
 from offload.session import check_name, new_name
 from offload.threads import in_thread
+from offload.wrappers import ReadOnlyStore
 
 __all__ = ["ContextFileSystem", "Document", "ItemState"]
 
 _DEFAULT_ROOT = "~/.agent/context/{session_id}"
-_OFFLOADED_TYPES = ("tool_result", "user_message", "skill_prompt")
 _COLLECTION_SECONDS = 3600.0
+_KEEP_ALL = DocumentRules(is_enabled=False).policy(instead=None)
 
 _log = logging.getLogger("offload")
 
 
 @dataclass(frozen=True, slots=True)
 class ItemState:
-    """State of one item in the messages of the last `offload` call.
+    """State of one item in a list of messages.
 
     Attributes:
         message: index of its message.
@@ -74,64 +75,76 @@ class ContextFileSystem:
     """Stores large and old items of one session's messages as documents for a Read tool.
 
     Tool results, user messages and skill prompts above `offload_token_threshold` tokens are offloaded after
-    the model's next reply; assistant messages, summaries and system prompts are kept. Without that wait,
-    reading a document would give a placeholder again.
+    the model's next reply. Without that wait, reading a document would give a placeholder again.
+
+    It is a layout: `fs.offloader` writes the same tree from an agent loop (`ContextManager(fs.offloader)`), a
+    sink or a compaction.
 
     Args:
-        offload_root_path: folder of the tree; `{session_id}` in it is replaced by the session name. The
-            default is `~/.agent/context/{session_id}`. It needs a file system with hard links, and only this
-            user may have write access.
+        root: folder of the tree, on this machine; `{session_id}` in it is replaced by the session name. The
+            default is `~/.agent/context/{session_id}`. Only this user may have write access.
         session: as for `Offloader`; the same name and root resume a session.
         offload_enabled: False keeps all items, including outputs of ephemeral tools.
         offload_token_threshold: offload items with more tokens than this.
+        type_enabled: item type → whether its items are offloaded, as changes to the default:
+            `{"assistant_message": True, "user_message": False}`. A compaction summary never is.
         ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
             `{"Read": 3}`. Older outputs are offloaded if they are longer than a placeholder; the latest are
-            kept at any size.
+            kept at any size up to `OffloadPolicy.max_view_tokens`.
         ephemeral_keep_recent: replaces every number in `ephemeral`.
         ttl: minimum lifetime of a document: seconds, a `timedelta` or a text like "7d". Later calls of
             `offload` delete expired documents, even if a message refers to them. None keeps all.
+        policy: a whole policy in place of the five arguments from `offload_enabled` on and `ttl`.
         compress: write documents as zstd streams (`.zst`) instead of JSON. Placeholders then name
             `context_read`, one of `fs.offloader.tools`.
         **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`.
 
     Attributes:
         root: absolute path of the tree.
-        offloader: the `Offloader` of the session; call `reindex` after changing records through it.
+        offloader: the `Offloader` of the session.
 
     Raises:
-        ConfigError: an argument is invalid or the root is a URL. Nothing is read or written.
+        ConfigError: an argument is invalid, or the root is a URL. Nothing is read or written.
     """
 
     def __init__(
         self,
-        offload_root_path: str | os.PathLike[str] | None = None,
+        root: str | os.PathLike[str] | None = None,
         session: str | None = None,
         *,
         offload_enabled: bool = True,
-        offload_token_threshold: int = 2000,
+        offload_token_threshold: int = THRESHOLD,
+        type_enabled: Mapping[str, bool] | None = None,
         ephemeral: Mapping[str, int] | None = None,
         ephemeral_keep_recent: int | None = None,
         ttl: float | str | timedelta | None = None,
+        policy: OffloadPolicy | None = None,
         compress: bool = False,
         **options: Unpack[PresetOptions],
     ) -> None:
         session = new_name() if session is None else check_name(session)
-        self.root = _root(_DEFAULT_ROOT if offload_root_path is None else offload_root_path, session)
+        self.root = _root(_DEFAULT_ROOT if root is None else root, session)
         self._tree = TreeStore(self.root)
-        self._renderer = PathRenderer(self.root, ".zst" if compress else ".json")
-        self._ephemeral = {
-            tool: kept if ephemeral_keep_recent is None else ephemeral_keep_recent
-            for tool, kept in (ephemeral or {}).items()
-        }
+        self._renderer = PathRenderer(self.root, ZST if compress else JSON)
+        rules = DocumentRules(
+            is_enabled=offload_enabled,
+            threshold=offload_token_threshold,
+            types=type_enabled or {},
+            ephemeral=ephemeral or {},
+            keep_recent=ephemeral_keep_recent,
+            ttl=ttl,
+        )
+        self._ephemeral = frozenset(rules.ephemeral)
+        policy = rules.policy(instead=policy)
         self.offloader = Offloader(
             self._tree,
             session=session,
-            policy=_policy(offload_token_threshold, self._ephemeral, is_enabled=offload_enabled, ttl=ttl),
+            policy=policy,
             placeholder=self._renderer,
-            codec="zstd" if compress else "json",
+            prompt=self._renderer.prompt(),
             **options,
         )
-        self._expires = ttl is not None
+        self._expires = any(rule.ttl is not None for rule in (*policy.types.values(), *policy.tools.values()))
         self._collects_at = 0.0
         self._last = OffloadResult([], [], ([], 0), 0, 0, 0, [])
 
@@ -174,15 +187,20 @@ class ContextFileSystem:
         """Run `restore` in a thread."""
         return await in_thread(self.restore, messages)
 
-    def items(self) -> list[ItemState]:
-        """Return every item in the messages of the last `offload` call, in order."""
+    def items(self, messages: Sequence[Any] | None = None) -> list[ItemState]:
+        """Return every item in `messages`, in order; by default in those of the last `offload` call.
+
+        Args:
+            messages: messages with placeholders, such as `ContextManager.messages`. Nothing is stored.
+        """
+        result = self._last if messages is None else self._looked_at(messages)
         texts = {
             (index, item.block): item.text
-            for index in {decision.item.message for decision in self._last.decisions}
-            for item in scan_of(self._last.messages[index]).offloadable
+            for index in {decision.item.message for decision in result.decisions}
+            for item in scan_of(result.messages[index]).offloadable
         }
         # An image, which is never offloaded here, moves when one text replaces several blocks before it.
-        return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in self._last.decisions]
+        return [self._state(d, texts.get((d.item.message, d.item.block), "")) for d in result.decisions]
 
     def history(self) -> list[Document]:
         """Return the session's documents from all processes, oldest first. Raises `StoreError`."""
@@ -195,6 +213,13 @@ class ContextFileSystem:
     def reindex(self) -> None:
         """Rebuild the documents and the index from the records. Raises `StoreError`."""
         self._tree.reindex()
+
+    def _looked_at(self, messages: Sequence[Any]) -> OffloadResult:
+        """Return a result with the decisions on `messages`, none of which stores an item."""
+        reader = self.offloader.with_options(
+            store=ReadOnlyStore(self._tree), policy=_KEEP_ALL, on_error="keep", events=None
+        )
+        return reader.offload(messages)
 
     def _state(self, decision: Decision, text: str) -> ItemState:
         item = decision.item
@@ -218,19 +243,5 @@ class ContextFileSystem:
 def _root(path: str | os.PathLike[str], session: str) -> Path:
     text = os.fspath(path)
     if not text or not text.isprintable():
-        raise ConfigError(f"offload_root_path must be a local folder in printable characters, got {text!r}")
-    return local_path(text.replace("{session_id}", folder_of(encode_part(session))), "offload_root_path")
-
-
-def _policy(
-    threshold: int, ephemeral: Mapping[str, int], *, is_enabled: bool, ttl: float | str | timedelta | None
-) -> OffloadPolicy:
-    """Return the policy of the preset: by size, and by age for ephemeral tools."""
-    if type(threshold) is not int or threshold < 0:
-        raise ConfigError(f"offload_token_threshold must be an integer of at least 0, got {threshold!r}")
-    common: dict[str, Any] = {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": ttl}
-    types: dict[str, Any] = {name: {"enabled": False} for name in ITEM_TYPES}
-    types |= {name: {**common, "min_tokens": threshold + 1} for name in _OFFLOADED_TYPES}
-    tools = {tool: {**common, "min_tokens": 1, "keep_recent": kept} for tool, kept in ephemeral.items()}
-    # The threshold and the age alone decide, so any saving is enough.
-    return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
+        raise ConfigError(f"root must be a local folder in printable characters, got {text!r}")
+    return local_path(text.replace("{session_id}", folder_of(encode_part(session))), "root")

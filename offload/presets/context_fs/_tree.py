@@ -1,46 +1,58 @@
-"""The tree: documents as hard links to the records of a local store under `.offload`, and their index."""
+"""The tree: a document for each record of a local store under `.offload`, and the index of the documents."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from offload.errors import StorePermissionError
+from offload.codec import find_codec
+from offload.errors import CorruptError, ExistsError, NotFoundError, StorePermissionError
 from offload.index import list_session, list_sessions, parse_key
-from offload.layout import RECORD, TOMBSTONE, check_key, is_link
-from offload.presets._files import IndexFiles, entry_of, mapped_errors, sync_folder
-from offload.presets.context_fs._layout import DOCUMENT, Document, path_of
+from offload.layout import RECORD, TOMBSTONE, check_key, is_link, sidecar_key
+from offload.presets._files import (
+    TEMPORARY,
+    IndexFiles,
+    entry_of,
+    mapped_errors,
+    remove_abandoned,
+    replace_file,
+    sync_folder,
+)
+from offload.presets.context_fs._document import document_of
+from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, Document, stem_of, suffix_of
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import open_store
 from offload.store import StoredObject
 from offload.wrappers import WrapperStore
 
-INDEX = "index.json"
-_RECORDS_FOLDER = ".offload"
+RECORDS_FOLDER = ".offload"
 
 
 class TreeStore(WrapperStore):
     """A store whose records are also documents in a tree.
 
-    `put` returns once the record and its document are durable. A root that other users can change is refused.
+    The record alone counts: a document is made from it, may be edited or lost, and is rebuilt by `reindex`.
+    `put` returns once both are durable. A root that other users can change is refused.
     """
 
     def __init__(self, root: Path) -> None:
-        super().__init__(open_store(root / _RECORDS_FOLDER))
+        super().__init__(open_store(root / RECORDS_FOLDER))
         self.root = root
-        # Holds only the index: store keys are lower-case, tool names need not be.
-        self._index = IndexFiles(open_store(root), self._entries)
+        # The store of the root holds only the index: its keys are lower-case, tool names need not be.
+        self._index = IndexFiles(open_store(root), lambda _: self._entries())
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
         self._has_deletions = False
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, and link the document of a record."""
+        """Store `data` under `key`, and write the document of a record."""
         info = parse_key(StoredObject(check_key(key), len(data), 0.0))
         is_emptied = overwrite and not data
         # A link belongs to the tree of another session.
@@ -54,15 +66,11 @@ class TreeStore(WrapperStore):
         self._index.note_change(INDEX)
         try:
             super().put(key, data, overwrite=overwrite)
-        finally:
-            # The writer of an existing record may have been killed before it linked the document.
-            self._link_document(info)
-
-    def documents(self, part: str | None = None) -> list[Document]:
-        """Return the documents of a session, given by its key part, or of all; oldest first."""
-        live, files = self._live(part), set(self._files())
-        documents = [Document.of(info) for path, info in live.items() if self.root / path in files]
-        return sorted(documents, key=lambda document: (document.offloaded_at, document.path))
+        except ExistsError:
+            # The writer of an existing record may have been killed before it wrote the document.
+            self._add_document(info)
+            raise
+        self._write_document(info, data)
 
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
@@ -80,56 +88,102 @@ class TreeStore(WrapperStore):
                 raise
         self._index.update()
 
-    def reindex(self) -> None:
-        """Rebuild the documents and the index from the records. Raises `StoreError`."""
-        self._has_deletions = True
-        self.update_index()
+    def documents(self, part: str | None = None) -> list[Document]:
+        """Return the documents of a session, given by its key part, or of all; oldest first."""
+        return [Document(**entry) for entry in self._entries(part)]
 
-    def _sync_documents(self) -> None:
-        """Remove the documents of deleted records, and link those that are missing."""
-        # Documents are linked after their records, so a file without a record in a later listing is stale.
-        files = self._files()
-        live = {self.root / path for path in self._live()}
-        for path in files:
-            if path not in live:
-                with mapped_errors(path):
-                    path.unlink(missing_ok=True)
-        # List again: an item may have been stored again since, under the same path.
+    def reindex(self) -> None:
+        """Make every document and the index match the records again. Raises `StoreError`."""
+        self._sync_documents()
         for info in self._live().values():
-            self._link_document(info)
-        self._index.note_change(INDEX)
+            self._repair_document(info)
+        for path in self._files(TEMPORARY):
+            remove_abandoned(path)
+        self.update_index()
 
     def _note_deletion(self, key: str) -> None:
         """Note that a record was deleted, or its deletion undone, if `key` shows that."""
         if RECORD.match(key) or TOMBSTONE.match(key):
             self._has_deletions = True
 
-    def _entries(self, _key: str) -> Iterator[dict[str, Any]]:
-        live, files = self._live(), set(self._files())
-        listed = sorted(live.items(), key=lambda item: (int(item[1].created_at), item[0]))
-        return (entry_of(info, path) for path, info in listed if self.root / path in files)
+    def _entries(self, part: str | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the index entries of the documents, oldest first."""
+        paths = {self._stem_of(path): str(path.relative_to(self.root)) for path in self._files()}
+        live = sorted(self._live(part).items(), key=lambda item: (int(item[1].created_at), item[0]))
+        return (entry_of(info, paths[stem]) for stem, info in live if stem in paths)
+
+    def _sync_documents(self) -> None:
+        """Remove the documents of deleted records, and write those that are missing."""
+        # A document is written after its record, so a file without a record in a later listing is stale.
+        files = self._files()
+        live = self._live()
+        for path in files:
+            if self._stem_of(path) not in live:
+                with mapped_errors(path):
+                    path.unlink(missing_ok=True)
+        # List again: an item may have been stored again since, under the same path.
+        for info in self._live().values():
+            self._add_document(info)
+        self._index.note_change(INDEX)
 
     def _live(self, part: str | None = None) -> dict[str, RecordInfo]:
-        """Return the readable records by the path of their document."""
+        """Return the readable records by the path of their document, without its suffix."""
         listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
         infos = (info for objects in listed for info in objects.records)
-        return {path_of(info): info for info in infos if not is_link(info.key)}
+        return {stem_of(info): info for info in infos if not is_link(info.key)}
 
-    def _files(self) -> list[Path]:
-        """Return the files in the tree that are named like documents."""
+    def _files(self, name: re.Pattern[str] = DOCUMENT) -> list[Path]:
+        """Return the files in the tree with such names, by default those of documents."""
         with mapped_errors(self.root):
             paths = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
-            return [path for path in paths if DOCUMENT.fullmatch(path.name)]
+            return sorted(path for path in paths if name.fullmatch(path.name))
 
-    def _link_document(self, info: RecordInfo) -> None:
-        """Link the document of a record, unless the record was deleted."""
-        source, target = self.root / _RECORDS_FOLDER / info.key, self.root / path_of(info)
-        with mapped_errors(target), suppress(FileNotFoundError):
-            if not source.stat().st_size:
+    def _stem_of(self, path: Path) -> str:
+        return str(path.relative_to(self.root).with_suffix(""))
+
+    def _add_document(self, info: RecordInfo) -> None:
+        """Write the document of a record if there is none."""
+        stem = self.root / stem_of(info)
+        if not any(os.path.lexists(f"{stem}{suffix}") for suffix in SUFFIXES):
+            self._write_document(info)
+
+    def _write_document(self, info: RecordInfo, data: bytes | None = None) -> None:
+        """Write the document of a record, in place of that of an earlier record of the item.
+
+        `data` is the object of the record if it is known.
+        """
+        document = self._document(info, data)
+        if document is not None:
+            self._replace(*document)
+
+    def _repair_document(self, info: RecordInfo) -> None:
+        """Write a document again if it was edited, or is a hard link to its record, as in release 0.1."""
+        document = self._document(info)
+        if document is None:
+            return
+        path, data = document
+        with mapped_errors(path), suppress(FileNotFoundError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and path.read_bytes() == data:
                 return
-            self._make_folders(target.parent)
-            _link(source, target)
-            sync_folder(target.parent)
+        self._replace(path, data)
+
+    def _document(self, info: RecordInfo, data: bytes | None = None) -> tuple[Path, bytes] | None:
+        """Return the path and the bytes of a record's document; None if the record is gone or damaged."""
+        codec = find_codec(info.key)
+        try:
+            body = self.inner.get(info.key) if data is None else data
+            sidecar = partial(self.inner.get, sidecar_key(info.key)) if codec.has_sidecar else None
+            record = codec.open(lambda *, start=0, end=None: body[start:end], sidecar)
+            suffix = suffix_of(info, record.header.placeholder)
+            return self.root / f"{stem_of(info)}{suffix}", document_of(record) if suffix == JSON else body
+        except (CorruptError, NotFoundError):
+            return None
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        with mapped_errors(path):
+            self._make_folders(path.parent)
+            replace_file(path, data)
 
     def _make_folders(self, path: Path) -> None:
         for folder in (*reversed(path.relative_to(self.root).parents[:-1]), path.relative_to(self.root)):
@@ -141,16 +195,3 @@ class TreeStore(WrapperStore):
             # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
                 raise StorePermissionError(f"{made} must be a folder of this user; remove it")
-
-
-def _link(source: Path, target: Path) -> None:
-    """Link `target` to `source`, replacing the document of an earlier record of the item."""
-    try:
-        target.hardlink_to(source)
-    except FileExistsError:
-        if os.path.samestat(source.lstat(), target.lstat()):
-            return
-        target.unlink(missing_ok=True)
-        # Another process may link the same record at the same time.
-        with suppress(FileExistsError):
-            target.hardlink_to(source)

@@ -1,0 +1,75 @@
+"""The policy of the preset: by size and type, and by age for ephemeral tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from offload.errors import ConfigError
+from offload.policy import OffloadPolicy
+from offload.record import ITEM_TYPES
+
+THRESHOLD = 2000
+_OFFLOADED_TYPES = ("tool_result", "user_message", "skill_prompt")
+# It is short already, and reading it back would undo the compaction.
+_NEVER = "compaction_summary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentRules:
+    """Arguments of `ContextFileSystem` that make its policy.
+
+    Raises:
+        ConfigError: one of them is invalid or has no effect.
+    """
+
+    is_enabled: bool = True
+    threshold: int = THRESHOLD
+    types: Mapping[str, bool] = field(default_factory=dict)
+    ephemeral: Mapping[str, int] = field(default_factory=dict)
+    keep_recent: int | None = None
+    ttl: float | str | timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.threshold) is not int or self.threshold < 0:
+            raise ConfigError(
+                f"offload_token_threshold must be an integer of at least 0, got {self.threshold!r}"
+            )
+        for name, is_offloaded in self.types.items():
+            if name not in ITEM_TYPES or not isinstance(is_offloaded, bool):
+                known = ", ".join(ITEM_TYPES)
+                raise ConfigError(f"type_enabled must map {known} to bools, got {name!r}: {is_offloaded!r}")
+            if name == _NEVER and is_offloaded:
+                raise ConfigError(f"type_enabled: a {_NEVER} is never offloaded, got True")
+        if self.keep_recent is not None and not self.ephemeral:
+            raise ConfigError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
+
+    def policy(self, instead: OffloadPolicy | None) -> OffloadPolicy:
+        """Return the policy, or the one to use `instead`, if no rule is set. Raises `ConfigError`."""
+        if instead is not None:
+            if self != DocumentRules():
+                raise ConfigError("policy= replaces the rules: omit it, or set them in the policy")
+            return instead
+        return OffloadPolicy.model_validate(
+            # The threshold and the age alone decide, so any saving is enough.
+            {"types": dict(self._types()), "tools": dict(self._tools()), "min_saving": 1}
+        )
+
+    def _is_enabled(self, item_type: str) -> bool:
+        return self.is_enabled and self.types.get(item_type, item_type in _OFFLOADED_TYPES)
+
+    def _types(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name in ITEM_TYPES:
+            yield name, self._rule(name, min_tokens=self.threshold + 1)
+
+    def _tools(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for tool, kept in self.ephemeral.items():
+            recent = kept if self.keep_recent is None else self.keep_recent
+            yield tool, self._rule("tool_result", min_tokens=1, keep_recent=recent)
+
+    def _rule(self, item_type: str, **when: int) -> dict[str, Any]:
+        """Return a rule as plain data: a placeholder has no preview, and the model sees the item once."""
+        is_enabled = self._is_enabled(item_type)
+        return {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": self.ttl, **when}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from offload.compaction import TypeRule
+from offload.compaction import Refusal, RoundConfig, TypeRule
 from offload.compaction._windows import window_for
 from offload.context import ItemType
 from offload.policy import OffloadPolicy, Rule
 from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
+
+# The settings that apply to one strategy only.
+_OF_STRATEGY = {"selective": {"rules"}, "rounds": {"keep_recent_rounds", "summary_max_length"}}
+# Those that apply if there is no strategy of the caller's own, or a confirmation.
+OF_BUILT_IN = {"strategy", *_OF_STRATEGY["selective"], *_OF_STRATEGY["rounds"]}
 
 
 class AgentConfig(LoadableSettings):
@@ -26,7 +31,15 @@ class AgentConfig(LoadableSettings):
         max_item_ratio: offload an item above this fraction of the window at the next trigger, even if the
             model has not seen it.
         keep_recent: number of the latest results of each tool to keep in view.
-        rules: changes to `offload.compaction.DEFAULT_RULES`, by item type, for removing whole messages.
+        strategy: how whole messages are removed: "selective" by type, "rounds" the oldest rounds.
+        rules: changes to `offload.compaction.DEFAULT_RULES`, by item type; for "selective" only.
+        keep_recent_rounds: how many of the latest rounds are kept; for "rounds" only.
+        summary_max_length: the maximum length of a summary, in characters; for "rounds" only.
+        require_confirmation: whether `confirm` of the manager is called before messages are removed; if it
+            is set to True, the manager needs `confirm`.
+        on_refusal: the effect of a no: "drop_oldest" removes as few rounds as possible, without a summary;
+            "new_session" keeps the current round only; "error" removes nothing, and the errors have a
+            `RefusedError`.
         policy: which items are offloaded; the default is the offloader's policy.
         resumable: whether to store the conversation so that another process can resume it.
         ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
@@ -49,7 +62,12 @@ class AgentConfig(LoadableSettings):
     target_ratio: Fraction = 0.6
     max_item_ratio: Fraction = 0.25
     keep_recent: Count = 3
+    strategy: Literal["selective", "rounds"] = "selective"
     rules: dict[ItemType | str, TypeRule] = Field(default_factory=dict)
+    keep_recent_rounds: Size = 2
+    summary_max_length: Size = 1000
+    require_confirmation: Flag = True
+    on_refusal: Refusal = "error"
     policy: OffloadPolicy | None = None
     resumable: Flag = True
 
@@ -66,6 +84,13 @@ class AgentConfig(LoadableSettings):
             raise ValueError(
                 f"target_ratio={self.target_ratio} must be at most trigger_ratio={self.trigger_ratio}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _settings_of_the_strategy(self) -> Self:
+        for strategy, names in _OF_STRATEGY.items():
+            if strategy != self.strategy and (ineffective := names & self.model_fields_set):
+                raise ValueError(f'{", ".join(sorted(ineffective))}: only with strategy="{strategy}"')
         return self
 
     @model_validator(mode="after")
@@ -99,6 +124,17 @@ class AgentConfig(LoadableSettings):
     def target_tokens(self) -> int:
         """Tokens of a reduced request at most."""
         return int(self.window * self.target_ratio)
+
+    def rounds(self, *, is_confirmed: bool) -> RoundConfig:
+        """Return the settings of compaction by rounds: down to the target."""
+        return RoundConfig(
+            max_context_tokens=self.window,
+            trigger_ratio=self.target_ratio,
+            keep_recent_rounds=self.keep_recent_rounds,
+            summary_max_length=self.summary_max_length,
+            require_confirmation=is_confirmed,
+            on_refusal=self.on_refusal,
+        )
 
     def policy_over(self, default: OffloadPolicy) -> OffloadPolicy:
         """Return the policy of every turn; `default` is the offloader's."""

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from offload.agent._config import AgentConfig
+from offload.agent._confirmation import Confirmation
 from offload.agent._entries import JournalState
 from offload.agent._journal import Journal
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
 from offload.agent._usage import HIGHEST, LOWEST, Calibration, input_tokens
-from offload.compaction import CompactionResult, CompactionStrategy, Summarizer
+from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import deferred_events, error_text, exclusive, failure
@@ -63,8 +64,10 @@ class ContextManager:
             the `ContextFileSystem` of a new session, with the `offload_…` settings.
         config: the settings; the default is `AgentConfig()`.
         summarizer: asks a model for a summary; without one, a notice alone replaces removed messages.
-        strategy: removes messages when offloading is not enough; the default is `SelectiveCompaction`, with
-            the `summarizer` and the `rules` of the settings.
+        strategy: removes messages when offloading is not enough, in place of the one that the settings name.
+        confirm: a plain or async function, called with a `Proposal` before messages are removed, at most once
+            per call. True continues, False applies the setting `on_refusal`, and the name of a refusal
+            applies that one. After the refusal "error" it is called again once the user has said something.
         events: gets the events, by default the offloader's bus; besides those of `ContextIR` and of
             compaction, `items_offloaded` (data: `messages`, `tokens`: how many became smaller, and by how
             much) and `context_failed` (data: `kind`).
@@ -75,8 +78,9 @@ class ContextManager:
         tools: handles the model's calls of the retrieval tools.
 
     Raises:
-        ConfigError: `strategy` is combined with `summarizer` or `rules`, or an offloader with `offload_…`
-            settings.
+        ConfigError: a setting has no effect: with `strategy`, a `summarizer` or a setting of the built-in
+            strategies; with an offloader, an `offload_…` setting; without `confirm`, `require_confirmation` or
+            `on_refusal`.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class ContextManager:
         *,
         summarizer: Summarizer | None = None,
         strategy: CompactionStrategy | None = None,
+        confirm: Confirm | None = None,
         events: EventBus | None = None,
     ) -> None:
         self.config = config = AgentConfig() if config is None else config
@@ -95,8 +100,14 @@ class ContextManager:
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
+        self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
-            ContextReducer, self._offloader, summarizer=summarizer, strategy=strategy, events=self.events
+            ContextReducer,
+            self._offloader,
+            summarizer=summarizer,
+            strategy=strategy,
+            confirmation=self._confirmation,
+            events=self.events,
         )
         self._reducer = self._new_reducer(config)
         self._messages = AgentMessages(self._count, self.events)
@@ -143,7 +154,9 @@ class ContextManager:
         Raises:
             MessageError: it is no message, such as a list, a string or None.
         """
-        self._messages.enqueue(message, item_type)
+        item = self._messages.enqueue(message, item_type)
+        if self._confirmation is not None and item.item_type is ItemType.USER_MESSAGE:
+            self._confirmation.renew()
         # The thread that holds the gate may wait for a hook on the event loop of this thread.
         with deferred_events(), self._gate.alone_if_free() as is_alone:
             if is_alone:
@@ -359,6 +372,8 @@ class ContextManager:
 
     def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
         """Run the steps that are due."""
+        if self._confirmation is not None:
+            self._confirmation.begin_call()
         if self._tokens() < self.config.trigger_tokens:
             return
         for limit, step in steps:
@@ -393,6 +408,16 @@ class ContextManager:
             self.events.emit(ContextEvent(EventType.CONTEXT_FAILED, detail, {"kind": error.kind}))
             if self._offloader.options.on_error == "raise":
                 raise error
+
+
+def _confirmation(confirm: Confirm | None, config: AgentConfig) -> Confirmation | None:
+    """Return what asks the user, if anything does. Raises `ConfigError` if a setting has no effect."""
+    asks = config.model_fields_set & {"on_refusal"} or (
+        config.require_confirmation and "require_confirmation" in config.model_fields_set
+    )
+    if confirm is None and asks:
+        raise ConfigError("require_confirmation and on_refusal need confirm=, a function that asks the user")
+    return Confirmation(confirm, config.on_refusal) if confirm and config.require_confirmation else None
 
 
 def _plain(reply: ReplyT) -> ReplyT:

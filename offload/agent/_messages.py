@@ -54,7 +54,7 @@ class AgentMessages:
         header, items = self.context.header.items, self.context.conversation.items
         return items[start - len(header) :] if start >= len(header) else [*header[start:], *items]
 
-    def enqueue(self, message: Any, item_type: ItemType | None = None) -> None:
+    def enqueue(self, message: Any, item_type: ItemType | None = None) -> ContextItem:
         """Append a message to the queue, without waiting for a thread that changes the others."""
         if message is None or isinstance(message, str | bytes | list | tuple):
             raise MessageError(f"a message must be one dict or SDK object, got {message!r:.60}")
@@ -66,6 +66,7 @@ class AgentMessages:
             raise MessageError(f"a {type(message).__name__} is no message: {error!r:.60}") from error
         with self._queue_lock:
             self._queue.append(item)
+        return item
 
     def flush(self) -> None:
         """Move the queue to the context."""
@@ -128,9 +129,12 @@ class AgentMessages:
             result = self.context.auto_compact(strategy, current_total_tokens=tokens)
             error, is_compacted = result.error, result.is_compacted
             if self.context.total_tokens > before:
-                raise OffloadError(f"{before} tokens became {self.context.total_tokens}")  # noqa: TRY301
+                raise OffloadError(  # noqa: TRY301 # handled as any failure
+                    f"the compaction strategy turned {before} tokens into {self.context.total_tokens}"
+                )
         except Exception as raised:  # noqa: BLE001 # a strategy may raise anything; the turn must not fail
-            error, is_compacted = failure("the compaction strategy failed:", raised), False
+            named = failure("the compaction strategy raised", raised)
+            error, is_compacted = raised if isinstance(raised, OffloadError) else named, False
             self.context.conversation.items = items
         if not are_equal(items, self.context.conversation.items):
             self._renumber(items)

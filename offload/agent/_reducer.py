@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import get_args
 
-from offload.agent._config import AgentConfig
+from offload.agent._config import OF_BUILT_IN, AgentConfig
+from offload.agent._confirmation import Confirmation, ConfirmedStrategy
 from offload.agent._messages import AgentMessages
-from offload.compaction import CompactionStrategy, SelectiveCompaction, Summarizer
+from offload.compaction import CompactionStrategy, RoundStrategy, SelectiveCompaction, Summarizer
 from offload.context import EventBus
 from offload.errors import ConfigError, OffloadError
 from offload.offloader import Offloader
@@ -33,7 +34,7 @@ Step = tuple[int, Callable[[AgentMessages, int], list[OffloadError]]]
 
 
 class ContextReducer:
-    """The steps that make a context smaller; `strategy` is the last one.
+    """The steps that make a context smaller; `strategy` is the last one that removes messages.
 
     The steps `unseen` keep results that the model has not seen as long as anything else can be offloaded or
     removed; the steps `seen` are for a model that has seen all messages.
@@ -43,36 +44,80 @@ class ContextReducer:
         self,
         offloader: Offloader,
         config: AgentConfig,
+        *,
         summarizer: Summarizer | None,
         strategy: CompactionStrategy | None,
+        confirmation: Confirmation | None,
         events: EventBus,
     ) -> None:
         trigger, target = config.trigger_tokens, config.target_tokens
-        if strategy is None:
-            selective = partial(
-                SelectiveCompaction, offloader, rules=config.rules, threshold_tokens=target, events=events
-            )
-            self.strategy: CompactionStrategy = selective(summarizer)
-            without_summary: CompactionStrategy = selective()
-        elif summarizer is not None or config.rules:
-            raise ConfigError("summarizer= and rules apply without strategy= only; pass them to the strategy")
-        else:
-            self.strategy = without_summary = strategy
+        mild, self.strategy = _strategies(
+            offloader,
+            config,
+            summarizer=summarizer,
+            strategy=strategy,
+            confirmation=confirmation,
+            events=events,
+        )
         giants = Rule(min_tokens=max(1, int(config.window * config.max_item_ratio)))
         by_sweep_alone = Rule(min_tokens=config.window, preview_chars=_SHORT_PREVIEW)
         worth_it = Rule(min_tokens=_WORTH_IT, preview_chars=_SHORT_PREVIEW)
         # Results that the model has answered, except the latest of each tool.
         old = Sweep(trigger_tokens=1, keep_recent=config.keep_recent)
         sweep = (target, _offloading(offloader, by_sweep_alone, ("tool_result", "tool_call"), old))
+        compact = partial(_compacting, confirmation)
+        # Nobody is asked for more room than is needed.
+        limit = target if confirmation is None else trigger
         self.unseen: Sequence[Step] = (
             (trigger, _offloading(offloader, giants)),
             sweep,
-            (target, _compacting(without_summary)),
+            (limit, compact(mild)),
             (trigger, _offloading(offloader, worth_it)),
-            (trigger, _compacting(self.strategy)),
+            (trigger, compact(self.strategy)),
             *((config.window + 1, _relieving(offloader, *least)) for least in _LAST_RESORTS),
         )
-        self.seen: Sequence[Step] = (sweep, (target, _compacting(self.strategy)))
+        self.seen: Sequence[Step] = (sweep, (limit, compact(self.strategy)))
+
+
+def _strategies(
+    offloader: Offloader,
+    config: AgentConfig,
+    *,
+    summarizer: Summarizer | None,
+    strategy: CompactionStrategy | None,
+    confirmation: Confirmation | None,
+    events: EventBus,
+) -> tuple[CompactionStrategy, CompactionStrategy]:
+    """Return a strategy that keeps the latest messages, and one that may also replace all by a summary.
+
+    Raises `ConfigError` for settings that have no effect.
+    """
+    if strategy is not None:
+        if summarizer is not None or OF_BUILT_IN & config.model_fields_set:
+            raise ConfigError(
+                "summarizer= and the settings strategy, rules, keep_recent_rounds and summary_max_length "
+                "apply without strategy= only; pass them to the strategy"
+            )
+        some: tuple[CompactionStrategy, CompactionStrategy] = strategy, strategy
+    elif config.strategy == "rounds":
+        rounds = config.rounds(is_confirmed=confirmation is not None)
+        by_rounds = RoundStrategy(offloader, summarizer, rounds, confirm=confirmation, events=events)
+        return by_rounds, by_rounds
+    else:
+        selective = partial(
+            SelectiveCompaction,
+            offloader,
+            rules=config.rules,
+            threshold_tokens=config.target_tokens,
+            events=events,
+        )
+        some = selective(), selective(summarizer)
+    if confirmation is None:
+        return some
+    rounds = config.rounds(is_confirmed=True)
+    refused = RoundStrategy(offloader, None, rounds, confirm=confirmation, events=events)
+    mild, full = (ConfirmedStrategy(one, refused, confirmation, config.window) for one in some)
+    return mild, full
 
 
 def _offloading(
@@ -128,5 +173,11 @@ def _offloading_by(
     return lambda messages, _tokens: messages.offload(other, for_good=True)
 
 
-def _compacting(strategy: CompactionStrategy) -> Callable[[AgentMessages, int], list[OffloadError]]:
-    return lambda messages, tokens: messages.compact(strategy, tokens)
+def _compacting(
+    confirmation: Confirmation | None, strategy: CompactionStrategy
+) -> Callable[[AgentMessages, int], list[OffloadError]]:
+    def compact(messages: AgentMessages, tokens: int) -> list[OffloadError]:
+        is_closed = confirmation is not None and confirmation.is_closed
+        return [] if is_closed else messages.compact(strategy, tokens)
+
+    return compact

@@ -71,7 +71,7 @@ class Proposal:
     Attributes:
         tokens: the tokens of the context now.
         max_tokens: the context window.
-        rounds: how many rounds are removed at least; 0 if the only one is cut.
+        rounds: how many rounds are removed at least; 0 if the only one is cut, or rounds do not count.
     """
 
     tokens: int
@@ -79,7 +79,7 @@ class Proposal:
     rounds: int
 
     def __str__(self) -> str:
-        old = f"{self.rounds} oldest rounds" if self.rounds else "older messages of this round"
+        old = f"{self.rounds} oldest rounds" if self.rounds else "older messages"
         return (
             f"The context has {self.tokens} of {self.max_tokens} tokens. Replace the {old} with a summary? "
             "They are stored, and can be read again."

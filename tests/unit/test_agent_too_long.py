@@ -30,24 +30,24 @@ GOOGLE = "The input token count (1200293) exceeds the maximum number of tokens a
 BEDROCK = "Input is too long for requested model."
 
 
-def answer(status: int, body: dict[str, Any]) -> httpx.Response:
+def answer(status: int, body: dict[str, Any]) -> Any:
     return httpx.Response(status, json=body, request=httpx.Request("POST", "http://localhost"))
 
 
-def of_anthropic(status: int, kind: str, text: str) -> Exception:
+def of_anthropic(status: int, kind: str, text: str) -> Any:
     body = {"type": "error", "error": {"type": kind, "message": text}}
-    client = anthropic.Anthropic(api_key="-")
+    client: Any = anthropic.Anthropic(api_key="-")
     return client._make_status_error_from_response(answer(status, body))
 
 
-def of_openai(status: int, code: str, text: str) -> Exception:
+def of_openai(status: int, code: str, text: str) -> Any:
     body = {"error": {"type": "invalid_request_error", "code": code, "message": text, "param": "messages"}}
-    client = openai.OpenAI(api_key="-")
+    client: Any = openai.OpenAI(api_key="-")
     return client._make_status_error_from_response(answer(status, body))
 
 
 def of_openai_stream(code: str, text: str) -> Exception:
-    request = httpx.Request("POST", "http://localhost")
+    request: Any = httpx.Request("POST", "http://localhost")
     return openai.APIError(text, request=request, body={"code": code, "message": text})
 
 
@@ -56,8 +56,8 @@ def of_google(status: int, text: str) -> Exception:
     return google_errors.ClientError(status, body)
 
 
-def of_bedrock(status: int, code: str, text: str) -> Exception:
-    response = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
+def of_bedrock(status: int, code: str, text: str) -> Any:
+    response: Any = {"Error": {"Code": code, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return ClientError(response, "Converse")
 
 
@@ -263,8 +263,10 @@ def test_an_async_function_in_the_plain_form_is_refused():
     m = manager()
     m.add(said(0))
 
+    function: Any = Model(9, "").ask
+
     with pytest.raises(ConfigError, match="acall"):
-        m.call(Model(9, "").ask)
+        m.call(function)
 
 
 def test_system_prompt_and_tools_are_counted():

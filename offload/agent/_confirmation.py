@@ -1,0 +1,77 @@
+"""The user's answer to a compaction, asked once per call of the loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Proposal, Refusal
+from offload.context import ContextIR
+from offload.errors import ConfigError
+from offload.threads import call_hook
+
+
+class Confirmation:
+    """Asks the user, and remembers the answer: a refusal that removes nothing holds until the user speaks.
+
+    Attributes:
+        is_closed: whether no compaction may be tried now: the user refused all, or the question failed.
+    """
+
+    def __init__(self, confirm: Confirm, on_refusal: Refusal) -> None:
+        self._confirm = confirm
+        self._on_refusal = on_refusal
+        self._answer: bool | Refusal | None = None
+        self.is_closed = False
+
+    def __call__(self, proposal: Proposal) -> bool | Refusal:
+        """Return True or the effect of the refusal. Raises `ConfigError` for another answer."""
+        if self._answer is None:
+            self.is_closed = True
+            # A person may be asked: there is no time limit.
+            answer = call_hook(self._confirm, proposal, seconds=math.inf)
+            effect = self._on_refusal if answer is False else answer
+            if effect is not True and effect not in get_args(Refusal):
+                raise ConfigError(
+                    f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}"
+                )
+            self._answer = effect
+        self.is_closed = self._answer == "error"
+        return self._answer
+
+    def begin_call(self) -> None:
+        """Forget the answer for the next call, except a refusal that removes nothing."""
+        if self._answer != "error":
+            self.renew()
+
+    def renew(self) -> None:
+        """Forget the answer."""
+        self._answer, self.is_closed = None, False
+
+
+class ConfirmedStrategy:
+    """A strategy that the user must agree to; a refusal runs another one, which applies it."""
+
+    def __init__(
+        self,
+        strategy: CompactionStrategy,
+        refused: CompactionStrategy,
+        confirmation: Confirmation,
+        window: int,
+    ) -> None:
+        self._strategy = strategy
+        self._refused = refused
+        self._confirmation = confirmation
+        self._window = window
+
+    def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactionResult:
+        """Shorten `context` as the user agreed."""
+        tokens = context.total_tokens if current_total_tokens is None else current_total_tokens
+        is_agreed = self._confirmation(Proposal(tokens, self._window, 0)) is True
+        strategy = self._strategy if is_agreed else self._refused
+        return strategy.compact(context, current_total_tokens=tokens)
+
+    def restore(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages` with all that any of both ever removed."""
+        return self._refused.restore(self._strategy.restore(messages))

@@ -1,0 +1,323 @@
+"""The strategies of the agent loop: by type and by rounds, with the user's confirmation, across a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from offload import ConfigError, ContextFullError, Offloader
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
+from offload.context import EventType
+from offload.errors import RefusedError
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+STRATEGIES = ("selective", "rounds")
+YES, NO = True, False
+SUMMARY = "The user asked for reports, and got them."
+
+
+def summarizer(messages: list[Any]) -> str:
+    return f"<summary>{SUMMARY}</summary>"
+
+
+def manager(store: Any = None, strategy: Any = "rounds", **options: Any) -> ContextManager:
+    fields = options.pop("fields", {})
+    off = Offloader(store or MemoryStore(), session="s", **options.pop("offloader", {}))
+    return ContextManager(off, AgentConfig(window_tokens=4000, strategy=strategy, **fields), **options)
+
+
+def a_round(n: int) -> list[Any]:
+    """Return the messages of a round: a question, a call, its result, an answer."""
+    use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"n": n}}
+    result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"row {n}\n" * 100}
+    return [
+        {"role": "user", "content": f"question {n} " + "please " * 60},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": f"answer {n} " + "word " * 50},
+    ]
+
+
+class Talk:
+    """A conversation of `rounds` with a manager: what was added, the errors, the tokens of the requests."""
+
+    def __init__(self, m: ContextManager, rounds: int = 20, first: int = 0) -> None:
+        self.messages: list[Any] = []
+        self.errors: list[Any] = []
+        self.tokens: list[int] = []
+        for n in range(first, first + rounds):
+            question, call, result, answer = a_round(n)
+            for added, replied in ((question, call), (result, answer)):
+                m.add(added)
+                request = m.before_model_call()
+                self.errors += [*request.errors, *m.after_model_call(replied)]
+                self.tokens.append(request.tokens)
+                self.messages += [added, replied]
+
+
+def heard(m: ContextManager, *types: EventType) -> list[Any]:
+    events: list[Any] = []
+    for event_type in types:
+        m.events.subscribe(events.append, event_type)
+    return events
+
+
+@pytest.mark.parametrize("asks", [None, summarizer], ids=["alone", "summary"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_strategy_keeps_the_requests_below_the_trigger_and_loses_nothing(strategy, asks):
+    m = manager(strategy=strategy, summarizer=asks)
+    talk = Talk(m)
+
+    assert talk.errors == []
+    assert max(talk.tokens) < m.config.trigger_tokens
+    assert m.compaction_count > 1
+    assert m.restore() == talk.messages
+
+
+def test_by_rounds_the_latest_rounds_stay_and_a_summary_replaces_the_others():
+    m = manager(summarizer=summarizer, fields={"keep_recent_rounds": 3})
+    talk = Talk(m)
+    while m.compaction_count == 2:
+        talk = Talk(m, 1)
+    kept = m.messages[1:]
+
+    assert SUMMARY in m.messages[0]["content"]
+    assert kept[0]["content"].startswith("question ")
+    assert m.last_compaction is not None
+    assert m.last_compaction.summary == SUMMARY
+    assert talk.errors == []
+
+
+def test_one_request_with_a_long_tool_loop_is_cut_by_rounds_too():
+    m = manager()
+    m.add(a_round(0)[0])
+    messages = [a_round(0)[0]]
+    for n in range(60):
+        _, call, result, _ = a_round(n)
+        assert m.before_model_call().errors == []
+        m.after_model_call(call)
+        m.add(result)
+        messages += [call, result]
+
+    assert m.before_model_call().tokens < m.config.trigger_tokens
+    assert m.restore() == messages
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_resumed_conversation_continues_with_its_summary(tmp_path, strategy):
+    first = manager(tmp_path, strategy, summarizer=summarizer)
+    talk = Talk(first)
+    second = manager(tmp_path, strategy, summarizer=summarizer)
+    second.resume()
+    assert second.messages == first.messages
+    assert second.compaction_count == first.compaction_count
+    later = Talk(second, first=20)
+
+    assert later.errors == []
+    assert second.compaction_count > first.compaction_count
+    assert second.restore() == [*talk.messages, *later.messages]
+
+
+@pytest.mark.parametrize("pair", [STRATEGIES, STRATEGIES[::-1]], ids=" then ".join)
+def test_another_strategy_continues_a_conversation(tmp_path, pair):
+    talk = Talk(manager(tmp_path, pair[0]))
+    second = manager(tmp_path, pair[1])
+    second.resume()
+    later = Talk(second, first=20)
+
+    assert later.errors == []
+    assert max(later.tokens) < second.config.trigger_tokens
+    assert second.restore() == [*talk.messages, *later.messages]
+
+
+# --- the user's confirmation -------------------------------------------------------------------------
+
+
+class User:
+    """Answers each question with the next of `answers`, then with the last one."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[Proposal] = []
+
+    def __call__(self, proposal: Proposal) -> Any:
+        self.asked.append(proposal)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def later(self, proposal: Proposal) -> Any:
+        return self(proposal)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_user_is_asked_before_each_compaction_with_the_figures(strategy):
+    user = User(YES)
+    m = manager(strategy=strategy, confirm=user)
+    talk = Talk(m)
+
+    assert talk.errors == []
+    assert len(user.asked) == m.compaction_count > 1
+    assert all(3200 <= one.tokens < 4000 == one.max_tokens for one in user.asked)
+    assert f"{user.asked[0].tokens} of 4000 tokens" in str(user.asked[0])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_drop_oldest_removes_as_little_as_possible_and_asks_no_model(strategy):
+    m = manager(strategy=strategy, confirm=User("drop_oldest"), summarizer=summarizer)
+    talk = Talk(m)
+
+    assert talk.errors == []
+    assert max(talk.tokens) < m.config.trigger_tokens
+    assert SUMMARY not in str(m.messages)
+    assert min(talk.tokens[-20:]) > 1500
+    assert m.restore() == talk.messages
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_new_session_keeps_the_current_round_only(strategy):
+    user = User(NO)
+    m = manager(strategy=strategy, confirm=user, fields={"on_refusal": "new_session"})
+    messages: list[Any] = []
+    while not user.asked:
+        messages += Talk(m, 1, first=len(messages) // 4).messages
+
+    questions = [x for x in m.messages if str(x["content"]).startswith("question ")]
+    assert len(questions) == 1
+    assert m.restore() == messages
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_refusal_removes_nothing_and_is_an_error_of_that_call(strategy):
+    user = User(NO)
+    m = manager(strategy=strategy, confirm=user)
+    failed = heard(m, EventType.CONTEXT_COMPACTED, EventType.COMPACTION_FAILED)
+    talk = Talk(m, 9)
+
+    assert m.compaction_count == 0
+    assert [type(error) for error in talk.errors] == [RefusedError] * len(user.asked)
+    assert [event.data["kind"] for event in failed] == ["refused"] * len(user.asked)
+    assert len(m.messages) == len(talk.messages)
+
+
+def test_after_a_refusal_the_user_is_asked_again_once_he_has_said_something():
+    user = User("error", YES)
+    m = manager(confirm=user)
+    m.add(a_round(0)[0])
+    n = 0
+    while not user.asked:
+        m.before_model_call()
+        m.after_model_call(a_round(n)[1])
+        m.add(a_round(n)[2])
+        n += 1
+    for more in range(30):
+        m.before_model_call()
+        m.after_model_call({"role": "assistant", "content": f"thinking {more} " + "word " * 50})
+
+    assert len(user.asked) == 1
+    m.add({"role": "user", "content": "go on"})
+    m.before_model_call()
+    assert len(user.asked) == 2
+    assert m.compaction_count == 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("answer", ["maybe", None, RuntimeError("no terminal")], ids=str)
+def test_a_confirmation_that_fails_ends_no_turn_and_removes_nothing(strategy, answer):
+    m = manager(strategy=strategy, confirm=User(answer))
+    talk = Talk(m, 10)
+
+    assert talk.errors
+    assert len(m.messages) == len(talk.messages)
+    assert m.restore() == talk.messages
+
+
+def test_an_async_confirmation_is_awaited():
+    user = User(YES)
+
+    async def main() -> ContextManager:
+        m = manager(confirm=user.later)
+        for n in range(30):
+            for message in a_round(n)[::3]:
+                m.add(message)
+                await m.abefore_model_call()
+        return m
+
+    m = asyncio.run(main())
+    assert len(user.asked) == m.compaction_count > 0
+
+
+def test_require_confirmation_false_asks_nobody():
+    user = User(NO)
+    m = manager(confirm=user, fields={"require_confirmation": False})
+    Talk(m)
+
+    assert m.compaction_count > 0
+    assert user.asked == []
+
+
+def test_a_strategy_of_the_callers_own_needs_the_confirmation_too():
+    user = User("error")
+    off = Offloader(MemoryStore(), session="s")
+    own: CompactionStrategy = RoundStrategy(off)
+    m = ContextManager(off, AgentConfig(window_tokens=4000), strategy=own, confirm=user)
+    Talk(m)
+
+    assert user.asked
+    assert m.compaction_count == 0
+
+
+def test_a_failing_store_ends_no_turn():
+    for strategy in STRATEGIES:
+        m = manager(FaultyStore(MemoryStore(), is_lasting=True), strategy, confirm=User("new_session"))
+        talk = Talk(m, 10)
+
+        assert m.messages == talk.messages
+        assert any(isinstance(error, ContextFullError) for error in talk.errors)
+
+
+# --- settings that have no effect ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"strategy": "round"}, "AgentConfig.strategy: Input should be 'selective' or 'rounds', got 'round'"),
+        (
+            {"strategy": "rounds", "rules": {"user_message": TypeRule()}},
+            'rules: only with strategy="selective"',
+        ),
+        ({"keep_recent_rounds": 3}, 'keep_recent_rounds: only with strategy="rounds"'),
+        ({"summary_max_length": 10}, 'summary_max_length: only with strategy="rounds"'),
+        ({"strategy": "rounds", "keep_recent_rounds": 0}, "keep_recent_rounds: .* got 0"),
+        ({"on_refusal": "cry"}, "AgentConfig.on_refusal: .* got 'cry'"),
+        ({"require_confirmation": "yes"}, "AgentConfig.require_confirmation: .* got 'yes'"),
+    ],
+)
+def test_an_invalid_setting_is_reported(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        AgentConfig.model_validate(fields)
+
+
+def test_variables_set_the_strategy():
+    variables = {"OFFLOAD_AGENT__STRATEGY": "rounds", "OFFLOAD_AGENT__KEEP_RECENT_ROUNDS": "4"}
+
+    assert AgentConfig.from_env(variables) == AgentConfig(strategy="rounds", keep_recent_rounds=4)
+
+
+@pytest.mark.parametrize("fields", [{"on_refusal": "drop_oldest"}, {"require_confirmation": True}], ids=str)
+def test_settings_of_a_confirmation_need_one(fields):
+    with pytest.raises(ConfigError, match="need confirm="):
+        manager(fields=fields)
+
+
+def test_settings_of_the_built_in_strategies_need_no_strategy_of_the_callers_own():
+    off = Offloader(MemoryStore(), session="s")
+
+    with pytest.raises(ConfigError, match="apply without strategy= only"):
+        ContextManager(off, AgentConfig(strategy="rounds"), strategy=RoundStrategy(off))

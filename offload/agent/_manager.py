@@ -79,8 +79,8 @@ class ContextManager:
 
     Raises:
         ConfigError: a setting has no effect: with `strategy`, a `summarizer` or a setting of the built-in
-            strategies; with an offloader, an `offload_…` setting; without `confirm`, `require_confirmation` or
-            `on_refusal`.
+            strategies; with an offloader, an `offload_…` setting; without `confirm`, `on_refusal` or
+            `require_confirmation`.
     """
 
     def __init__(

@@ -384,3 +384,13 @@ def test_a_text_that_only_contains_a_placeholder_is_not_one(change: str) -> None
 )
 def test_a_file_of_another_name_is_no_document(name: str) -> None:
     assert not DOCUMENT.fullmatch(name)
+
+
+@pytest.mark.parametrize("suffix", [".json", ".zst"])
+def test_the_path_of_a_record_is_that_of_its_document(tmp_path, suffix):
+    tree, shown = TreeStore(tmp_path), SHOWN.replace(".json", suffix)
+    tree.put(KEY, record(placeholder=f"Path: {tmp_path / shown}\n"))
+
+    assert (tmp_path / shown).is_file()
+    assert tree.path_of(KEY) == shown
+    assert tree.path_of(f"{KEY}.expired") == f".offload/{KEY}.expired"

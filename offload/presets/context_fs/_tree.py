@@ -88,6 +88,14 @@ class TreeStore(WrapperStore):
                 raise
         self._index.update()
 
+    def path_of(self, key: str) -> str:
+        """Return the path of the document of a record, or of any other object, relative to the root."""
+        info = parse_key(StoredObject(key, 0, 0.0))
+        if not isinstance(info, RecordInfo) or is_link(key):
+            return f"{RECORDS_FOLDER}/{key}"
+        paths = [f"{stem_of(info)}{suffix}" for suffix in SUFFIXES]
+        return next((path for path in paths if os.path.lexists(self.root / path)), paths[0])
+
     def documents(self, part: str | None = None) -> list[Document]:
         """Return the documents of a session, given by its key part, or of all; oldest first."""
         return [Document(**entry) for entry in self._entries(part)]
@@ -143,8 +151,7 @@ class TreeStore(WrapperStore):
 
     def _add_document(self, info: RecordInfo) -> None:
         """Write the document of a record if there is none."""
-        stem = self.root / stem_of(info)
-        if not any(os.path.lexists(f"{stem}{suffix}") for suffix in SUFFIXES):
+        if not os.path.lexists(self.root / self.path_of(info.key)):
             self._write_document(info)
 
     def _write_document(self, info: RecordInfo, data: bytes | None = None) -> None:

@@ -284,17 +284,19 @@ class Offloader:
 
     @observed("restore")
     def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Return `messages` with every placeholder of this session replaced by the original item.
+        """Return `messages` with every placeholder of this session, and every notice of a compaction, undone.
 
         `restore(offload(messages).messages) == messages`, also in another process or on another machine with
-        the same store and session name. A text in offloaded messages that looks like a placeholder is one,
-        since `offload` also stores texts that only look like it; system prompts and unfinished items are
-        excepted.
+        the same store and session name, and after any number of compactions: a notice is replaced by the
+        messages that it stands for, the latest compaction first. A text in offloaded messages that looks like
+        a placeholder or a notice is one, since `offload` also stores texts that only look like it; system
+        prompts and unfinished items are excepted. Placeholders of other renderers of the library count if a
+        record proves them. It costs one listing, and one read of each record.
 
         Args:
             messages: the messages, or some of them.
-            on_missing: the reaction to a placeholder that cannot be resolved: "raise" raises, "keep" keeps
-                it and lists it in `missing` of the result.
+            on_missing: the reaction to a placeholder or notice that cannot be resolved: "raise" raises,
+                "keep" keeps it and lists it in `missing` of the result.
 
         Raises:
             MessageError: `messages` is not a list.

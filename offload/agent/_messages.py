@@ -155,13 +155,9 @@ class AgentMessages:
 
     def restore(self, offloader: Offloader, strategy: CompactionStrategy) -> list[Any]:
         """Return all messages that were ever added, as they were. Raises `OffloadError`."""
-        messages = self.context.conversation_messages
-        while True:
-            # Compacted messages may hold placeholders, and offloaded ones may be notices.
-            restored = offloader.restore(strategy.restore(messages))
-            if restored == messages:
-                return [*(item.message for item in self.context.header.items), *restored]
-            messages = restored
+        # A strategy may keep removed messages elsewhere.
+        restored = offloader.restore(strategy.restore(self.context.conversation_messages))
+        return [*(item.message for item in self.context.header.items), *restored]
 
 
 def _differences(some: list[Any], others: list[Any]) -> list[int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Any
 
-from offload.engine.recognition import Proof
+from offload.engine.recognition import Claim, Proof
 from offload.engine.results import CacheReport
 from offload.engine.watching import is_same, look
 from offload.messages import Item
@@ -33,7 +33,7 @@ class Slot:
     Attributes:
         text: the text in the message: the item's own, a placeholder or a truncation.
         is_settled: whether the decision is final: replaced, vetoed, or not worth a placeholder.
-        claim: the ref that its text names if it looks like a placeholder; `proof` is None until checked.
+        claim: what its text claims if it looks like a stand-in; `proof` is None until checked.
         standing: the ref whose placeholder its text is, as it was found or put there.
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.
@@ -46,7 +46,7 @@ class Slot:
     info: RecordInfo | None = None
     is_settled: bool = False
     is_approved: bool = False
-    claim: str | None = None
+    claim: Claim | None = None
     proof: Proof | None = None
     standing: str | None = None
     stored: str | None = None

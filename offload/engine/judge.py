@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from offload.engine.recognition import Proof
+from offload.engine.recognition import Claim, Proof
 from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
@@ -13,6 +13,7 @@ from offload.policy import Decision, ItemFacts
 from offload.tokens import estimate_tokens
 
 LOOK_ALIKE = "looks like a placeholder but is not one"
+FOREIGN_NOTICE = "looks like a notice of this session but is not one"
 
 
 class Judge:
@@ -60,8 +61,8 @@ class Judge:
         )
         return facts, problem
 
-    def decide_claim(self, decision: Decision, proof: Proof) -> Decision:
-        """Return the decision on an item whose text looks like a placeholder, given that of the policy."""
+    def decide_claim(self, decision: Decision, claim: Claim, proof: Proof) -> Decision:
+        """Return the decision on an item that claims to stand for something, given that of the policy."""
         if isinstance(proof, OffloadError):
             reason = f"could not check whether it is a placeholder: {proof}"
             return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)
@@ -69,6 +70,10 @@ class Judge:
             return self.policy.decide(decision.item._replace(is_stored=True))
         if decision.item.is_pinned or decision.item.is_programmatic:
             return replace(decision, action="keep", is_below=False)
+        ceiling = self.policy.max_view_tokens
+        if claim.is_notice and (ceiling is None or decision.item.tokens <= ceiling):
+            # The summary of another session: its text is all that the model has.
+            return replace(decision, action="keep", reason=FOREIGN_NOTICE, is_below=False, is_exempt=True)
         return replace(decision, action="offload", reason=LOOK_ALIKE, is_below=False)
 
     def _bytes(self, text: str) -> int | None:

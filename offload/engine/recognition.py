@@ -1,6 +1,7 @@
-"""Which texts are placeholders, and which items are stored: the records decide (rule R6).
+"""Which texts stand for something stored, and which items are stored: the records decide (rule R6).
 
-A text that looks like a placeholder claims a ref. The header of a record with that ref proves or refutes it.
+A text that looks like a placeholder or a notice claims refs. The header of a record with such a ref proves or
+refutes it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item
 from offload.options import Options
-from offload.placeholder import MediaAwareRenderer
+from offload.placeholder import NOTICE_TYPE, MediaAwareRenderer, Notice, known_refs
 from offload.record import Header, RecordInfo, encode_text
 from offload.session import Session, SessionReader
 
@@ -23,7 +24,25 @@ from offload.session import Session, SessionReader
 Proof = Literal["ours", "foreign"] | OffloadError
 
 
-class _Claim(NamedTuple):
+_NOTICE = Notice()
+
+
+class Claim(NamedTuple):
+    """What a text that looks like a stand-in says.
+
+    Attributes:
+        refs: the refs that it names, one per form that it has; the record of one of them may prove it.
+        is_strict: whether it has the form of the session's own placeholders or of a notice. Unproven,
+            `offload` stores it as a look-alike and `restore` reports it; any other form is then just text.
+        is_notice: whether it has the form of a notice.
+    """
+
+    refs: tuple[str, ...]
+    is_strict: bool
+    is_notice: bool
+
+
+class Standing(NamedTuple):
     """The key of a proof: the same text in another place is another claim."""
 
     text: str
@@ -31,7 +50,8 @@ class _Claim(NamedTuple):
     tool_use_id: str | None
 
     @classmethod
-    def of(cls, item: Item) -> _Claim:
+    def of(cls, item: Item) -> Standing:
+        """Return the place and the text of an item."""
         return cls(item.text, item.item_type, item.tool_use_id)
 
 
@@ -43,7 +63,7 @@ class Recognition:
         self._never_replaced = frozenset(options.policy.never_replaced)
         self._renderer = MediaAwareRenderer(options.placeholder)
         self._hooks = options
-        self._proofs: dict[_Claim, Literal["ours", "foreign"]] = {}
+        self._proofs: dict[Standing, Literal["ours", "foreign"]] = {}
 
     # Placeholders
 
@@ -51,8 +71,22 @@ class Recognition:
         """Return whether an item never gets a placeholder, so that its text is just text."""
         return item.is_pending or item.item_type in self._never_replaced
 
-    def claim(self, text: str) -> str | None:
-        """Return the ref that `text` names if it looks like a placeholder, without asking the store.
+    def claim(self, item: Item) -> Claim | None:
+        """Return what the text of an item claims if it looks like a stand-in, without asking the store.
+
+        Raises:
+            OffloadError: the renderer failed.
+        """
+        own = self.own_ref(item.text)
+        notice = _NOTICE.find_ref(item.text) if item.item_type == NOTICE_TYPE else None
+        refs = dict.fromkeys(ref for ref in (notice, own, *known_refs(item.text)) if ref)
+        if not refs:
+            return None
+        is_strict = bool(own or notice) and not self.is_plain(item)
+        return Claim(tuple(refs), is_strict, notice is not None)
+
+    def own_ref(self, text: str) -> str | None:
+        """Return the ref that `text` names if it has the form of the session's own placeholders.
 
         Raises:
             OffloadError: the renderer failed.
@@ -64,44 +98,41 @@ class Recognition:
 
     def note(self, item: Item, placeholder: str) -> None:
         """Remember that `placeholder` replaces `item`."""
-        self._proofs[_Claim(placeholder, item.item_type, item.tool_use_id)] = "ours"
+        self._proofs[Standing(placeholder, item.item_type, item.tool_use_id)] = "ours"
 
-    def prove(self, items: Sequence[Item]) -> list[Proof]:
-        """Return the proof for each of `items`, which all look like placeholders.
+    def prove(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
+        """Return the proof of each claim.
 
         It costs one listing and the headers of the named records, once per claim. A claim whose records could
         not be read is checked again by the next call.
         """
-        unknown = [item for item in items if self._known(item) is None]
-        checked = dict(zip(map(_Claim.of, unknown), self._checked(unknown), strict=True))
-        self._proofs.update((c, p) for c, p in checked.items() if not isinstance(p, OffloadError))
-        return [self._known(item) or checked[_Claim.of(item)] for item in items]
+        unknown = [(item, claim) for item, claim in claims if self._known(item) is None]
+        checked = dict(zip((Standing.of(item) for item, _ in unknown), self._checked(unknown), strict=True))
+        self._proofs.update((key, p) for key, p in checked.items() if not isinstance(p, OffloadError))
+        return [self._known(item) or checked[Standing.of(item)] for item, _ in claims]
 
     def _known(self, item: Item) -> Proof | None:
-        claim = _Claim.of(item)
-        anywhere = claim._replace(tool_use_id=None)
+        standing = Standing.of(item)
+        anywhere = standing._replace(tool_use_id=None)
         if item.item_type == "tool_result" and self._proofs.get(anywhere) == "ours":
             return "ours"
-        return self._proofs.get(claim)
+        return self._proofs.get(standing)
 
-    def _checked(self, items: Sequence[Item]) -> list[Proof]:
-        refs = [self.claim(item.text) or "" for item in items]
-        catalog = self._session.catalog
+    def _checked(self, claims: Sequence[tuple[Item, Claim]]) -> list[Proof]:
         try:
-            catalog.refresh(refs)
+            self._session.catalog.refresh(ref for _, claim in claims for ref in claim.refs)
         except OffloadError as error:
-            return [error] * len(items)
-        claimed = candidates(self._session, zip(refs, items, strict=True))
+            return [error] * len(claims)
         headers: dict[str, list[Header | OffloadError]] = {}
-        for info, record in self._session.open_many(claimed):
+        for info, record in self._session.open_many(candidates(self._session, claims)):
             header = record if isinstance(record, OffloadError) else record.header
             headers.setdefault(info.ref, []).append(header)
         return [
-            _proof([*headers.get(ref, ()), *self._deleted(ref, item)], item)
-            for ref, item in zip(refs, items, strict=True)
+            _proof([h for ref in claim.refs for h in (*headers.get(ref, ()), *self.deleted(ref, item))], item)
+            for item, claim in claims
         ]
 
-    def _deleted(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
+    def deleted(self, ref: str, item: Item) -> Iterator[Header | OffloadError]:
         """Yield the header of a deleted record, which is readable during the grace period."""
         tombstone = self._session.catalog.tombstone(ref)
         if tombstone is not None and tombstone.item_type == item.item_type:
@@ -129,11 +160,12 @@ class Recognition:
         return self._session.has_new_deletions() and bool(self._session.gone(infos()))
 
 
-def candidates(session: SessionReader, claims: Iterable[tuple[str, Item]]) -> list[RecordInfo]:
+def candidates(session: SessionReader, claims: Iterable[tuple[Item, Claim]]) -> list[RecordInfo]:
     """Return the known records whose keys match claims by ref and item type, in order of their refs."""
     types: dict[str, set[str]] = {}
-    for ref, item in claims:
-        types.setdefault(ref, set()).add(item.item_type)
+    for item, claim in claims:
+        for ref in claim.refs:
+            types.setdefault(ref, set()).add(item.item_type)
     return [i for ref in sorted(types) for i in session.catalog.known(ref) if i.item_type in types[ref]]
 
 

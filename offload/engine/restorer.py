@@ -1,17 +1,19 @@
-"""Restoring messages: each placeholder is replaced only if a record says that it is one (rule R6)."""
+"""Restoring messages: each stand-in is undone only if a record says that it is one (rule R6)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.codec import StoredRecord
-from offload.engine.recognition import Recognition, candidates, stands_for
+from offload.engine.recognition import Claim, Recognition, Standing, candidates, stands_for
 from offload.engine.results import Missing, Restored
-from offload.errors import CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
+from offload.engine.rows import Row, put_back, read_rows
+from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.messages import Item, scan_of
-from offload.record import RecordInfo, decode_text
+from offload.placeholder import NOTICE_TOOL, notice_number
+from offload.record import Header, RecordInfo, decode_text
 from offload.session import Session
 
 # Number of placeholders that an error names; `missing` lists all of them.
@@ -19,23 +21,42 @@ _NAMED = 5
 
 
 class _Original(NamedTuple):
-    """The text of an offloaded item, and the form that it had in its message."""
+    """The text of a stored item, and the header of its record."""
 
     text: str
-    form: str | None
+    header: Header
+
+
+# None if the text is just text, or why it cannot be undone.
+_Outcome = _Original | OffloadError | None
+
+
+class _Notice(NamedTuple):
+    """The messages that a proven notice stands for; of several notices the latest is undone first."""
+
+    number: int
+    created_at: float
+    ref: str
+    rows: list[Row]
 
 
 @dataclass(slots=True, eq=False)
-class _Claim:
-    """A text in message `message` that looks like a placeholder, and the ref that it names.
+class _Place:
+    """A message of the list.
 
-    Its original is None while it is unknown, and if it is just text; or why it cannot be read.
+    Attributes:
+        missing: its texts that cannot be undone.
+        notice: what it stands for, if it is a notice.
+        undone: its texts that were undone; `contents` has the texts that took their place.
+        above: the refs of the notices that it came from.
     """
 
-    message: int
-    item: Item
-    ref: str = ""
-    original: _Original | OffloadError | None = None
+    message: Any
+    above: frozenset[str] = frozenset()
+    missing: list[tuple[Item, str, OffloadError]] = field(default_factory=list)
+    notice: _Notice | None = None
+    undone: set[str] = field(default_factory=set)
+    contents: set[str] = field(default_factory=set)
 
 
 class Restorer:
@@ -46,84 +67,26 @@ class Restorer:
         self._recognition = recognition
 
     def restore(self, messages: Sequence[Any], *, keeps_missing: bool) -> Restored:
-        """Return `messages` with each placeholder replaced by its item; the others are the same objects.
+        """Return `messages` with each stand-in undone; the others are the same objects.
 
         Raises:
-            OffloadError: a placeholder cannot be restored and `keeps_missing` is false; the error has
+            OffloadError: a stand-in cannot be undone and `keeps_missing` is false; the error has
                 `messages` and `missing`.
         """
-        restored = Restored(messages)
-        claims = [_Claim(index, item) for index, item in _items(messages)]
-        self._resolve([claim for claim in claims if self._names_ref(claim)])
-        for claim in claims:
-            original = claim.original
-            if isinstance(original, OffloadError):
-                restored.missing.append(Missing(claim.message, claim.item.block, claim.ref, original))
-            elif original is not None:
-                restored[claim.message] = claim.item.restore_in(restored[claim.message], *original)
+        places = [_Place(message) for message in messages]
+        undoing = _Undoing(self._session, self._recognition)
+        undoing.open(places)
+        while notices := [(place.notice, place) for place in places if place.notice is not None]:
+            places = undoing.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
+        restored = Restored([place.message for place in places])
+        restored.missing.extend(
+            Missing(index, item.block, ref, error)
+            for index, place in enumerate(places)
+            for item, ref, error in place.missing
+        )
         if restored.missing and not keeps_missing:
             raise self._unresolved(restored)
         return restored
-
-    def _names_ref(self, claim: _Claim) -> bool:
-        """Look for the ref in the text of a claim; return whether it names one."""
-        try:
-            claim.ref = self._recognition.claim(claim.item.text) or ""
-        except OffloadError as error:
-            claim.original = error
-        return bool(claim.ref)
-
-    def _resolve(self, claims: Sequence[_Claim]) -> None:
-        """Find the original of each claim, or why it cannot be read."""
-        if not claims:
-            return
-        try:
-            # Another writer may have stored a known item under another key as well.
-            self._session.catalog.load()
-        except StoreError as error:
-            for claim in claims:
-                claim.original = None if self._recognition.is_plain(claim.item) else error
-            return
-        self._load(claims)
-        for claim in claims:
-            claim.original = claim.original or self._session.missing(claim.ref)
-            if isinstance(claim.original, OffloadError) and self._is_text(claim.item):
-                claim.original = None
-
-    def _load(self, claims: Sequence[_Claim]) -> None:
-        """Read the headers of the claimed records; load the contents of those that prove a claim."""
-        by_ref: dict[str, list[_Claim]] = {}
-        for claim in claims:
-            by_ref.setdefault(claim.ref, []).append(claim)
-        infos = candidates(self._session, ((claim.ref, claim.item) for claim in claims))
-        for info, record in self._session.open_many(infos):
-            original: _Original | OffloadError | None = None
-            for claim in by_ref[info.ref]:
-                if isinstance(claim.original, _Original) or claim.item.item_type != info.item_type:
-                    continue
-                if isinstance(record, OffloadError):
-                    claim.original = claim.original or record
-                elif stands_for(record.header, claim.item):
-                    claim.original = original = original or self._original(info, record)
-                else:
-                    other = NotFoundError(f"record {info.ref!r} has another placeholder")
-                    claim.original = claim.original or other
-
-    def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
-        try:
-            header, content = self._session.load(info, record)
-        except OffloadError as error:
-            return error
-        return _Original(decode_text(content), header.form)
-
-    def _is_text(self, item: Item) -> bool:
-        """Return whether a look-alike needs no record, or a record proves that it is just text."""
-        if self._recognition.is_plain(item):
-            return True
-        kind = (item.item_type, len(item.text))
-        alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
-        opened = (record for _, record in self._session.open_many(alike))
-        return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
 
     def _unresolved(self, restored: Restored) -> OffloadError:
         """Return the error that names the placeholders that remain, the session and the store."""
@@ -143,15 +106,156 @@ class Restorer:
         return error
 
 
-def _items(messages: Sequence[Any]) -> Iterator[tuple[int, Item]]:
-    """Yield every item with the index of its message, except results that code reads."""
-    code_calls = set[str]()
-    for index, message in enumerate(messages):
-        scan = scan_of(message)
-        code_calls |= scan.code_calls
+class _Undoing:
+    """One call of `restore`: what it has read, and the calls whose results code reads."""
+
+    def __init__(self, session: Session, recognition: Recognition) -> None:
+        self._session = session
+        self._recognition = recognition
+        self._outcomes: dict[Standing, _Outcome] = {}
+        self._code_calls = set[str]()
+        self._is_listed = False
+
+    def open(self, places: Sequence[_Place]) -> None:
+        """Undo the placeholders in messages, then those in the texts that took their place; read notices."""
+        while places:
+            claims = [(place, item, claim) for place in places for item, claim in self._claims(place)]
+            self._resolve({Standing.of(item): (item, claim) for _, item, claim in claims})
+            changed = [place for place, item, claim in claims if self._undo(place, item, claim)]
+            places = list(dict.fromkeys(changed))
+
+    def expand(self, notice: _Notice, place: _Place, places: list[_Place]) -> list[_Place]:
+        """Return `places` with the messages of `notice`, opened, in place of `place`."""
+        above = place.above | {notice.ref}
+        rows = [(row.at, _Place(row.message, above)) for row in notice.rows]
+        self.open([row for _, row in rows])
+        at = places.index(place)
+        return [*places[:at], *put_back(places[at + 1 :], rows)]
+
+    def _claims(self, place: _Place) -> Iterator[tuple[Item, Claim]]:
+        """Yield the items of a message that claim to stand for something, except results that code reads."""
+        place.missing.clear()
+        scan = scan_of(place.message)
+        self._code_calls |= scan.code_calls
         for item in scan.offloadable:
-            if item.tool_use_id not in code_calls:
-                yield index, item
+            if item.tool_use_id in self._code_calls or item.text in place.undone:
+                continue
+            try:
+                claim = self._recognition.claim(item)
+            except OffloadError as error:
+                place.missing.append((item, "", error))
+            else:
+                if claim is not None:
+                    yield item, claim
+
+    def _undo(self, place: _Place, item: Item, claim: Claim) -> bool:
+        """Undo one text; return whether the message changed."""
+        outcome = self._outcomes[Standing.of(item)]
+        if isinstance(outcome, OffloadError):
+            # A look-alike was offloaded like any other text.
+            is_content = item.text in place.contents and isinstance(outcome, NotFoundError)
+            if not is_content or self._was_deleted(item, claim):
+                place.missing.append((item, claim.refs[0], outcome))
+            return False
+        if outcome is None or outcome.text == item.text:
+            return False
+        if claim.is_notice and outcome.header.tool_name == NOTICE_TOOL:
+            self._read_notice(place, item, outcome)
+            return False
+        place.message = item.restore_in(place.message, outcome.text, outcome.header.form)
+        place.undone.add(item.text)
+        place.contents.add(outcome.text)
+        return True
+
+    def _read_notice(self, place: _Place, item: Item, original: _Original) -> None:
+        ref = original.header.ref
+        try:
+            if len(scan_of(place.message).offloadable) > 1:
+                raise MessageError("a notice is not alone in its message, so messages cannot replace it")
+            if ref in place.above:
+                raise CorruptError(f"record {ref} holds its own notice")
+            rows = read_rows(original.text)
+        except OffloadError as error:
+            place.missing.append((item, ref, error))
+        else:
+            place.notice = _Notice(notice_number(item.text), original.header.created_at, ref, rows)
+
+    def _resolve(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> None:
+        """Find the outcome of each new claim: the listing is read once, each record once."""
+        unknown = {key: claims[key] for key in claims.keys() - self._outcomes.keys()}
+        if not unknown:
+            return
+        try:
+            if not self._is_listed:
+                # Another writer may have stored a known item under another key as well.
+                self._session.catalog.load()
+                self._is_listed = True
+        except StoreError as error:
+            for key, (item, _) in unknown.items():
+                self._outcomes[key] = None if self._recognition.is_plain(item) else error
+            return
+        found = self._read(unknown)
+        for key, (item, claim) in unknown.items():
+            outcome = found.get(key) or self._lost(item, claim)
+            is_failed = isinstance(outcome, OffloadError)
+            self._outcomes[key] = None if is_failed and self._is_text(item, claim, outcome) else outcome
+
+    def _read(self, claims: Mapping[Standing, tuple[Item, Claim]]) -> dict[Standing, _Outcome]:
+        """Read the headers of the claimed records, and the contents of those that prove a claim."""
+        by_ref: dict[str, list[Standing]] = {}
+        for key, (_, claim) in claims.items():
+            for ref in claim.refs:
+                by_ref.setdefault(ref, []).append(key)
+        found: dict[Standing, _Outcome] = {}
+        for info, record in self._session.open_many(candidates(self._session, claims.values())):
+            original: _Outcome = None
+            for key in by_ref[info.ref]:
+                item, _ = claims[key]
+                if isinstance(found.get(key), _Original) or item.item_type != info.item_type:
+                    continue
+                if isinstance(record, OffloadError):
+                    found[key] = _worse(found.get(key), record)
+                elif stands_for(record.header, item):
+                    found[key] = original = original or self._original(info, record)
+                else:
+                    other = NotFoundError(f"record {info.ref!r} has another placeholder")
+                    found[key] = _worse(found.get(key), other)
+        return found
+
+    def _original(self, info: RecordInfo, record: StoredRecord) -> _Original | OffloadError:
+        try:
+            header, content = self._session.load(info, record)
+        except OffloadError as error:
+            return error
+        return _Original(decode_text(content), header)
+
+    def _lost(self, item: Item, claim: Claim) -> OffloadError:
+        """Return the error for a claim without a record: it was deleted, or there was never one."""
+        if not claim.is_strict and not self._was_deleted(item, claim):
+            return NotFoundError(f"no record {claim.refs[0]!r} says that this is its placeholder")
+        errors = [self._session.missing(ref) for ref in claim.refs]
+        return next((error for error in errors if isinstance(error, ExpiredError)), errors[0])
+
+    def _was_deleted(self, item: Item, claim: Claim) -> bool:
+        """Return whether a deleted record proves a claim, as far as can be told."""
+        headers = (header for ref in claim.refs for header in self._recognition.deleted(ref, item))
+        return any(isinstance(header, OffloadError) or stands_for(header, item) for header in headers)
+
+    def _is_text(self, item: Item, claim: Claim, error: _Outcome) -> bool:
+        """Return whether a look-alike needs no record, or a record proves that it is just text."""
+        if self._recognition.is_plain(item):
+            return True
+        if not claim.is_strict:
+            return type(error) is NotFoundError
+        kind = (item.item_type, len(item.text))
+        alike = [i for i in self._session.catalog.entries() if (i.item_type, i.chars) == kind]
+        opened = (record for _, record in self._session.open_many(alike))
+        return any(not isinstance(r, OffloadError) and stands_for(r.header, item) for r in opened)
+
+
+def _worse(known: _Outcome, error: OffloadError) -> OffloadError:
+    """Return which of two errors of a claim to report: that a record is not there says least."""
+    return known if isinstance(known, OffloadError) and type(error) is NotFoundError else error
 
 
 def _combined(causes: Sequence[OffloadError], text: str) -> OffloadError:

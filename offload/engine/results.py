@@ -107,14 +107,15 @@ class OffloadOutcome(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A placeholder that could not be restored.
+    """A placeholder or a notice that could not be undone.
 
     Attributes:
-        message: index of its message in the list.
+        message: index of its message in the restored list; notices before it may have made that longer.
         block: its block in that message, as in `ItemFacts`.
         ref: the ref that it names; empty if the renderer failed to find one.
         error: `NotFoundError` if no record of the session has this placeholder, `ExpiredError` if the record
-            was deleted, `CorruptError` if it is damaged, `StoreError` if the store failed.
+            was deleted, `CorruptError` if it is damaged, `StoreError` if the store failed, `MessageError` if
+            a notice shares its message with other content.
     """
 
     message: int

@@ -106,7 +106,7 @@ class Turn:
         """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
         try:
             plain = self._recognition.is_plain(slot.item)
-            slot.claim = None if plain else self._recognition.claim(slot.item.text)
+            slot.claim = None if plain else self._recognition.claim(slot.item)
         except OffloadError as error:
             problem = error
         slot.problem = None if problem is None else f"not offloaded: {problem}"
@@ -135,19 +135,22 @@ class Turn:
 
     def _prove_claims(self) -> None:
         """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
-        slots = [
-            slot
+        claims = [
+            (slot, slot.claim)
             for slot in self._history.open_slots()
             if slot.claim is not None and slot.proof not in ("ours", "foreign")
         ]
-        if not slots:
+        if not claims:
             return
-        for slot, proof in zip(slots, self._recognition.prove([s.item for s in slots]), strict=True):
+        proofs = self._recognition.prove([(slot.item, claim) for slot, claim in claims])
+        for (slot, claim), proof in zip(claims, proofs, strict=True):
             slot.proof = proof
             if isinstance(proof, OffloadError):
                 self._failures.report(proof)
-            elif proof == "ours" and slot.claim is not None:
-                self._history.note_standing(slot, slot.claim)
+            elif proof == "ours":
+                self._history.note_standing(slot, claim.refs[0])
+            elif not claim.is_strict:
+                slot.claim = slot.proof = None
 
     # Decide
 
@@ -176,7 +179,9 @@ class Turn:
         decision = self._judge.policy.decide(facts, readers=self._readers)
         if slot.problem is not None and not slot.is_foreign:
             return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
-        return decision if slot.proof is None else self._judge.decide_claim(decision, slot.proof)
+        if slot.claim is None or slot.proof is None:
+            return decision
+        return self._judge.decide_claim(decision, slot.claim, slot.proof)
 
     def _decide_together(self, known: int) -> None:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""

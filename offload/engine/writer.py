@@ -227,7 +227,7 @@ class ItemWriter:
 
     def _check_ref(self, request: WriteRequest, placeholder: str, ref: str) -> None:
         """Raise `ConfigError` if the renderer does not find the ref in a placeholder."""
-        if placeholder != request.item.text and self._recognition.claim(placeholder) != ref:
+        if placeholder != request.item.text and self._recognition.own_ref(placeholder) != ref:
             raise ConfigError(
                 f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
             )

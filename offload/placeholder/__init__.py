@@ -13,12 +13,15 @@ from offload.placeholder._default import (
     tool_label,
 )
 from offload.placeholder._facts import Categorizes, PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder._forms import PATH_FORM, REF_LINE_CHARS, known_refs, ref_of_line, ref_of_path
 from offload.placeholder._notice import NOTICE_TOOL, NOTICE_TYPE, Notice, NoticeRenderer, notice_number
 from offload.placeholder._template import TemplateRenderer
 
 __all__ = [
     "NOTICE_TOOL",
     "NOTICE_TYPE",
+    "PATH_FORM",
+    "REF_LINE_CHARS",
     "TEXT_VERSION",
     "Categorizes",
     "DefaultRenderer",
@@ -29,7 +32,10 @@ __all__ = [
     "PlaceholderRenderer",
     "TemplateRenderer",
     "escape_placeholders",
+    "known_refs",
     "notice_number",
+    "ref_of_line",
+    "ref_of_path",
     "safe_for_model",
     "tool_label",
 ]

@@ -112,6 +112,24 @@ class OffloadPolicy(LoadableSettings):
         """Item types whose texts are never placeholders: system prompts, unless this policy offloads them."""
         return () if self.types["system_prompt"].enabled else ("system_prompt",)
 
+    def at_once(self) -> Self:
+        """Return a policy that offloads at once what this one offloads at any time for its size."""
+
+        def now(rule: Rule) -> Rule:
+            return rule.model_copy(update={"after_turns": 0, "keep_recent": 0})
+
+        changes = {
+            "types": {name: now(rule) for name, rule in self.types.items()},
+            "tools": {glob: now(rule) for glob, rule in self.tools.items()},
+            "readers": None if self.readers is None else now(self.readers),
+            "media": now(self.media),
+            "user_media": now(self.user_media),
+            "max_view_tokens": None,
+            "turn_budget_tokens": None,
+            "sweep": None,
+        }
+        return self.model_copy(update=changes)
+
     def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
         """Decide on one item. Pure: equal facts give equal decisions.
 

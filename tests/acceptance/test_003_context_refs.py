@@ -1029,7 +1029,7 @@ def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path):
     request = manager.before_model_call()
     assert manager.prompt() == refs.prompt()
     [notice] = [m["content"] for m in request.messages if "[Compacted" in m["content"]]
-    ref = re.search(r"\[Messages in context: ([a-z]{10,})\] \(\d+\.\dKB\) One per line", notice)
+    ref = re.search(r"\[Messages in context: ([0-9a-z]{5,6})\] \(\d+\.\dKB\) One per line", notice)
     assert ref is not None
     items = {item["id"]: item for item in manifest(tmp_path)}
     assert {item["category"] for item in items.values()} == {"Bash", "Tool", "Message"}

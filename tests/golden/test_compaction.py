@@ -45,7 +45,10 @@ def test_a_conversation_of_0_1_is_compacted_further_and_restored(off: Offloader)
     assert SelectiveCompaction(off, threshold_tokens=9).restore(context.lower()) == CONVERSATION["whole"]
 
 
-def test_the_engine_restores_a_notice_of_0_1_and_never_offloads_it_again(off: Offloader) -> None:
-    notice = CONVERSATION["sent"][3]
+def test_the_engine_keeps_a_notice_of_0_1_and_restores_it(off: Offloader) -> None:
+    sent = CONVERSATION["sent"]
 
-    assert off.restore(off.offload([notice]).messages) == [notice]
+    assert off.offload(sent).messages == sent
+    assert off.restore(sent) == CONVERSATION["whole"]
+    call, result = off.restore([sent[3]])
+    assert CONVERSATION["whole"].index(result) == CONVERSATION["whole"].index(call) + 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from offload.errors import InvalidKeyError
 from offload.layout import REF_PATTERN, decode_part, encode_part, tool_part
-from offload.placeholder import PlaceholderFacts
+from offload.placeholder import PATH_FORM, PlaceholderFacts, ref_of_path
 from offload.record import RecordInfo
 
 JSON, ZST = ".json", ".zst"
@@ -40,13 +40,6 @@ apply. If your own earlier tool call shows such a text, it replaces what you wro
 one yourself."""
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 DOCUMENT = re.compile(rf"(?:call|msg)_{REF_PATTERN}\.[a-z]+")
-_PLACEHOLDER = re.compile(
-    r"\[Content offloaded\]\n"
-    rf"Path: (?P<path>/[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
-    r"(?:Redacted: [^\n]+\n)?"
-    r"(?:Summary: [^\n]+\n)?"
-    r"Use [^\n]{1,60} to view details\."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +103,11 @@ class PathRenderer:
 
     def find_ref(self, text: str) -> str | None:
         """Return the ref in a text that has the form of a placeholder, otherwise None."""
-        match = _PLACEHOLDER.fullmatch(text)
-        return match["ref"] if match else None
+        return ref_of_path(text)
 
     def find_path(self, text: str) -> str | None:
         """Return the path in a text that has the form of a placeholder, otherwise None."""
-        match = _PLACEHOLDER.fullmatch(text)
+        match = PATH_FORM.fullmatch(text)
         return match["path"] if match else None
 
 

@@ -6,22 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from offload.layout import REF_PATTERN
-from offload.placeholder import PlaceholderFacts, PlaceholderRenderer
+from offload.placeholder import REF_LINE_CHARS, PlaceholderFacts, PlaceholderRenderer, ref_of_line
 from offload.presets.context_refs._tools import ToolGroups
 from offload.record import escape_surrogates
 
 PREVIEW_CHARS = 800
 TRUNCATED = "[Output truncated due to offload error]"
 
-_SIZE = r"\d{1,12}(?:\.\d)?(?:B|KB|MB)"
-_REF_LINE = re.compile(
-    rf"(?:^|\n)\[(?:(?:Bash|Terminal|Tool) output|Message) in context: ({REF_PATTERN})\] "
-    rf"\({_SIZE}(?:, redacted)?\)"
-    r"(?:\n\nExit Code: -?\d{1,10})?\Z",
-    re.ASCII,
-)
-_LINE_CHARS = 120
 _LOOK_ALIKE = re.compile(r"\[(?=(?:(?:Bash|Terminal|Tool) output|Message) in context: )")
 _EXIT_CODE = re.compile(r"(?:^|\n\n?)(Exit Code: -?\d{1,10})\n?\Z", re.ASCII)
 _UNIT = 1024
@@ -79,7 +70,7 @@ def truncated(text: str) -> str:
 
 def exit_chars(text: str) -> int:
     """Return the number of characters at the end of an output that only show its exit code."""
-    match = _EXIT_CODE.search(text[-_LINE_CHARS:])
+    match = _EXIT_CODE.search(text[-REF_LINE_CHARS:])
     return len(match[0]) if match else 0
 
 
@@ -110,8 +101,7 @@ class RefLine(PlaceholderRenderer):
 
     def find_ref(self, text: str) -> str | None:
         """Return the id in the last line of a placeholder, None for any other text."""
-        match = _REF_LINE.search(text[-_LINE_CHARS:])
-        return match[1] if match else None
+        return ref_of_line(text)
 
 
 def _preview(text: str, chars: int) -> str:
@@ -124,5 +114,5 @@ def _escaped(text: str) -> str:
 
 
 def _exit_line(text: str) -> str:
-    match = _EXIT_CODE.search(text[-_LINE_CHARS:])
+    match = _EXIT_CODE.search(text[-REF_LINE_CHARS:])
     return f"\n\n{match[1]}" if match else ""

@@ -1,0 +1,57 @@
+"""The rows of a record of removed messages: one per line, as JSON, with its place in the conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from offload.errors import CorruptError, MessageError
+from offload.messages import as_data, from_json, map_texts, to_json
+
+_T = TypeVar("_T")
+
+
+class Row(NamedTuple):
+    """A removed message, and its index in the conversation before the compaction."""
+
+    at: int
+    message: Any
+
+    def line(self, edit: Callable[[str], str] | None = None) -> str:
+        """Return the row as a line, with `edit` applied to each text of the message.
+
+        Raises `MessageError` if JSON cannot restore the message exactly.
+        """
+        row = {"at": self.at, "message": to_json(self.message)}
+        line = json.dumps(row, ensure_ascii=False)
+        if json.loads(line, object_hook=from_json)["message"] != as_data(self.message):
+            raise MessageError(f"messages[{self.at}]: JSON cannot restore it exactly, so it cannot be stored")
+        return line if edit is None else json.dumps(map_texts(row, edit), ensure_ascii=False)
+
+
+def read_rows(content: str) -> list[Row]:
+    """Return the rows in the content of a record. Raises `CorruptError` if it has others."""
+    try:
+        rows = [json.loads(line, object_hook=from_json) for line in content.split("\n")]
+        return [Row(int(row["at"]), row["message"]) for row in rows]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CorruptError(f"a record of removed messages has a line that is none: {error!r:.80}") from error
+
+
+def put_back(kept: Sequence[_T], rows: Sequence[tuple[int, _T]]) -> list[_T]:
+    """Return the messages of `rows`, each with its index, at their places from the first on.
+
+    Args:
+        kept: the messages after the notice, which take all other places.
+        rows: the messages that the notice stands for. Messages that were added before the notice since, such
+            as system messages, do not change the distances between them.
+    """
+    first = rows[0][0]
+    out: list[_T] = []
+    used = 0
+    for at, message in rows:
+        others = kept[used : used + max(0, at - first - len(out))]
+        out += [*others, message]
+        used += len(others)
+    return [*out, *kept[used:]]

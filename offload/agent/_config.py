@@ -15,7 +15,7 @@ from offload.settings import Count, Flag, Fraction, LoadableSettings, Size
 
 # The settings that apply to one strategy only.
 _OF_STRATEGY = {"selective": {"rules"}, "rounds": {"keep_recent_rounds", "summary_max_length"}}
-# Those that apply if there is no strategy of the caller's own, or a confirmation.
+# The settings that apply to both built-in strategies and to no other.
 OF_BUILT_IN = {"strategy", *_OF_STRATEGY["selective"], *_OF_STRATEGY["rounds"]}
 
 

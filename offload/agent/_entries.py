@@ -42,12 +42,12 @@ class JournalState(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the heads of the entries say of it."""
+        """The facts that the heads of the entries store."""
         return {"ratios": dict(self.ratios), "compactions": self.compactions}
 
-    def news(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the facts that differ from those told before; a zero is the default."""
-        return {name: fact for name, fact in self.facts.items() if fact != told.get(name, 0)}
+    def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts that differ from `known` ones; a zero is the default."""
+        return {name: fact for name, fact in self.facts.items() if fact != known.get(name, 0)}
 
 
 class JournalEntry(NamedTuple):

@@ -54,7 +54,7 @@ class ContextManager:
 
     Large items are offloaded when they are added. When a request nears the window, these steps run in
     order until it is small enough: offload items that fill much of it, offload old tool results, remove
-    messages by a compaction strategy, and above the window offload whatever else is left, errors and the
+    messages by a compaction strategy, and above the window offload all other items, errors and the
     user's texts included, except the system prompt and what `should_offload` keeps. The model can read them
     through `tools`, and the host through `restore`. If a step fails, its messages are kept, and the loop
     continues. Safe to call from several threads.
@@ -130,7 +130,7 @@ class ContextManager:
 
     @property
     def compaction_count(self) -> int:
-        """How many compactions removed messages of this conversation, before a `resume` too."""
+        """The number of compactions that removed messages of this conversation, before a `resume` too."""
         return self._messages.compactions
 
     @property
@@ -250,7 +250,7 @@ class ContextManager:
         except Exception as error:
             if not is_too_long(error):
                 raise
-            request = await in_thread(self.relieve, error)
+            request = await self.arelieve(error)
         return await ask(request)
 
     def after_model_call(
@@ -320,6 +320,10 @@ class ContextManager:
         """Run `before_model_call` in a thread; async hooks run on this loop."""
         return await in_thread(self.before_model_call, system_prompt=system_prompt, tools=tools)
 
+    async def arelieve(self, error: BaseException | None = None) -> Request:
+        """Run `relieve` in a thread; async hooks run on this loop."""
+        return await in_thread(self.relieve, error)
+
     async def aafter_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
     ) -> list[OffloadError]:
@@ -350,7 +354,7 @@ class ContextManager:
         return Request(self._messages.context.lower(), tokens, errors)
 
     def _parts(self) -> str:
-        """Return what the request consists of: the tokens beside the messages, and the largest of these."""
+        """Return the parts of the request and their tokens: system prompt and tools, the largest messages."""
         items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
         largest = [f"messages[{at}] ({item.item_type}) {item.token_count}" for at, item in items[:_NAMED]]
         return ", ".join([f"system prompt and tools {self._fixed} tokens", *largest])

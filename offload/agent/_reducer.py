@@ -20,7 +20,7 @@ from offload.record import OffloadableType
 # The tokens of an item that is worth a placeholder, if no milder step was enough.
 _WORTH_IT = 300
 _SHORT_PREVIEW = 300
-# The same for a request that no provider takes: with a preview, then without one.
+# Its tokens, and the characters of its preview, for a request above the window.
 _LAST_RESORTS = ((_WORTH_IT, _SHORT_PREVIEW), (120, 0))
 _LEAST_SAVING = 30
 # A user's text may be the task: its preview has the first lines.

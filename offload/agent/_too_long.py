@@ -48,9 +48,9 @@ _MOST_ERRORS = 20
 
 
 class Refused(NamedTuple):
-    """What a provider said of a request that is too long; None for what it did not say.
+    """The figures in a refusal of a request that is too long; None for each that is missing.
 
-    `counted` are the tokens of the request, `window` those that the model takes with the answer asked for.
+    `counted` are the tokens of the request, `window` the most that it may have with the answer asked for.
     """
 
     counted: int | None = None

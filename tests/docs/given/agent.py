@@ -1,10 +1,12 @@
-"""Definitions for the code of docs/systems/agent.md: tools, and a model that follows a script."""
+"""Definitions for the code of docs/systems/agent.md: tools, and a scripted model."""
 
+from itertools import count
 from typing import Any
 
 my_tools = [
     {"name": "Bash", "description": "Run a command.", "input_schema": {"type": "object", "properties": {}}}
 ]
+_numbers = count(10)
 _script = iter(
     [
         [{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "make"}}],
@@ -20,5 +22,14 @@ def run_tool(_call: Any) -> str:
     return "\n".join(lines)
 
 
-def ask_model(**_request: Any) -> dict[str, Any]:
-    return {"content": next(_script), "usage": {"input_tokens": 1000, "output_tokens": 10}}
+def ask_model(*, messages: list[Any], **_request: Any) -> dict[str, Any]:
+    usage = {"input_tokens": len(str(messages)) // 4 + 1000, "output_tokens": 10}
+    return {"content": next(_script, None) or _next_step(messages), "usage": usage}
+
+
+def _next_step(messages: list[Any]) -> list[Any]:
+    """Return a call after a question, and a text after a result."""
+    if isinstance(messages[-1]["content"], str):
+        name = f"toolu_{next(_numbers)}"
+        return [{"type": "tool_use", "id": name, "name": "Bash", "input": {"command": "report"}}]
+    return [{"type": "text", "text": "The report is done."}]

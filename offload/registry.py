@@ -2,6 +2,9 @@
 
 A backend is a class under an entry point of the group `offload.backends`, whose name is the URL
 scheme that it serves. The entry point `fsspec` serves every other scheme.
+
+The root of a store may have the layout of a preset, which names of its files show. Files never name the code
+that reads them: the layouts are those of a fixed list.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
+from offload.layout import FAMILIES, REF_PATTERN, family_of
 from offload.store import OffloadStore, without_secrets
 
 if TYPE_CHECKING:
@@ -32,6 +38,17 @@ _ALMOST = re.compile(r"[\s'\"]*([a-z][a-z0-9+.-]+)\s*(:/|:|;?//)[:/\\]*(.*)", re
 _SCHEMES = re.compile(
     "abfss?|adl|az|file|ftp|gc?s|hdfs|https?|memory|s3a?|sftp|smb|ssh|webdav|webhdfs", re.IGNORECASE
 )
+
+# By name of a layout, first the one that hides the others: the module and the function that returns its
+# store, given that of the root. Imported when needed: presets import this module.
+_LAYOUTS = {
+    "context_fs": ("offload.presets.context_fs._tree", "TreeStore.over"),
+    "context_refs": ("offload.presets.context_refs._tree", "ContextTree"),
+    "tool_results": ("offload.presets.tool_results_store", "ToolResultsStore"),
+}
+_STATE = "~state"
+_ARTIFACT = re.compile(rf"[^/]+/artifacts/{REF_PATTERN}(?:\.\d+)?\.txt(?:\.zst)?")
+_TOOL_RESULT = re.compile(r"tool-result-.+\.md", re.DOTALL)
 
 
 def default_path() -> Path:
@@ -93,7 +110,11 @@ def open_store(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OffloadStore:
-    """Return the store at `url`, without touching it.
+    """Return the store at `url`, without changing or requesting anything.
+
+    A local folder may have the layout of a preset: a tree of `context_fs`, the conversations of
+    `context_refs`, the files of `offload_tool_results`. The names in it show that, and the store reads and
+    writes this layout. The root of a URL is not looked at, which would cost a request: see `with_layout`.
 
     Args:
         url: a URL (`s3://bucket/prefix`, `file:///data`, `memory://name`, any fsspec URL), a local
@@ -110,6 +131,17 @@ def open_store(
         MissingExtraError: the backend needs a package that is not installed.
         ConfigError: the URL or a storage option is invalid.
     """
+    store = open_backend(url, storage_options=storage_options)
+    folder = None if store is url else folder_of(store)
+    return store if folder is None else _in_layout(store, _layout_in(folder))
+
+
+def open_backend(
+    url: str | os.PathLike[str] | OffloadStore | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> OffloadStore:
+    """Return the plain store at `url`, whatever layout its root has; arguments and errors of `open_store`."""
     if url is None:
         url = default_path()
     if isinstance(url, os.PathLike):
@@ -121,6 +153,85 @@ def open_store(
     if storage_options:
         raise ConfigError("storage_options need a store URL; this store is already open")
     return url
+
+
+def with_layout(store: OffloadStore) -> OffloadStore | None:
+    """Return `store`, or the store that reads the layout at its root; None if nothing is stored there.
+
+    It takes one listing, and one more if the first key is foreign. A local store is returned as it is:
+    `open_store` has looked at its folder.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    if folder_of(store) is not None:
+        return store
+    first = next(iter(store.keys()), None)
+    if first is None:
+        return None
+    if family_of(first.key) is not None:
+        return store
+    is_tree = _ARTIFACT.fullmatch(first.key) or first.key.startswith(f"{_STATE}/")
+    return _in_layout(store, "context_refs" if is_tree or any(store.keys(f"{_STATE}/")) else None)
+
+
+def roots_near(path: Path) -> list[Path]:
+    """Return the stores that a user may have meant by `path`: the one that contains it, else those in it."""
+    around = next((folder for folder in path.parents if is_root(folder)), None)
+    if around is not None:
+        return [around]
+    try:
+        return sorted(folder for folder in path.iterdir() if folder.is_dir() and is_root(folder))
+    except OSError:
+        return []
+
+
+def is_root(folder: Path) -> bool:
+    """Return whether a local folder has objects of this library or the layout of a preset."""
+    has_objects = any((folder / family.prefix()).is_dir() for family in FAMILIES)
+    return has_objects or _layout_in(folder) is not None
+
+
+def _in_layout(store: OffloadStore, name: str | None) -> OffloadStore:
+    if name is None:
+        return store
+    module, factory = _LAYOUTS[name]
+    opened: OffloadStore = attrgetter(factory)(import_module(module))(store)
+    return opened
+
+
+def _layout_in(folder: Path) -> str | None:
+    """Return the name of the layout in a local folder, by names alone; no link is followed."""
+    try:
+        with os.scandir(folder) as entries:
+            found = {_layout_shown_by(entry) for entry in entries}
+    except OSError:
+        # The first use of the store raises its own error.
+        return None
+    return next((name for name in _LAYOUTS if name in found), None)
+
+
+def _layout_shown_by(entry: os.DirEntry[str]) -> str | None:
+    if not entry.is_dir(follow_symlinks=False):
+        is_result = _TOOL_RESULT.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
+        return "tool_results" if is_result else None
+    if entry.name == ".offload":
+        return "context_fs" if Path(entry, "r").is_dir() else None
+    if entry.name == _STATE or any(map(_is_artifact, _files_in(entry.name, Path(entry, "artifacts")))):
+        return "context_refs"
+    return None
+
+
+def _is_artifact(key: str) -> bool:
+    return family_of(key) is None and _ARTIFACT.fullmatch(key) is not None
+
+
+def _files_in(part: str, folder: Path) -> list[str]:
+    """Return the keys of the files in a folder `artifacts`; none if it is a link or no folder."""
+    try:
+        return [] if folder.is_symlink() else [f"{part}/artifacts/{file.name}" for file in folder.iterdir()]
+    except OSError:
+        return []
 
 
 def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:

@@ -159,6 +159,14 @@ class SupportsIndex(Protocol):
         """
 
 
+@runtime_checkable
+class SupportsPaths(Protocol):
+    """Shows records as files of its own layout, such as documents for an agent's Read tool."""
+
+    def path_of(self, key: str) -> str:
+        """Return the path, relative to `url`, of the file that shows the object at `key`, or `key` itself."""
+
+
 class OneByOne:
     """Bulk verbs of a store by its four verbs, for one object after another; a base class."""
 
@@ -216,6 +224,11 @@ def put_stream(store: OffloadStore, key: str, pieces: Iterable[bytes], size: int
         store.put_stream(key, pieces, size)
     else:
         store.put(key, b"".join(sized(pieces, size)))
+
+
+def path_of(store: OffloadStore, key: str) -> str:
+    """Return the path below the store's address of the file that shows the object at `key`."""
+    return store.path_of(key) if isinstance(store, SupportsPaths) else key
 
 
 def update_index(store: OffloadStore) -> None:

@@ -21,6 +21,7 @@ from offload.cli.terminal import (
 )
 from offload.layout import is_link
 from offload.session import SessionReader
+from offload.store import path_of
 
 _SUMS = ("chars", "tokens", "stored_bytes")
 
@@ -40,6 +41,9 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any."""
+    # Only this command needs it here, and a check loads its parts anyway.
+    from offload.presets.tool_results_store import ToolResultsStore  # noqa: PLC0415
+
     opened = existing_store(store, session)
     names = session_names(opened, session)
     damaged: list[dict[str, Any]] = []
@@ -56,6 +60,8 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
     else:
         verdict = "all records are intact: " if checked else "nothing to check: "
     summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
+    if isinstance(opened, ToolResultsStore):
+        summary += "; files of tool results have no checksums, so a changed file is not found"
     print_report(damaged, summary, as_json=as_json)
     if damaged:
         raise typer.Exit(PROBLEMS)
@@ -64,11 +70,18 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
 def reindex(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Rebuild the index of one session, or of all sessions, from their records.
 
-    Needed only if a listing seems wrong: the index is a cache, and records are not changed.
+    Needed only if a listing seems wrong: the index is a cache, and records are not changed. In a layout of
+    files for an agent it rebuilds the documents and the lists of them too.
     """
+    # Few commands need the layouts, which take long to load.
+    from offload.presets.context_fs._tree import TreeStore  # noqa: PLC0415
+    from offload.presets.context_refs._tree import ContextTree  # noqa: PLC0415
+
     opened = existing_store(store, session)
     names = progress(session_names(opened, session), "sessions")
     rows = [{"session": name, "records": index.reindex(opened, name)} for name in names]
+    if isinstance(opened, TreeStore | ContextTree):
+        opened.reindex()
     print_report(rows, f"indexed: {_summary(rows, opened)}", as_json=as_json)
 
 
@@ -86,6 +99,7 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
 
 def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
     for info in SessionReader(store, session).infos():
+        path = path_of(store, info.key)
         yield {
             "ref": info.ref,
             "type": info.item_type,
@@ -94,4 +108,6 @@ def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
             "tokens": info.tokens,
             "stored_bytes": info.stored_bytes,
             "stored_at": datetime.fromtimestamp(info.created_at, UTC),
+            # In a store of its own layout, the file that people and agents open.
+            **({} if path == info.key else {"path": path}),
         }

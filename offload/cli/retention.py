@@ -32,6 +32,7 @@ from offload.retention import GcReport, collect, delete, usage
 from offload.retention import pin as pin_record
 from offload.retention import unpin as unpin_record
 from offload.session import SessionReader
+from offload.store import path_of
 
 _OptionalId = Annotated[str | None, typer.Argument(metavar="ID", show_default=False)]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")]
@@ -162,10 +163,12 @@ def _print_undo(store: OffloadStore, keys: list[str]) -> None:
     )
     is_local = store.url.startswith("file:")
     for key in keys[:_SHOWN]:
-        path = f"{place_of(store)}/{key}"
+        path = f"{place_of(store)}/{path_of(store, key)}"
         out.print(f"  rm {shlex.quote(path)}" if is_local else f"  {path}", soft_wrap=True)
     if len(keys) > _SHOWN:
         say(f"and {count(len(keys) - _SHOWN, 'object')} more: each record's key with .deleted at its end")
+    if any(path_of(store, key) != key for key in keys[:1]):
+        out.print(f"  offload reindex --store {shlex.quote(place_of(store))}", soft_wrap=True)
 
 
 def pin(

@@ -10,7 +10,7 @@ import typer
 from msgspec import to_builtins
 
 from offload import Offloader
-from offload.cli.stores import open_session, place_of
+from offload.cli.stores import open_session, place_of, ref_named
 from offload.cli.terminal import (
     IdArgument,
     JsonOption,
@@ -39,6 +39,7 @@ def show(
 ) -> None:
     """Show a part of a record as a model reads it."""
     with open_session(store, session) as off:
+        ref = ref_named(off, ref)
         answer = off.tools.read(ref, offset=offset, limit=limit)
     _print_answer(off, ref, answer, as_json=as_json)
 
@@ -55,6 +56,7 @@ def tail(
 ) -> None:
     """Show the last lines of a record as a model reads them."""
     with open_session(store, session) as off:
+        ref = ref_named(off, ref)
         answer = off.tools.tail(ref, lines=lines)
     _print_answer(off, ref, answer, as_json=as_json)
 
@@ -79,6 +81,7 @@ def grep(
     """Search the records of a session as a model does."""
     mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
     with open_session(store, session) as off:
+        ref = ref and ref_named(off, ref)
         answer = off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
     _print_answer(off, ref, answer, as_json=as_json)
     if not as_json:
@@ -99,7 +102,7 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with open_session(store, session) as off:
-        for chunk in off.content(ref):
+        for chunk in off.content(ref_named(off, ref)):
             if out.is_terminal:
                 sys.stdout.write(escape_controls(decoder.decode(chunk)))
             else:

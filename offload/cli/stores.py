@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
 from offload.config import load_config
 from offload.errors import StoreMissingError
 from offload.index import sessions
-from offload.registry import folder_of
-from offload.session import check_known
+from offload.registry import folder_of, is_root, roots_near, with_layout
+from offload.session import check_known, is_ref
+from offload.store import path_of
 
 if TYPE_CHECKING:
     from offload import Offloader
 
 # The number of existing names that fit on the line of an error.
 _MAX_NAMES = 5
+_WORD = re.compile(r"[0-9a-z]+", re.ASCII)
 
 
 def store_at(url: str | None) -> OffloadStore:
     """Open the store at `url`, or the configured store without one; it need not exist yet."""
-    settings = load_config(arguments={"store": url}).settings
-    return open_store(settings.store, storage_options=settings.storage_options)
+    store = _opened(url)
+    return with_layout(store) or store
 
 
 def existing_store(url: str | None, session: str | None = None) -> OffloadStore:
@@ -34,18 +39,32 @@ def existing_store(url: str | None, session: str | None = None) -> OffloadStore:
         StoreMissingError: there is no such store.
         NotFoundError: it has no session named `session`.
     """
-    store = store_at(url)
-    folder = folder_of(store)
-    if folder is None:
-        problem = "" if any(store.keys()) else "nothing is stored there"
+    opened = _opened(url)
+    folder = folder_of(opened)
+    store = with_layout(opened)
+    if store is None:
+        store, problem = opened, "nothing is stored there"
     else:
-        problem = "" if folder.exists() else "there is no such folder"
+        problem = "" if folder is None else _problem_at(folder)
     if problem:
         hint = "" if url else " (this is the configured store; name another by its path or URL)"
         raise StoreMissingError(f"no store at {place_of(store)}: {problem}{hint}")
     if session is not None:
         _check_session(store, session)
     return store
+
+
+def _opened(url: str | None) -> OffloadStore:
+    settings = load_config(arguments={"store": url}).settings
+    return open_store(settings.store, storage_options=settings.storage_options)
+
+
+def _problem_at(folder: Path) -> str:
+    """Return why a local folder is no store, empty if it is one, or an empty folder."""
+    near = [] if is_root(folder) else roots_near(folder)
+    if near:
+        return f"use --store {', or '.join(map(str, near[:_MAX_NAMES]))}"
+    return "" if folder.exists() else "there is no such folder"
 
 
 @contextmanager
@@ -72,6 +91,32 @@ def open_session(url: str | None, session: str | None) -> Iterator[Offloader]:
     except NotFoundError as error:
         there = _listed([info.ref for info in off.records()], "no record")
         raise NotFoundError(f"{error} of {place_of(store)}, which has {there}") from error
+
+
+def ref_named(off: Offloader, text: str) -> str:
+    """Return the id of the record that a text names: an id, a placeholder, or the path of a context file.
+
+    A text that names no record is returned as it is.
+
+    Raises:
+        NotFoundError: it is the path of a file in another store.
+    """
+    if is_ref(text):
+        return text
+    words = _WORD.findall(text)
+    refs = [i.ref for i in off.records() if i.ref in words or _file_name(off.store, i.key) in text]
+    if refs:
+        # The last word of a path is the most specific.
+        return max(refs, key=lambda ref: max((n for n, word in enumerate(words) if word == ref), default=-1))
+    path = Path(os.path.abspath(text)) if "/" in text else Path()  # noqa: PTH100 # without `..`
+    near = roots_near(path) if path.is_file() else []
+    if near and near[0] != folder_of(off.store):
+        raise NotFoundError(f"{text!r:.200} is in another store (use --store {near[0]}), and no record")
+    return text
+
+
+def _file_name(store: OffloadStore, key: str) -> str:
+    return PurePath(path_of(store, key)).name
 
 
 def session_names(store: OffloadStore, session: str | None) -> list[str]:

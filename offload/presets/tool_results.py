@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, overl
 
 from offload.errors import MessageError
 from offload.layout import encode_part
-from offload.presets._files import local_path, mapped_errors, read_own, sync_folder
+from offload.presets._files import local_path, mapped_errors, read_regular, sync_folder
 from offload.presets._javascript import length, stringify
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 MIN_CHARS = 100
 
 _ORDINARY_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)  # absent on Windows
+FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)  # absent on Windows
 
 M = TypeVar("M")
 
@@ -222,7 +222,7 @@ def _write(path: Path, results: Iterable[_Result]) -> list[str]:
     numbered: dict[str, Iterator[str]] = {}
     with mapped_errors(path):
         _make_folder(path)
-        folder = os.open(path, _FOLDER)
+        folder = os.open(path, FOLDER)
         try:
             for result in results:
                 data = result.text.encode("utf-8", "surrogatepass")
@@ -260,7 +260,7 @@ def _found(folder: int, name: str, size: int) -> bytes | None:
     except FileNotFoundError:
         return None
     is_candidate = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_size == size
-    return read_own(folder, name) if is_candidate else b""
+    return read_regular(folder, name) if is_candidate else b""
 
 
 def _create(folder: int, name: str, data: bytes) -> None:

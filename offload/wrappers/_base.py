@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from offload.store import Durability, OffloadStore, StoredObject, identity_of, update_index
+from offload.store import Durability, OffloadStore, StoredObject, identity_of, path_of, update_index
 
 
 class WrapperStore:
@@ -66,6 +66,10 @@ class WrapperStore:
     def delete(self, key: str) -> None:
         """Remove `key`; see `OffloadStore.delete`."""
         self.inner.delete(key)
+
+    def path_of(self, key: str) -> str:
+        """Return the path of the file that shows an object; see `SupportsPaths.path_of`."""
+        return path_of(self.inner, key)
 
     def update_index(self) -> None:
         """Update the index files of the wrapped store, if any; see `SupportsIndex.update_index`."""

@@ -27,8 +27,8 @@ from offload.presets._files import (
 from offload.presets.context_fs._document import document_of
 from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, Document, stem_of, suffix_of
 from offload.record import ITEM_TYPES, RecordInfo
-from offload.registry import open_store
-from offload.store import StoredObject
+from offload.registry import folder_of, open_backend
+from offload.store import OffloadStore, StoredObject
 from offload.wrappers import WrapperStore
 
 RECORDS_FOLDER = ".offload"
@@ -42,14 +42,32 @@ class TreeStore(WrapperStore):
     """
 
     def __init__(self, root: Path) -> None:
-        super().__init__(open_store(root / RECORDS_FOLDER))
+        super().__init__(open_backend(root / RECORDS_FOLDER))
         self.root = root
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
-        self._index = IndexFiles(open_store(root), lambda _: self._entries())
+        self._index = IndexFiles(open_backend(root), lambda _: self._entries())
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
         self._has_deletions = False
+
+    @classmethod
+    def over(cls, store: OffloadStore) -> TreeStore:
+        """Return the tree at the root of a local store."""
+        return cls(folder_of(store) or Path())
+
+    @property
+    def url(self) -> str:
+        """The address of the tree, which opens it."""
+        return self.root.as_uri()
+
+    def path_of(self, key: str) -> str:
+        """Return the path of the document of a record; see `SupportsPaths.path_of`."""
+        info = parse_key(StoredObject(key, 0, 0.0))
+        if not isinstance(info, RecordInfo) or is_link(key):
+            return f"{RECORDS_FOLDER}/{key}"
+        paths = [f"{stem_of(info)}{suffix}" for suffix in SUFFIXES]
+        return next((path for path in paths if os.path.lexists(self.root / path)), paths[0])
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, and write the document of a record."""

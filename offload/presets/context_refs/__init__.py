@@ -41,7 +41,7 @@ from offload.presets.context_refs._tools import (
 )
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
-from offload.registry import default_path, open_store
+from offload.registry import default_path, open_backend
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
 from offload.threads import in_thread
@@ -110,7 +110,8 @@ class ContextRefs:
         groups = ToolGroups(
             tuple(bash_tools), tuple(terminal_tools), tuple(never_servers), tuple(never_tools)
         )
-        self._tree = ContextTree(open_store(location, storage_options=storage_options), groups)
+        opened = open_backend(location, storage_options=storage_options)
+        self._tree = ContextTree(opened.inner if isinstance(opened, ContextTree) else opened, groups)
         self._line = RefLine(groups)
         self._max_bytes = max_bytes if max_bytes is None else _as_size("max_bytes", max_bytes)
         self._max_inline = _as_size("max_inline_chars", max_inline_chars)

@@ -189,6 +189,16 @@ class ContextTree(WrapperStore):
         other.notes_uses = False
         return other
 
+    def path_of(self, key: str) -> str:
+        """Return the path of an object in the tree; see `SupportsPaths.path_of`."""
+        return self.place_of(key).path
+
+    def reindex(self) -> None:
+        """Make every manifest match the records again. Raises `StoreError`."""
+        for part in self._parts("", ""):
+            self._index.note_change(f"{self.folder_of(part)}/{MANIFEST}")
+        self.update_index()
+
     def last_reads(self, part: str) -> dict[str, float]:
         """Return the time of the last read of each file of a conversation, by id."""
         marks = self._state_keys(LAST_READ.prefix(part), "")

@@ -1,0 +1,177 @@
+"""A folder of `offload_tool_results` as a store: each file is a record, read from the file itself."""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from offload.codec import TextContent, get_codec
+from offload.errors import StorePermissionError
+from offload.index import record_key
+from offload.layout import (
+    FAMILIES,
+    JOURNAL,
+    PIN,
+    RECORD,
+    SIDECAR,
+    SNAPSHOT,
+    check_key,
+    encode_part,
+    sidecar_key,
+)
+from offload.presets._files import mapped_errors, read_regular
+from offload.presets.tool_results import FOLDER, reference_to
+from offload.record import Header, decode_text, draw_ref
+from offload.registry import folder_of
+from offload.store import OffloadStore, StoredObject, check_range, put_stream
+from offload.tokens import estimate_tokens
+from offload.wrappers import WrapperStore
+
+# The session whose records are the files.
+SESSION = "tool-results"
+
+_PREFIXES = tuple(f.prefix(encode_part(SESSION)) for f in (RECORD, SIDECAR, PIN, JOURNAL, SNAPSHOT))
+_NAME = re.compile(r"tool-result-.+\.md", re.DOTALL)
+_CODEC = get_codec("raw")
+
+
+class _File(NamedTuple):
+    """A tool result's file: its name, the size and time that identify this content, and its record."""
+
+    name: str
+    size: int
+    modified_ns: int
+    key: str
+    sidecar: bytes
+
+    def objects(self) -> Iterator[StoredObject]:
+        """Yield the record and its header."""
+        modified = self.modified_ns / 1e9
+        yield StoredObject(self.key, self.size, modified)
+        yield StoredObject(sidecar_key(self.key), len(self.sidecar), modified)
+
+
+class ToolResultsStore(WrapperStore):
+    """Files of tool results as records of the session `tool-results`, beside what `inner` stores.
+
+    They cannot be changed or deleted through the store, and have no checksum: a changed file is a new record.
+    Each file is read once, again after a change.
+
+    Args:
+        inner: the local store of the folder.
+    """
+
+    def __init__(self, inner: OffloadStore) -> None:
+        super().__init__(inner)
+        self._folder = folder_of(inner) or Path()
+        self._known: dict[str, _File] = {}
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Store `data` under `key`; see `OffloadStore.put`. A key of the files' session is refused."""
+        self._check_free(key)
+        self.inner.put(key, data, overwrite=overwrite)
+
+    def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
+        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
+        self._check_free(key)
+        put_stream(self.inner, key, pieces, size)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
+        check_range(start, end)
+        file = self._file_of(key)
+        if file is None:
+            return self.inner.get(key, start=start, end=end)
+        data = self._read(file.name) if key == file.key else file.sidecar
+        return data[start:end]
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+        """Yield objects in key order; see `OffloadStore.keys`."""
+        is_asked = any(own.startswith(prefix) or prefix.startswith(own) for own in _PREFIXES)
+        files = [each for file in self._files() for each in file.objects()] if is_asked else []
+        listed = [each for each in files if each.key.startswith(prefix) and each.key > after]
+        merged = (self._inner_keys(prefix, after), sorted(listed, key=attrgetter("key")))
+        return heapq.merge(*merged, key=attrgetter("key"))
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; see `OffloadStore.delete`. A key of the files' session is refused."""
+        self._check_free(key)
+        self.inner.delete(key)
+
+    def path_of(self, key: str) -> str:
+        """Return the path of the file that shows an object; see `SupportsPaths.path_of`."""
+        file = self._file_of(key)
+        return key if file is None else file.name
+
+    def _check_free(self, key: str) -> None:
+        if check_key(key).startswith(_PREFIXES):
+            raise StorePermissionError(
+                f"{self._folder} has files of tool results, which can be read, copied and exported only: "
+                "delete a file to remove it, or copy the session to a store"
+            )
+
+    def _inner_keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        try:
+            yield from self.inner.keys(prefix, after=after)
+        except StorePermissionError:
+            # Others may write to the folder, which is no danger if only files of tool results are in it.
+            if any((self._folder / family.prefix()).exists() for family in FAMILIES):
+                raise
+
+    def _file_of(self, key: str) -> _File | None:
+        if not key.startswith(_PREFIXES):
+            return None
+        return next((file for file in self._files() if key in (file.key, sidecar_key(file.key))), None)
+
+    def _files(self) -> Iterator[_File]:
+        with suppress(FileNotFoundError), mapped_errors(self._folder), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    # A file that was deleted meanwhile is not listed.
+                    with suppress(FileNotFoundError):
+                        yield self._current(entry.name, entry.stat(follow_symlinks=False))
+
+    def _current(self, name: str, info: os.stat_result) -> _File:
+        known = self._known.get(name)
+        if known is None or (known.size, known.modified_ns) != (info.st_size, info.st_mtime_ns):
+            known = self._known[name] = _file(name, self._read(name), info)
+        return known
+
+    def _read(self, name: str) -> bytes:
+        """Return the text of a file as content bytes; bytes that are no UTF-8 are replaced."""
+        folder = os.open(self._folder, FOLDER)
+        try:
+            data = read_regular(folder, name)
+        finally:
+            os.close(folder)
+        try:
+            decode_text(data)
+        except UnicodeDecodeError:
+            return data.decode("utf-8", "replace").encode()
+        return data
+
+
+def _file(name: str, data: bytes, info: os.stat_result) -> _File:
+    text = decode_text(data)
+    content = TextContent.of(text, estimate_tokens(text))
+    call, digest = name.removeprefix("tool-result-").removesuffix(".md"), content.counts.sha256
+    header = Header(
+        ref=draw_ref(SESSION, "tool_result", call, digest),
+        session=SESSION,
+        item_type="tool_result",
+        # The tool is unknown; listings show the name of the file in its place.
+        tool_name=name,
+        tool_use_id=call,
+        created_at=info.st_mtime,
+        sha256=digest,
+        placeholder=reference_to(name),
+    )
+    sidecar = _CODEC.encode(header, content).sidecar or b""
+    key = record_key(header, content.counts, _CODEC.suffix)
+    return _File(name, info.st_size, info.st_mtime_ns, key, sidecar)

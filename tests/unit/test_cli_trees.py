@@ -1,0 +1,384 @@
+"""Commands on the layouts of the presets: by their path, and with placeholders and paths in place of ids."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from offload import Offloader, open_store
+from offload.__main__ import main
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
+from offload.presets.tool_results import offload_tool_results
+from offload.registry import with_layout
+from offload_backends.local import LocalStore
+from offload_backends.memory import MemoryStore
+
+LOG = "".join(f"{n} {'needle' if n == 700 else 'hay'}\n" for n in range(3000))
+LAYOUTS = ("context_fs", "context_refs", "tool_results")
+
+
+def conversation(log: str = LOG) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "make"}}
+    return [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": log}]},
+        {"role": "assistant", "content": "done"},
+    ]
+
+
+class Made(NamedTuple):
+    """A root of one layout, with one record: its session, its placeholder and its file."""
+
+    root: Path
+    session: str
+    placeholder: str
+    file: Path
+
+
+def make(layout: str, root: Path) -> Made:
+    if layout == "context_fs":
+        messages = ContextFileSystem(root, "s").offload(conversation()).messages
+        [file] = root.glob("tool_result/*/*.json")
+        session = "s"
+    elif layout == "context_refs":
+        messages = ContextRefs(root, "s").offload(conversation()).messages
+        [file] = root.glob("s/artifacts/*.txt")
+        session = "s"
+    else:
+        messages = offload_tool_results(conversation(), root).messages
+        [file] = root.glob("*.md")
+        session = "tool-results"
+    return Made(root, session, messages[2]["content"][0]["content"], file)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+
+    def ran(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["offload", *map(str, arguments)])
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code or 0
+        return Done(code, *capsys.readouterr())
+
+    return ran
+
+
+@pytest.fixture(params=LAYOUTS)
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    return make(request.param, tmp_path / "context")
+
+
+# Every command by the path of the root
+
+
+def test_ls_shows_the_session_and_the_file_of_each_record(run: Run, made: Made) -> None:
+    [session] = json.loads(run("ls", "--store", made.root, "--json").out)
+    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").out)
+
+    assert (session["session"], session["records"], session["chars"]) == (made.session, 1, len(LOG))
+    assert made.root / record["path"] == made.file
+    assert record["path"] in run("ls", "--store", made.root, "--session", made.session).out
+
+
+@pytest.mark.parametrize("command", ["show", "tail", "cat"])
+@pytest.mark.parametrize("way", ["placeholder", "path", "relative path", "id"])
+def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, command: str, way: str) -> None:
+    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").out)
+    names = {
+        "placeholder": made.placeholder,
+        "path": made.file,
+        "relative path": made.file.relative_to(made.root),
+        "id": record["ref"],
+    }
+
+    done = run(command, names[way], "--store", made.root)
+
+    assert (done.code, done.err) == (0, "")
+    assert (done.out == LOG) == (command == "cat")
+    assert ("2999 hay" if command == "tail" else "0 hay") in done.out
+
+
+def test_grep_finds_and_stats_and_du_count(run: Run, made: Made) -> None:
+    assert "700 needle" in run("grep", "needle", "--store", made.root).out
+    assert "700 needle" in run("grep", "needle", "--id", made.file, "--store", made.root).out
+    assert json.loads(run("stats", "--store", made.root, "--json").out)["chars"] == len(LOG)
+    assert json.loads(run("du", "--store", made.root, "--json").out)["total"]["records"] == 1
+
+
+def test_verify_checks_each_record(run: Run, made: Made) -> None:
+    done = run("verify", "--store", made.root)
+
+    assert done.code == 0
+    assert f"all records are intact: 1 record in 1 session of {made.root}" in done.out
+    assert ("have no checksums" in done.out) == (made.session == "tool-results")
+
+
+@pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
+def test_verify_finds_damage_in_a_tree(run: Run, tmp_path: Path, layout: str) -> None:
+    made = make(layout, tmp_path / "context")
+    stored = next(p for p in (made.root / ".offload" / "r" / "s", made.file) if p.exists())
+    path = next(stored.iterdir()) if stored.is_dir() else stored
+    path.write_bytes(path.read_bytes().replace(b"needle", b"noodle"))
+
+    assert run("verify", "--store", made.root).code == 3
+
+
+def test_a_session_is_copied_and_exported_to_an_ordinary_store(run: Run, made: Made, tmp_path: Path) -> None:
+    there = tmp_path / "copied"
+
+    assert run("copy", made.root, there, "--session", made.session).code == 0
+    assert run("export", tmp_path / "file.tar", "--session", made.session, "--store", made.root).code == 0
+
+    off = Offloader(there, session=made.session)
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode() == LOG
+    assert (tmp_path / "file.tar").stat().st_size > 0
+
+
+def test_doctor_tests_the_root_and_adds_nothing(run: Run, made: Made) -> None:
+    before = {path for path in made.root.rglob("*") if path.is_file()}
+
+    done = run("doctor", made.root, "--json")
+
+    assert done.code == 0, done.out
+    assert {path for path in made.root.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
+def test_a_deletion_and_its_undoing_keep_the_files_for_people_in_step(
+    run: Run, tmp_path: Path, layout: str
+) -> None:
+    made = make(layout, tmp_path / "context")
+    index = made.root / ("index.json" if layout == "context_fs" else "s/manifest.json")
+
+    deleted = run("rm", "--session", "s", "--store", made.root, "--yes")
+    listed = json.loads(index.read_text())["items"]
+    undo = [line.strip() for line in deleted.out.splitlines() if line.startswith("  ")]
+    for line in undo:
+        words = shlex.split(line)
+        if words[0] == "rm":
+            Path(words[1]).unlink()
+        else:
+            assert run(*words[1:]).code == 0
+
+    assert (deleted.code, listed) == (0, [])
+    assert [words.split()[0] for words in undo] == ["rm", "offload"]
+    assert len(json.loads(index.read_text())["items"]) == 1
+    assert made.file.exists()
+    assert "0 hay" in run("show", made.file, "--store", made.root).out
+
+
+@pytest.mark.parametrize("command", ["rm --yes", "pin", "fork other"])
+def test_files_of_tool_results_are_not_changed_and_that_is_said(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    made = make("tool_results", tmp_path / "context")
+    before = {path: path.read_bytes() for path in made.root.iterdir()}
+
+    done = run(*command.split(), "--session", "tool-results", "--store", made.root)
+
+    if command.startswith("fork"):
+        assert done.code == 0
+    else:
+        assert done.code == 1
+        assert "can be read, copied and exported only" in done.err
+        assert {path: path.read_bytes() for path in made.root.iterdir()} == before
+    assert made.file.read_text() == LOG
+
+
+# A path that is not the root
+
+
+@pytest.mark.parametrize("place", ["..", "tool_result", "nothing/here", "index.json"])
+def test_a_path_beside_the_root_is_answered_with_the_root(run: Run, tmp_path: Path, place: str) -> None:
+    made = make("context_fs", tmp_path / "context")
+
+    done = run("ls", "--store", made.root / place)
+
+    assert (done.code, done.out) == (1, "")
+    assert f"use --store {made.root}\n" in done.err
+
+
+def test_a_file_of_another_store_is_answered_with_that_store(run: Run, tmp_path: Path) -> None:
+    mine, other = (make("context_refs", tmp_path / name) for name in ("mine", "other"))
+
+    other_file = other.file.rename(other.file.with_name("zzzzz.txt"))
+    done = run("show", other_file, "--store", mine.root)
+
+    assert done.code == 1
+    assert f"use --store {other.root}" in done.err
+
+
+# What chooses the layout
+
+
+def test_a_path_opens_the_layout_and_writes_it_too(tmp_path: Path) -> None:
+    for layout in LAYOUTS[:2]:
+        made = make(layout, tmp_path / layout)
+        off = Offloader(made.root, session="s")
+        before = len(list(made.root.rglob("*")))
+
+        off.offload_text(LOG.upper(), tool_name="Bash")
+
+        listed = made.root / ("index.json" if layout == "context_fs" else "s/manifest.json")
+        assert len(json.loads(listed.read_text())["items"]) == 2
+        assert len(list(made.root.rglob("*"))) > before
+        assert not (made.root / "r").exists()
+
+
+def test_messages_of_a_tree_are_restored_by_an_offloader_on_its_path(tmp_path: Path) -> None:
+    tree = ContextFileSystem(tmp_path / "fs", "s")
+    messages = tree.offload(conversation()).messages
+
+    assert tree.restore(messages) == conversation()
+    off = Offloader(tmp_path / "fs", session="s")
+    assert [info.ref for info in off.records()] == [info.ref for info in tree.offloader.records()]
+
+
+def test_a_store_beside_files_of_tool_results_works_and_shows_both(tmp_path: Path, run: Run) -> None:
+    made = make("tool_results", tmp_path / "context")
+
+    Offloader(made.root, session="s").offload_text(LOG, tool_name="Bash")
+
+    rows = json.loads(run("ls", "--store", made.root, "--json").out)
+    assert [row["session"] for row in rows] == ["s", "tool-results"]
+    assert len(list((made.root / "r" / "s").iterdir())) == 1
+
+
+def test_a_changed_file_of_a_tool_result_is_shown_as_it_is_now(tmp_path: Path) -> None:
+    made = make("tool_results", tmp_path / "context")
+    off = Offloader(made.root, session="tool-results")
+    [before] = off.records()
+    made.file.write_bytes(b"short \xff text")
+
+    [after] = Offloader(open_store(made.root), session="tool-results").records()
+    off = Offloader(made.root, session="tool-results")
+
+    assert after.ref != before.ref
+    assert b"".join(off.content(after.ref)).decode() == "short \ufffd text"
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777], ids=oct)
+def test_a_folder_that_others_may_write_to_is_shown(run: Run, tmp_path: Path, mode: int) -> None:
+    made = make("tool_results", tmp_path / "context")
+    made.root.chmod(mode)
+
+    assert json.loads(run("ls", "--store", made.root, "--json").out)[0]["records"] == 1
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [".offload", "~state", "conversation/artifacts/7b8k1.txt", "tool-result-x.md", "tool-result-.md"],
+)
+def test_a_link_chooses_no_layout(tmp_path: Path, planted: str) -> None:
+    for layout in LAYOUTS:
+        make(layout, tmp_path / layout)
+    aims = {
+        ".offload": tmp_path / "context_fs" / ".offload",
+        "~state": tmp_path / "context_refs",
+        "conversation/artifacts/7b8k1.txt": tmp_path / "context_refs" / "s" / "artifacts",
+    }
+    path = tmp_path / "root" / planted
+    if "artifacts" in planted:
+        path = path.parent
+    path.parent.mkdir(parents=True)
+    path.symlink_to(aims.get(planted, tmp_path / "tool_results" / "tool-result-toolu_1.md"))
+
+    assert type(open_store(tmp_path / "root")) is LocalStore
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["index.json"],
+        ["manifest.json", "web/manifest.json"],
+        ["build/artifacts/app.zip"],
+        ["artifacts/7b8k1.txt"],
+        [".offload/config"],
+        ["r/artifacts/kqzmwpxhva~tool_result~~1~1.txt"],
+        ["f/artifacts/notes.txt"],
+        ["tool-result-x.txt", "results.md"],
+    ],
+    ids=str,
+)
+def test_files_of_other_programs_choose_no_layout(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"schema_version": "1.0", "items": []}')
+
+    assert type(open_store(tmp_path)) is LocalStore
+
+
+def test_a_folder_that_cannot_be_read_is_opened_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+
+    for path in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / "absent"):
+        assert type(open_store(path)) is LocalStore
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+# A root on a remote store
+
+
+class CountingStore(MemoryStore):
+    listings = 0
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Any:
+        self.listings += 1
+        return super().keys(prefix, after=after)
+
+
+def test_an_ordinary_remote_store_is_recognized_by_one_listing() -> None:
+    store = CountingStore("memory://")
+    Offloader(store, session="s").offload_text(LOG, tool_name="Bash")
+    store.listings = 0
+
+    assert with_layout(store) is store
+    assert store.listings == 1
+
+
+def test_context_files_on_a_remote_store_are_found_by_its_first_key(run: Run) -> None:
+    root = "memory://trees-of-the-command-line"
+    refs = ContextRefs(root, "conv-1")
+    refs.offload(conversation())
+
+    [row] = json.loads(run("ls", "--store", root, "--json").out)
+    [record] = json.loads(run("ls", "--store", root, "--session", "conv-1", "--json").out)
+
+    assert (row["session"], row["records"]) == ("conv-1", 1)
+    assert record["path"] == f"conv-1/artifacts/{record['ref']}.txt"
+    assert "700 needle" in run("grep", "needle", "--store", root).out
+    assert "0 hay" in run("show", f"[Bash output in context: {record['ref']}] (3KB)", "--store", root).out
+    assert run("verify", "--store", root).code == 0
+    assert with_layout(MemoryStore("memory://")) is None
+
+
+def test_foreign_objects_are_no_layout() -> None:
+    store = CountingStore("memory://")
+    store.put("readme", b"x")
+
+    assert with_layout(store) is store
+    assert store.listings == 2

@@ -35,10 +35,10 @@ class TestTheTree(StoreConformance):
         return TreeStore(tmp_path / "not" / "yet")
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:
-        return Path(store.url.removeprefix("file://"), key).read_bytes()
+        return Path(store.url.removeprefix("file://"), ".offload", key).read_bytes()
 
     def raw_put(self, store: OffloadStore, key: str, data: bytes) -> None:
-        path = Path(store.url.removeprefix("file://"), key)
+        path = Path(store.url.removeprefix("file://"), ".offload", key)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 

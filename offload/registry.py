@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ _LAYOUTS = {
     "tool_results": ("offload.presets.tool_results_store", "ToolResultsStore"),
 }
 _STATE = "~state"
+# The folders of a tree above a file in it.
+_TREE_DEPTH = 4
 _ARTIFACT = re.compile(rf"[^/]+/artifacts/{REF_PATTERN}(?:\.\d+)?\.txt(?:\.zst)?")
 _TOOL_RESULT = re.compile(r"tool-result-.+\.md", re.DOTALL)
 
@@ -176,8 +179,8 @@ def with_layout(store: OffloadStore) -> OffloadStore | None:
 
 
 def roots_near(path: Path) -> list[Path]:
-    """Return the stores that a user may have meant by `path`: the one that contains it, else those in it."""
-    around = next((folder for folder in path.parents if is_root(folder)), None)
+    """Return the stores that a user may have meant by `path`: the tree that contains it, else those in it."""
+    around = next((f for f in islice(path.parents, _TREE_DEPTH) if _layout_in(f) is not None), None)
     if around is not None:
         return [around]
     try:

@@ -61,7 +61,8 @@ def _opened(url: str | None) -> OffloadStore:
 
 def _problem_at(folder: Path) -> str:
     """Return why a local folder is no store, empty if it is one, or an empty folder."""
-    near = [] if is_root(folder) else roots_near(folder)
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    near = [] if is_empty or is_root(folder) else roots_near(folder)
     if near:
         return f"use --store {', or '.join(map(str, near[:_MAX_NAMES]))}"
     return "" if folder.exists() else "there is no such folder"

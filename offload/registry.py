@@ -50,7 +50,7 @@ _LAYOUTS = {
 _STATE = "~state"
 # The folders of a tree above a file in it.
 _TREE_DEPTH = 4
-_ARTIFACT = re.compile(rf"[^/]+/artifacts/{REF_PATTERN}(?:\.\d+)?\.txt(?:\.zst)?")
+_ARTIFACT = re.compile(rf"([^/]+)/artifacts/({REF_PATTERN}(?:\.\d+)?)\.txt(\.zst)?")
 _TOOL_RESULT = re.compile(r"tool-result-.+\.md", re.DOTALL)
 
 
@@ -161,7 +161,7 @@ def open_backend(
 def with_layout(store: OffloadStore) -> OffloadStore | None:
     """Return `store`, or the store that reads the layout at its root; None if nothing is stored there.
 
-    It takes one listing, and one more if the first key is foreign. A local store is returned as it is:
+    It takes one listing, and up to two more if the first key is foreign. A local store is returned as it is:
     `open_store` has looked at its folder.
 
     Raises:
@@ -174,8 +174,8 @@ def with_layout(store: OffloadStore) -> OffloadStore | None:
         return None
     if family_of(first.key) is not None:
         return store
-    is_tree = _ARTIFACT.fullmatch(first.key) or first.key.startswith(f"{_STATE}/")
-    return _in_layout(store, "context_refs" if is_tree or any(store.keys(f"{_STATE}/")) else None)
+    proofs = filter(None, (_proof_of(first.key), f"{_STATE}/"))
+    return _in_layout(store, "context_refs" if any(any(store.keys(proof)) for proof in proofs) else None)
 
 
 def roots_near(path: Path) -> list[Path]:
@@ -220,21 +220,26 @@ def _layout_shown_by(entry: os.DirEntry[str]) -> str | None:
         return "tool_results" if is_result else None
     if entry.name == ".offload":
         return "context_fs" if Path(entry, "r").is_dir() else None
-    if entry.name == _STATE or any(map(_is_artifact, _files_in(entry.name, Path(entry, "artifacts")))):
-        return "context_refs"
-    return None
+    proofs = filter(None, map(_proof_of, _artifacts_in(Path(entry))))
+    is_tree = entry.name == _STATE or any((Path(entry).parent / proof).is_file() for proof in proofs)
+    return "context_refs" if is_tree else None
 
 
-def _is_artifact(key: str) -> bool:
-    return family_of(key) is None and _ARTIFACT.fullmatch(key) is not None
+def _proof_of(key: str) -> str | None:
+    """Return the key that proves that `key` is a context file, and not one of another program; or None."""
+    artifact = _ARTIFACT.fullmatch(key)
+    if artifact is None or family_of(key) is not None:
+        return None
+    part, stem, is_compressed = artifact.groups()
+    return f"{part}/manifest.json" if is_compressed else f"{part}/headers/{stem}.json"
 
 
-def _files_in(part: str, folder: Path) -> list[str]:
-    """Return the keys of the files in a folder `artifacts`; none if it is a link or no folder."""
-    try:
-        return [] if folder.is_symlink() else [f"{part}/artifacts/{file.name}" for file in folder.iterdir()]
-    except OSError:
-        return []
+def _artifacts_in(folder: Path) -> Iterator[str]:
+    """Yield the keys of the files in the folder `artifacts` of a conversation, unless it is a link."""
+    artifacts = folder / "artifacts"
+    with suppress(OSError):
+        if not artifacts.is_symlink():
+            yield from (f"{folder.name}/artifacts/{file.name}" for file in artifacts.iterdir())
 
 
 def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:

@@ -104,16 +104,16 @@ def ref_named(off: Offloader, text: str) -> str:
     """
     if is_ref(text):
         return text
-    words = _WORD.findall(text)
-    refs = [i.ref for i in off.records() if i.ref in words or _file_name(off.store, i.key) in text]
-    if refs:
-        # The last word of a path is the most specific.
-        return max(refs, key=lambda ref: max((n for n, word in enumerate(words) if word == ref), default=-1))
     path = Path(os.path.abspath(text)) if "/" in text else Path()  # noqa: PTH100 # without `..`
     near = roots_near(path) if path.is_file() else []
     if near and near[0] != folder_of(off.store):
         raise NotFoundError(f"{text!r:.200} is in another store (use --store {near[0]}), and no record")
-    return text
+    words = _WORD.findall(text)
+    refs = [i.ref for i in off.records() if i.ref in words or _file_name(off.store, i.key) in text]
+    if not refs:
+        return text
+    # The last word of a path is the most specific.
+    return max(refs, key=lambda ref: max((n for n, word in enumerate(words) if word == ref), default=-1))
 
 
 def _file_name(store: OffloadStore, key: str) -> str:

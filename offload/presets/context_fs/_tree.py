@@ -61,14 +61,6 @@ class TreeStore(WrapperStore):
         """The address of the tree, which opens it."""
         return self.root.as_uri()
 
-    def path_of(self, key: str) -> str:
-        """Return the path of the document of a record; see `SupportsPaths.path_of`."""
-        info = parse_key(StoredObject(key, 0, 0.0))
-        if not isinstance(info, RecordInfo) or is_link(key):
-            return f"{RECORDS_FOLDER}/{key}"
-        paths = [f"{stem_of(info)}{suffix}" for suffix in SUFFIXES]
-        return next((path for path in paths if os.path.lexists(self.root / path)), paths[0])
-
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         """Store `data` under `key`, and write the document of a record."""
         info = parse_key(StoredObject(check_key(key), len(data), 0.0))

@@ -14,14 +14,18 @@ from pathlib import Path
 
 import _raw
 from _content import output, wide_output
-from _measure import Figure, compare, require, run, size
+from _measure import Figure, compare, repeat, require, run, size
 
 from offload import Offloader, OffloadPolicy, Rule, open_store
+from offload.presets.context_refs import ContextRefs
 
 _SMALL, _LARGE = 10_000, 100_000
 _SMALL_BUDGET, _LARGE_BUDGET, _GROWTH_BUDGET = 2.0, 1.25, 1.05
 _ROUNDS = {1_000: 200, _SMALL: 200, _LARGE: 100, 1_000_000: 40, 10_000_000: 11, 100_000_000: 5}
 _PREVIEW_CHARS = 1000
+# The limits in the document of context files.
+_CONTEXT_FILE_MS = {_SMALL: 50.0, _LARGE: 200.0}
+_CONTEXT_FILES = 50
 _SESSION_ITEMS, _COMPARED_ITEMS, _SESSIONS = 1000, 100, 4
 
 
@@ -38,6 +42,8 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     for chars in sizes:
         yield in_folder(partial(_restore, chars))
     yield in_folder(_growth)
+    for chars, most in _CONTEXT_FILE_MS.items():
+        yield in_folder(partial(_context_file, chars, most))
 
 
 def in_folder(measure: Callable[[Path], Figure]) -> Figure:
@@ -157,6 +163,21 @@ def _growth(folder: Path) -> Figure:
         paired.ratio,
         at_most=_GROWTH_BUDGET,
         detail=paired.cpu_detail,
+    )
+
+
+def _context_file(chars: int, most: float, folder: Path) -> Figure:
+    """Write outputs of `bash` as context files of one conversation, manifest included."""
+    refs = ContextRefs(folder, "one")
+    numbers = count()
+
+    def write() -> None:
+        text = output(chars, next(numbers))
+        require(refs.tool_output(text, tool_name="bash") != text, f"a text of {chars} characters was kept")
+
+    taken = 1000 * repeat(write, _CONTEXT_FILES)
+    return Figure(
+        f"context file of {size(chars)}", taken, "ms", at_most=most, detail=f"median of {_CONTEXT_FILES}"
     )
 
 

@@ -53,6 +53,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -600,6 +601,17 @@ def test_30_the_least_recently_used_files_are_deleted_by_themselves(tmp_path):
     assert "was deleted" in refs.call("context_read", {"id": a})
 
 
+def test_30_threads_and_processes_clean_up_one_conversation_together(tmp_path):
+    both = [ContextRefs(tmp_path / "root", "chat-1", max_bytes=10_000) for _ in range(2)]
+
+    with ThreadPoolExecutor(6) as pool:
+        outputs = pool.map(lambda n: both[n % 2].tool_output(f"{n} " * 900, tool_name="x"), range(30))
+        assert all(LINE.search(shown) for shown in outputs)
+
+    assert sum(info.stored_bytes for info in both[0].offloader.records()) <= 10_000
+    assert {item["id"] for item in manifest(tmp_path)} == left(both[1])
+
+
 def test_30_a_failed_clean_up_is_a_warning(told):
     store = FaultyStore(MemoryStore(), verb="delete", is_lasting=True)
     refs = ContextRefs(store, "chat-1", max_bytes=4_500)
@@ -948,6 +960,24 @@ def test_48_secrets_are_redacted_before_they_are_stored(tmp_path):
     assert len(files) > 3
     assert not [path for path in files if b"hunter2" in path.read_bytes()]
     assert "***" in shown_in(refs.restore(out.messages)[1])
+
+
+def test_48_the_log_of_a_call_is_redacted_and_a_failing_hook_fails_no_call(tmp_path, told):
+    def redact(text: str) -> str:
+        if "sesame" in text:
+            raise RuntimeError(text)
+        return text.replace("hunter2", "***")
+
+    refs = ContextRefs(tmp_path / "root", "chat-1", redact=redact)
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash"))
+
+    for pattern in ("hunter2", "sesame"):
+        assert "No match" in refs.call("context_grep", {"id": ref, "pattern": pattern})
+    calls = [line for line in told.messages if line.startswith("[AgentLoop]")]
+    assert [line.rpartition("params: ")[2] for line in calls] == [
+        f"{{'id': '{ref}', 'pattern': '***'}}",
+        "(not shown: RuntimeError in redact)",
+    ]
 
 
 def test_49_the_options_of_an_offloader_apply(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,15 +12,16 @@ from typing import Any, Unpack
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.engine.turn import NOT_STORED
-from offload.errors import ConfigError, OffloadError, StoreError
+from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError
 from offload.events import error_text
 from offload.layout import encode_part
+from offload.locks import Lock
 from offload.messages import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.options import PresetOptions
 from offload.placeholder import tool_label
 from offload.policy import ItemFacts, Retention
-from offload.presets.context_refs._citations import Citations, ids_in
+from offload.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.presets.context_refs._lines import (
     TRUNCATED,
     RefLine,
@@ -52,8 +52,6 @@ __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 # A page of 8,192 characters with its header and footer.
 _ANSWER_CHARS = MAX_ANSWER_CHARS + 320
 _GRACE_SECONDS = 3600
-# The latest outputs that no list of messages has cited yet.
-_LATEST_OUTPUTS = 256
 
 _log = logging.getLogger("offload.context_refs")
 
@@ -129,8 +127,8 @@ class ContextRefs:
         )
         self._tree.name_session(self.session)
         self._citations = Citations(self._tree.without_notes(), self.session)
-        self._cited: set[str] | None = None
-        self._outputs: deque[str] = deque(maxlen=_LATEST_OUTPUTS)
+        self._in_use = InUse()
+        self._cleaning = Lock()
 
     def __repr__(self) -> str:
         return f"ContextRefs({self._tree.url!r}, session={self.session!r})"
@@ -156,7 +154,9 @@ class ContextRefs:
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
         """Log and answer a model's call of a retrieval tool; see `offload.tools.Tools.call`."""
-        _log.info("[AgentLoop] Tool call: %s with params: %.500r", tool_label(str(name)), arguments)
+        if _log.isEnabledFor(logging.INFO):
+            label, shown = tool_label(str(name)), self._redacted(f"{arguments!r:.500}")
+            _log.info("[AgentLoop] Tool call: %s with params: %s", label, shown)
         return self.tools.call(name, arguments)
 
     def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
@@ -220,7 +220,7 @@ class ContextRefs:
         if sink.error is not None:
             self._log_failure(name, sink.error)
         if sink.info is not None:
-            self._outputs.append(sink.info.ref)
+            self._in_use.note_output(sink.info.ref)
             self._clean_up()
 
     def offload_history(self, messages: Sequence[Any], which: Iterable[int] | None = None) -> OffloadResult:
@@ -270,20 +270,26 @@ class ContextRefs:
         """Keep the conversation within `max_bytes`; a failure is logged, and the next call tries again."""
         if self._max_bytes is None:
             return
-        # Without a list of messages only the output of this call is known to be in use.
-        cited = {*self._outputs, *self._cited} if self._cited is not None else {*list(self._outputs)[-1:]}
         try:
-            if self._evict(self._max_bytes, cited):
+            if self._evict(self._max_bytes, self._in_use.ids()):
                 collect(self._tree, Retention(grace=_GRACE_SECONDS), session=self.session)
-        except StoreError as error:
+        except OffloadError as error:
             _log.warning("[ContextStore] Failed to clean up: %s", error)
 
     def _evict(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
-        evicted = self._least_recently_used(max_bytes, cited)
-        if evicted:
-            delete(self._tree, self.session, [info.ref for info in evicted])
-            self.offloader.records()  # From this listing on the tools know of the deletions.
-        return evicted
+        """Delete files until the others take at most `max_bytes`, but none of `cited`; return the deleted."""
+        with self._cleaning:
+            evicted = self._least_recently_used(max_bytes, cited)
+            while evicted:
+                try:
+                    delete(self._tree, self.session, [info.ref for info in evicted])
+                except NotFoundError:
+                    # Another process has deleted some of them.
+                    evicted = self._least_recently_used(max_bytes, cited)
+                else:
+                    self.offloader.records()  # From this listing on the tools know of the deletions.
+                    break
+            return evicted
 
     def _least_recently_used(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
         """Return the files to delete so that the others take at most `max_bytes`."""
@@ -310,14 +316,20 @@ class ContextRefs:
         if too_long:
             result = replace(result, messages=_cut(result.messages, messages, too_long))
         if self._max_bytes is not None:
-            self._cited = ids_in(result.messages)
-            self._outputs = deque(set(self._outputs) - self._cited, maxlen=_LATEST_OUTPUTS)
+            self._in_use.note_list(result.messages)
             self._clean_up()
         return result
 
     def _unstored(self, text: str) -> str:
         """Return the text that the model sees for an output that could not be stored."""
         return truncated(text) if len(text) > self._max_inline else text
+
+    def _redacted(self, text: str) -> str:
+        """Return a text for the log."""
+        try:
+            return self.offloader.options.redacted(text)
+        except Exception as error:  # noqa: BLE001 # a hook may raise anything
+            return f"(not shown: {type(error).__name__} in redact)"
 
     def _log_failure(self, tool_name: str | None, error: OffloadError) -> None:
         subject = "[AgentBashHandler] Failed to offload output"

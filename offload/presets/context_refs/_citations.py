@@ -9,6 +9,7 @@ from typing import Any
 
 from offload.errors import CorruptError, MessageError, NotFoundError
 from offload.layout import REF_PATTERN
+from offload.locks import Lock
 from offload.messages import scan_of
 from offload.record import RecordInfo
 from offload.session import SessionReader
@@ -18,11 +19,40 @@ _ID = re.compile(rf"(?<![0-9A-Za-z]){REF_PATTERN}(?![0-9A-Za-z])", re.ASCII)
 # An output may be large, and any word of it may look like an id.
 _LINE = re.compile(rf" in context: ({REF_PATTERN})\]", re.ASCII)
 _LINE_CHARS = 60
+# The outputs that no list of messages has shown yet.
+_LATEST_OUTPUTS = 256
 
 
 def ids_in(messages: Sequence[Any]) -> set[str]:
     """Return every word of messages that may be an id."""
     return {ref for message in messages for text in _texts(message) for ref in _ID.findall(text)}
+
+
+class InUse:
+    """The ids that messages may cite: those in the last list, and of outputs that no list has shown."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._listed: set[str] | None = None
+        self._outputs: list[str] = []
+
+    def note_output(self, ref: str) -> None:
+        """Note an output; without any list only the latest one counts."""
+        with self._lock:
+            others = [] if self._listed is None else [other for other in self._outputs if other != ref]
+            self._outputs = [*others[1 - _LATEST_OUTPUTS :], ref]
+
+    def note_list(self, messages: Sequence[Any]) -> None:
+        """Note a list of messages, which replaces the last one."""
+        listed = ids_in(messages)
+        with self._lock:
+            self._listed = listed
+            self._outputs = [ref for ref in self._outputs if ref not in listed]
+
+    def ids(self) -> set[str]:
+        """Return the ids."""
+        with self._lock:
+            return {*(self._listed or ()), *self._outputs}
 
 
 class Citations:

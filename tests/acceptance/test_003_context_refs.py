@@ -55,7 +55,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import zstandard
@@ -1036,15 +1036,18 @@ def test_50_offload_and_restore_run_in_an_event_loop(refs):
     asyncio.run(_async_turns(refs, [call("bash"), answer(FILES)]))
 
 
-WINDOW = AgentConfig(window_tokens=6000)
+def window(strategy: Literal["selective", "rounds"]) -> AgentConfig:
+    return AgentConfig(window_tokens=6000, strategy=strategy)
 
 
-def agent_run(refs: ContextRefs) -> tuple[ContextManager, list[Any]]:
-    """Return a manager after 40 tool calls in a window of 6,000 tokens, and the messages that it got."""
-    manager = ContextManager(refs.offloader, WINDOW)
-    added: list[Any] = [{"role": "user", "content": "Find the largest package."}]
-    manager.add(added[0])
+def agent_run(refs: ContextRefs, config: AgentConfig) -> tuple[ContextManager, list[Any]]:
+    """Return a manager after 40 calls for 20 questions, and the messages that it got."""
+    manager = ContextManager(refs.offloader, config)
+    added: list[Any] = []
     for number in range(40):
+        if number % 2 == 0:
+            added.append({"role": "user", "content": f"Which package is number {number}?"})
+            manager.add(added[-1])
         assert manager.before_model_call().errors == []
         name, call_id = ("bash", "query")[number % 2], f"c{number}"
         added += [call(name, call_id), answer(FILES[: 500 + 150 * number], call_id)]
@@ -1053,8 +1056,9 @@ def agent_run(refs: ContextRefs) -> tuple[ContextManager, list[Any]]:
     return manager, added
 
 
-def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path):
-    manager, added = agent_run(refs)
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path, strategy):
+    manager, added = agent_run(refs, window(strategy))
 
     request = manager.before_model_call()
     assert manager.prompt() == refs.prompt()
@@ -1065,24 +1069,21 @@ def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path):
     assert {item["category"] for item in items.values()} == {"Bash", "Tool", "Message"}
     assert items[ref[1]]["path"] == f"artifacts/{ref[1]}.txt"
     assert files_of(tmp_path) == items.keys()
-    assert refs.call("context_tail", {"id": ref[1], "lines": 1}).count("tool_result") == 1
-    assert {path.name for path in (tmp_path / "root" / "chat-1").iterdir()} == {
-        "artifacts",
-        "headers",
-        "manifest.json",
-    }
+    assert "tool_result" in refs.call("context_read", {"id": ref[1]})
+    folders = {"artifacts", "headers", "manifest.json"}
+    assert {path.name for path in (tmp_path / "root" / "chat-1").iterdir()} == folders
     assert manager.restore() == added
 
-    later = ContextManager(ContextRefs(tmp_path / "root", "chat-1").offloader, WINDOW)
+    later = ContextManager(ContextRefs(tmp_path / "root", "chat-1").offloader, window(strategy))
     later.resume()
     assert later.restore() == added
 
 
-def test_51_clean_up_keeps_what_the_notice_of_a_compaction_cites(refs):
-    manager, added = agent_run(refs)
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+def test_51_clean_up_keeps_what_the_notice_of_a_compaction_cites(refs, strategy):
+    manager, added = agent_run(refs, window(strategy))
 
-    messages = manager.before_model_call().messages
-    refs.clean_up(0, messages, grace=0)
+    refs.clean_up(0, manager.before_model_call().messages, grace=0)
 
     assert manager.restore() == added
 

@@ -1079,6 +1079,22 @@ def test_51_the_agent_loop_writes_through_the_layout(refs, tmp_path, strategy):
     assert later.restore() == added
 
 
+def test_51_ephemeral_outputs_become_context_files_of_any_size(refs):
+    manager = ContextManager(refs.offloader, AgentConfig(window_tokens=100_000, ephemeral={"Read": 1}))
+    for number in range(3):
+        call_id = f"c{number}"
+        manager.after_model_call(call("Read", call_id))
+        manager.add(answer(f"{number}: {LISTING[:900]}", call_id))
+        manager.add({"role": "user", "content": "Go on."})
+
+    request = manager.before_model_call()
+
+    shown = [shown_in(m) for m in request.messages if m["role"] == "user" and isinstance(m["content"], list)]
+    assert request.errors == []
+    assert [bool(LINE.search(text) or "in context: " in text) for text in shown] == [True, True, False]
+    assert refs.tool_output(LISTING, tool_name="Read") == LISTING
+
+
 @pytest.mark.parametrize("strategy", ["selective", "rounds"])
 def test_51_clean_up_keeps_what_the_notice_of_a_compaction_cites(refs, strategy):
     manager, added = agent_run(refs, window(strategy))

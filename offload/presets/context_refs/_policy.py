@@ -37,10 +37,11 @@ class HistoryPolicy(OffloadPolicy):
         return cls(types=types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
-        """Return the rule for an item."""
-        if item.item_type != "tool_result" or not self.groups.keeps(item.tool_name):
-            return super().rule_for(item, readers)
-        if self.max_view_tokens is None or item.media_type is not None:
+        """Return the rule for an item; one in `tools` wins over those for groups."""
+        rule = super().rule_for(item, readers)
+        if rule is not self.types["tool_result"] or not self.groups.keeps(item.tool_name):
+            return rule
+        if self.max_view_tokens is None:
             return _NEVER
         return Rule(min_tokens=self.max_view_tokens + 1, preview_chars=PREVIEW_CHARS)
 

@@ -701,6 +701,32 @@ def test_33_a_message_that_was_not_chosen_is_kept_in_full_while_the_store_fails(
     assert TRUNCATED in out.messages[1]["content"]
 
 
+def test_33_a_line_in_the_history_is_no_text_and_its_file_is_kept(refs, tmp_path):
+    shown = refs.tool_output(FILES, tool_name="bash", exit_code=1)
+    line = line_in(shown)[0]
+    messages = [
+        call("bash"),
+        answer(shown),
+        {"role": "assistant", "content": f"It failed, see\n\n{line}"},
+        {"role": "user", "content": f"{line}\n" + "What is in it? " * 60},
+    ]
+
+    once = refs.offload_history(messages)
+    out = refs.offload_history([*once.messages, {"role": "user", "content": "Go on. " * 100}])
+
+    assert once.messages[1] == answer(shown)
+    assert out.messages[:4] == once.messages
+    whole = [
+        call("bash"),
+        answer(f"{FILES}\nExit Code: 1"),
+        *messages[2:],
+        {"role": "user", "content": "Go on. " * 100},
+    ]
+    later = ContextRefs(tmp_path / "root", "chat-1")
+    assert later.clean_up(0, out.messages[2:], grace=0) == []
+    assert later.restore(out.messages) == whole
+
+
 def test_34_messages_are_restored_exactly_in_another_process(refs, tmp_path):
     messages = [call("Bash"), answer(FILES + "\n\nExit Code: 0"), call("q", "c2"), answer(LISTING, "c2")]
 
@@ -1120,7 +1146,7 @@ def test_51_rounds_are_compacted_into_a_file(refs, tmp_path):
     assert result.is_compacted
     assert [item["id"] for item in manifest(tmp_path)] == [result.ref]
     assert any("[Messages in context: " in str(message["content"]) for message in result.new_messages)
-    assert compactor.restore(result.new_messages) == messages
+    assert refs.restore(result.new_messages) == messages
 
 
 def test_52_a_conversation_in_a_bucket_is_one_on_a_disk(s3_bucket, tmp_path):

@@ -1,0 +1,139 @@
+"""Compaction by rounds in every message format, and at the edges of its plans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from offload import ContextFullError, Offloader
+from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy
+from offload.context import ContextIR
+from offload.messages import as_data
+from offload.record import SAMPLE_REF
+
+SMALL = RoundConfig(max_context_tokens=3000)
+LONG = "lorem " * 100
+
+
+def chat(n: int) -> list[Any]:
+    call = {"id": f"c{n}", "type": "function", "function": {"name": "Read", "arguments": "{}"}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"c{n}", "content": LONG},
+    ]
+
+
+def anthropic(n: int) -> list[Any]:
+    call = {"type": "tool_use", "id": f"c{n}", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": LONG}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def responses(n: int) -> list[Any]:
+    """Return reasoning, two parallel calls and their results."""
+    calls = [{"type": "function_call", "call_id": f"{c}{n}", "name": "Read", "arguments": "{}"} for c in "cd"]
+    results = [{"type": "function_call_output", "call_id": f"{c}{n}", "output": LONG} for c in "cd"]
+    return [{"type": "reasoning", "id": f"r{n}", "summary": []}, *calls, *results]
+
+
+def gemini(_: int) -> list[Any]:
+    result = {"functionResponse": {"name": "Read", "response": {"output": LONG}}}
+    call = {"functionCall": {"name": "Read", "args": {}}}
+    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [result]}]
+
+
+def bedrock(n: int) -> list[Any]:
+    call = {"toolUse": {"toolUseId": f"c{n}", "name": "Read", "input": {}}}
+    result = {"toolResult": {"toolUseId": f"c{n}", "content": [{"text": LONG}]}}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def langchain(n: int) -> list[Any]:
+    call = {"id": f"c{n}", "name": "Read", "args": {}}
+    return [AIMessage("", tool_calls=[call]), ToolMessage(LONG, tool_call_id=f"c{n}")]
+
+
+REQUESTS = {
+    chat: {"role": "user", "content": "the task"},
+    anthropic: {"role": "user", "content": "the task"},
+    responses: {"role": "user", "content": "the task"},
+    gemini: {"role": "user", "parts": [{"text": "the task"}]},
+    bedrock: {"role": "user", "content": [{"text": "the task"}]},
+    langchain: HumanMessage("the task"),
+}
+OPEN = [(step, count) for step in REQUESTS for count in range(4 if step is responses else 2)]
+
+
+@pytest.mark.parametrize(("step", "count"), OPEN, ids=[f"{step.__name__}-{count}" for step, count in OPEN])
+def test_a_tool_loop_is_cut_between_two_steps_in_every_format(
+    step: Callable[[int], list[Any]], count: int
+) -> None:
+    """The last `count` messages begin a step whose results are still to come."""
+    messages = [REQUESTS[step], *(message for n in range(40) for message in step(n)), *step(40)[:count]]
+    off = Offloader("memory://", session="s")
+    compactor = RoundCompactor(off, lambda _: "<summary>Files were read.</summary>", SMALL)
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+
+    result = compactor.compact(messages)
+    in_context = RoundStrategy(off, lambda _: "<summary>Files were read.</summary>", SMALL).compact(context)
+
+    kept = result.new_messages[1:]
+    assert result.error is None
+    assert all(a is b for a, b in zip(kept, messages[-len(kept) :], strict=True))
+    assert len(kept) % len(step(0)) == count
+    assert result.new_token_count < 3000 * 0.8
+    assert [as_data(m) for m in compactor.restore(result.new_messages)] == [as_data(m) for m in messages]
+    assert [as_data(m) for m in in_context.new_messages] == [as_data(m) for m in result.new_messages]
+    assert in_context.new_token_count == context.total_tokens == result.new_token_count
+
+
+def test_parallel_calls_that_wait_are_kept_together_even_if_they_fill_the_context() -> None:
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "name": "Read", "arguments": json.dumps({"x": LONG})}
+        for n in range(40)
+    ]
+    messages = [{"role": "user", "content": LONG}, *calls]
+    compactor = RoundCompactor(Offloader("memory://", session="s"), None, SMALL)
+
+    result = compactor.compact(messages)
+
+    assert result.new_messages[1:] == calls
+    assert result.new_token_count < result.original_token_count
+    assert isinstance(result.error, ContextFullError)
+
+
+def test_a_notice_that_turns_out_longer_than_planned_replaces_nothing() -> None:
+    def count(text: str) -> int:
+        return 10**6 if text.startswith("[Compacted") and SAMPLE_REF not in text else len(text) // 4
+
+    messages = [{"role": "user", "content": LONG}, *(m for n in range(40) for m in chat(n))]
+    off = Offloader("memory://", session="s")
+
+    result = RoundCompactor(off, None, SMALL, token_counter=count).compact(messages)
+
+    assert result.new_messages == messages
+    assert result.new_token_count == result.original_token_count
+    assert "the notice has no fewer tokens" in str(result.error)
+
+
+def test_a_compactor_without_a_summarizer_leaves_a_notice_alone() -> None:
+    messages = [{"role": role, "content": f"{n} {LONG}"} for n in range(9) for role in ("user", "assistant")]
+    compactor = RoundCompactor(Offloader("memory://", session="s"))
+
+    result = compactor.compact(messages)
+
+    assert (result.compacted_count, result.summary) == (7, "")
+    assert result.new_messages[0]["content"].startswith("[Compacted 1: 14 earlier messages")
+    assert compactor.restore(result.new_messages) == messages
+
+
+def test_events_are_those_of_the_offloader_unless_a_bus_is_given() -> None:
+    off = Offloader("memory://", session="s")
+
+    assert RoundCompactor(off).events is off.events

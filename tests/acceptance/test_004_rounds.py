@@ -838,7 +838,7 @@ def test_26_the_user_is_asked_before_the_only_round_is_cut(tmp_path):
     compactor(tmp_path, config, confirm=asked.append).compact(tool_loop(60))
 
     assert asked[0].rounds == 0
-    assert "the older messages of this round" in str(asked[0])
+    assert "the older messages with a summary" in str(asked[0])
 
 
 def test_26_a_notice_is_never_replaced_alone(tmp_path):

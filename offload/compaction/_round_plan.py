@@ -134,7 +134,7 @@ def _is_run(message: Any, following: Any) -> bool:
 
 
 def _is_notice(messages: Sequence[Any], index: int) -> bool:
-    return index >= 0 and notice_number("\n".join(scan_of(messages[index]).all_texts)) > 0
+    return index >= 0 and any(map(notice_number, scan_of(messages[index]).all_texts[:1]))
 
 
 def _between(starts: Sequence[int], end: int) -> list[range]:

@@ -478,8 +478,8 @@ def test_16_a_run_of_one_role_is_no_reason_to_remove_a_recent_round(tmp_path):
 
 def test_17_an_agents_session_compacts_itself_and_stays_below_its_window(tmp_path):
     off = Offloader(tmp_path, session="s")
-    strategy = RoundStrategy(off, Scripted(), RoundConfig(max_context_tokens=1000, trigger_ratio=0.6))
-    session = ContextManager(off, AgentConfig(window_tokens=1000), strategy=strategy)
+    config = AgentConfig(window_tokens=1000, strategy="rounds")
+    session = ContextManager(off, config, summarizer=Scripted())
     events: list[Any] = []
     session.events.subscribe(events.append, EventType.CONTEXT_COMPACTED)
     everything: list[Any] = [SYSTEM]
@@ -498,11 +498,14 @@ def test_17_an_agents_session_compacts_itself_and_stays_below_its_window(tmp_pat
         assert session.after_model_call(answer) == []
         everything += [prompt, answer]
 
-    assert len(events) > 3
+    assert session.compaction_count == len(events) > 3
+    assert all(event.data["new_tokens"] < event.data["original_tokens"] for event in events)
+    assert all(event.data["compacted_count"] > 0 for event in events)
     assert sum(NOTICE.match(m["content"]) is not None for m in session.messages) == 1
     assert session.restore() == everything
-    again = ContextManager(off, AgentConfig(window_tokens=1000), strategy=RoundStrategy(off))
+    again = ContextManager(off, config)
     again.resume()
+    assert again.compaction_count == len(events)
     assert again.restore() == everything
 
 

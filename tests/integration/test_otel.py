@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from offload import Offloader, OffloadPolicy, Retention, Rule
-from offload.compaction import SelectiveCompaction
+from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.context import ContextIR
 from offload.events import EventBus
 from offload.integrations.otel import instrument
@@ -226,6 +226,23 @@ def test_compactions_are_counted_and_their_summary_is_not_told(told: Telemetry) 
     points = told.points()
     assert points["offload.compactions"] == [({}, 1, 1)]
     assert CANARY not in "".join(span.to_json() for span in told.spans()) + repr(points)
+
+
+def test_compactions_by_rounds_are_counted_by_their_outcome(told: Telemetry) -> None:
+    roles = ("user", "assistant")
+    messages = [{"role": role, "content": f"{n} {LINE * 9}"} for n in range(9) for role in roles]
+    full = RoundConfig(max_context_tokens=1000)
+
+    RoundCompactor(opened(told), None, full).compact(messages)
+    RoundCompactor(opened(told), None, full, confirm=lambda _: False).compact(messages)
+    RoundCompactor(opened(told), None, RoundConfig(max_context_tokens=9)).compact(messages[:1])
+
+    points = told.points()
+    assert points["offload.compactions"] == [({}, 1, 1)]
+    assert points["offload.failures"] == [
+        ({"error.type": "refused"}, 1, 1),
+        ({"error.type": "context_full"}, 1, 1),
+    ]
 
 
 def test_without_a_configured_sdk_nothing_is_recorded_and_nothing_fails(

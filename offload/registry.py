@@ -144,7 +144,7 @@ def open_backend(
     *,
     storage_options: Mapping[str, Any] | None = None,
 ) -> OffloadStore:
-    """Return the plain store at `url`, whatever layout its root has; arguments and errors of `open_store`."""
+    """Return the plain store at `url` and ignore the layout of its root; see `open_store`."""
     if url is None:
         url = default_path()
     if isinstance(url, os.PathLike):

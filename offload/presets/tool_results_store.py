@@ -58,7 +58,7 @@ class _File(NamedTuple):
 
 
 class ToolResultsStore(WrapperStore):
-    """Files of tool results as records of the session `tool-results`, beside what `inner` stores.
+    """Files of tool results as records of the session `tool-results`, and what `inner` stores.
 
     They cannot be changed or deleted through the store, and have no checksum: a changed file is a new record.
     Each file is read once, again after a change.

@@ -20,6 +20,7 @@ from offload.errors import (
     NotFoundError,
     OffloadError,
     StoreError,
+    StorePermissionError,
 )
 from offload.store import OffloadStore
 from offload.web._guard import OPEN_PATHS, Guard
@@ -33,6 +34,7 @@ _FAILURES: tuple[tuple[type[OffloadError], int, str], ...] = (
     (NotFoundError, 404, "Not found"),
     (CorruptError, 500, "Damaged"),
     (ConfigError, 400, "Invalid request"),
+    (StorePermissionError, 403, "Refused"),
     (StoreError, 503, "Store unavailable"),
     (OffloadError, 500, "Failed"),
 )

@@ -9,7 +9,7 @@ import hmac
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
@@ -26,10 +26,12 @@ from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundE
 from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
 from offload.layout import encode_part, is_link
 from offload.policy import Retention
+from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
+from offload.registry import folder_of
 from offload.retention import collect, delete, pin, read_marks, unpin
 from offload.session import SessionReader, check_known, is_ref
-from offload.store import OffloadStore
+from offload.store import OffloadStore, path_of
 from offload.tokens import estimate_tokens
 from offload.tools.search import Mode, compile_pattern
 from offload.web._contents import find, outline
@@ -60,6 +62,8 @@ class Pages:
     """
 
     def __init__(self, store: OffloadStore, *, allows_changes: bool) -> None:
+        # A visit is no use of a context file.
+        store = store.without_notes() if isinstance(store, ContextTree) else store
         self.allows_changes = allows_changes
         self.form_key = secrets.token_urlsafe(24)
         self.store = store if allows_changes else ReadOnlyStore(store)
@@ -69,12 +73,13 @@ class Pages:
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""
-        rows = sorted(map(_summary, list_sessions(self.store)), key=lambda s: (-s["newest"], s["part"]))
+        listed = (_summary(self.store, objects) for objects in list_sessions(self.store))
+        rows = sorted(listed, key=lambda s: (-s["newest"], s["part"]))
         return self._render(
             request,
             "sessions.html",
             rows=list_page(rows, request.query_params),
-            **{name: sum(s[name] for s in rows) for name in ("records", "tokens", "stored_bytes")},
+            **{name: sum(s[name] for s in rows) for name in ("records", "files", "tokens", "stored_bytes")},
             plot=plot(point for s in rows for point in s["points"]),
         )
 
@@ -106,10 +111,13 @@ class Pages:
             raise NotFoundError(f"session {reader.name!r} has no records in {self.store.url}")
         kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
         matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
+        rows = list_page(matches, request.query_params)
         return self._render(
             request,
             "session.html",
-            rows=list_page(matches, request.query_params),
+            rows=rows,
+            files={i.ref: file for i in rows["shown"] if (file := _file_of(self.store, i.key))},
+            file_count=_file_count(self.store, infos),
             kind=kind,
             tool=tool,
             kinds=Counter(i.item_type for i in infos),
@@ -213,6 +221,7 @@ class Pages:
             "tab": tab,
             "marks": read_marks(self.store, request.path_params["part"]),
             "is_shared": is_link(info.key),
+            "file": _file_of(self.store, info.key),
             "header": None,
             "counts": None,
             "fault": None,
@@ -300,7 +309,19 @@ class Pages:
         return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
 
 
-def _summary(objects: SessionObjects) -> Values:
+def _file_of(store: OffloadStore, key: str) -> str | None:
+    """Return the address of the file that agents open, if the store has a layout with such files."""
+    path = path_of(store, key)
+    return None if path == key or is_link(key) else f"{folder_of(store) or store.url}/{path}"
+
+
+def _file_count(store: OffloadStore, infos: Iterable[RecordInfo]) -> int:
+    """Return the number of context files; all records of a session have one, or none has."""
+    keys = [info.key for info in infos if not is_link(info.key)]
+    return len(keys) if any(_file_of(store, key) for key in keys[:1]) else 0
+
+
+def _summary(store: OffloadStore, objects: SessionObjects) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
     infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
     # Of several records with one ref the first counts.
@@ -310,6 +331,7 @@ def _summary(objects: SessionObjects) -> Values:
         "part": objects.part,
         "name": objects.name,
         "records": len(first),
+        "files": _file_count(store, first.values()),
         "tokens": sum(info.tokens for info in first.values()),
         "stored_bytes": sum(info.stored_bytes for info in first.values()),
         "deleted": len(objects.deleted),

@@ -1,0 +1,118 @@
+"""The pages of the layouts of the presets: context files, counted and named with their paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import ORIGIN, Html, visitor
+
+from offload import Offloader, OffloadStore, open_store
+from offload.layout import encode_part
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
+from offload.presets.tool_results import offload_tool_results
+
+LOG = "".join(f"{n} line\n" for n in range(3000))
+
+
+def conversation(calls: int = 2) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for n in range(calls):
+        call = {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": "make"}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{n}", "content": f"{n} {LOG}"}
+        messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return [*messages, {"role": "assistant", "content": "done"}]
+
+
+@pytest.fixture(params=["context_fs", "context_refs", "tool_results"])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[OffloadStore, str, list[Path]]:
+    """The store at the root of a layout, its session and its two files."""
+    root = tmp_path / "context"
+    if request.param == "context_fs":
+        ContextFileSystem(root, "S 1").offload(conversation())
+        return open_store(root), "S 1", list(root.glob("tool_result/*/*.json"))
+    if request.param == "context_refs":
+        ContextRefs(root, "S 1").offload(conversation())
+        return open_store(root), "S 1", list(root.glob("*/artifacts/*.txt"))
+    offload_tool_results(conversation(), root)
+    return open_store(root), "tool-results", list(root.glob("*.md"))
+
+
+def test_the_context_files_of_each_session_are_counted(tree):
+    store, session, files = tree
+    page = visitor(store)
+
+    assert "Context files2" in Html(page.get("/").text).text
+    assert "Context files2" in Html(page.get(f"/s/{encode_part(session)}").text).text
+    assert len(files) == 2
+
+
+def test_the_session_and_the_record_show_the_path_of_each_file(tree):
+    store, session, files = tree
+    page, at = visitor(store), f"/s/{encode_part(session)}"
+
+    listed = page.get(at).text
+    for file in files:
+        assert str(file) in Html(listed).text
+    refs = [info.ref for info in Offloader(store, session=session).records()]
+    shown = [page.get(f"{at}/r/{ref}").text for ref in refs]
+    assert all(f"Context file{file}" in "".join(Html(html).text for html in shown) for file in files)
+    assert all("0 line" in html for html in shown)
+
+
+def test_the_placeholder_names_the_file_or_the_id(tree):
+    store, session, _ = tree
+    refs = [info.ref for info in Offloader(store, session=session).records()]
+
+    shown = [visitor(store).get(f"/s/{encode_part(session)}/r/{ref}/model").text for ref in refs]
+
+    names = ["Path: ", "output in context: ", "[Content offloaded to: ./tool-result-"]
+    assert all(any(name in Html(html).text for name in names) for html in shown)
+
+
+def test_every_page_works_and_a_visit_changes_no_file(tree):
+    store, session, _ = tree
+    root = Path(store.url.removeprefix("file://"))
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    page, at = visitor(store), f"/s/{encode_part(session)}"
+    [ref, _] = [info.ref for info in Offloader(store, session=session).records()]
+    seen = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    for path in (
+        *("/", "/retention?session_records=1", at, f"{at}/deleted", f"{at}/check"),
+        *(f"{at}/r/{ref}{tab}" for tab in ("", "/model", "/outline", "/search?q=line", "/download")),
+    ):
+        assert page.get(path).status_code == 200, path
+
+    assert seen == before
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_a_record_is_deleted_with_its_document_and_a_plain_file_is_refused(tree):
+    store, session, files = tree
+    page, at = visitor(store, allows_changes=True), f"/s/{encode_part(session)}"
+    ref = Offloader(store, session=session).records()[0].ref
+    form = next(a for tag, a in Html(page.get(f"{at}/r/{ref}").text).tags if a.get("name") == "form_key")
+
+    done = page.post(f"{at}/r/{ref}/delete", data={"form_key": form["value"]}, headers={"origin": ORIGIN})
+
+    if session == "tool-results":
+        assert done.status_code == 403
+        assert "can be read, copied and exported only" in done.text
+        assert all(file.exists() for file in files)
+    else:
+        assert done.status_code == 200
+        assert len(Offloader(open_store(store.url), session=session).records()) == 1
+        root = Path(store.url.removeprefix("file://"))
+        [index] = [p for name in ("index.json", "manifest.json") for p in root.rglob(name)]
+        assert ref not in index.read_text()
+
+
+def test_an_ordinary_store_shows_no_context_files(tmp_path):
+    store = open_store(tmp_path)
+    Offloader(store, session="s").offload_text(LOG, tool_name="Bash")
+
+    assert "Context file" not in visitor(store).get("/").text
+    assert "Context file" not in visitor(store).get("/s/s").text

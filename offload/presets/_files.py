@@ -30,7 +30,10 @@ def local_path(path: str | os.PathLike[str], argument: str) -> Path:
     """Return `path` as an absolute path; raise `ConfigError` for a URL, naming the `argument`."""
     text = os.fspath(path)
     if "://" in text:
-        raise ConfigError(f"{argument} must be a local folder, got {text!r}; offload.Offloader takes URLs")
+        raise ConfigError(
+            f"{argument} must be a local folder, got {text!r}: a Read tool opens local paths only; "
+            "use offload.Offloader for a URL"
+        )
     if "\0" in text:
         raise ConfigError(f"{argument} must not contain a NUL character, got {text!r}")
     # Not resolve(): results and placeholders name the folder as the caller does, symbolic links included.

@@ -6,6 +6,7 @@
 | 1 `offload_enabled=False`: nothing is offloaded or written | test_02 |
 | 1 `offload_token_threshold`: only items with more tokens are offloaded | test_03 |
 | 1 `offload_root_path`: folder of the tree, by default `~/.agent/context/{session_id}` | test_04 |
+| 1 `AgentConfig` has these settings and `ephemeral_keep_recent` | test_40 |
 | 1 `ephemeral_keep_recent` replaces every tool's own number | test_05 |
 | 2 `ephemeral=3` keeps the last three outputs of each such tool | test_06 |
 | 3 `tool_result/{tool}/call_{id}.json`, `user_message/msg_{id}.json`, `index.json` | test_07 |
@@ -16,22 +17,24 @@
 | 6 `destroyed`, `offloaded` and `offload_path` agree with the messages | test_12 |
 | 6 Destroyed items are stored first; an item that cannot be stored is kept | test_13 |
 | 7 Offloaded items are skipped | test_14 |
-| 8 The table of types | test_15 |
+| 7 A compaction stores each result above the threshold as a document | test_39 |
+| 8 The table of types; `type_enabled` is a setting | test_15 |
 | 9.1 Age, not size, decides which ephemeral outputs are destroyed | test_11 |
 | 9.2 Summaries are kept | test_15 |
-| 9.3 The path is absolute, and a Read tool opens the document | test_16 |
+| 9.3 The path is absolute, and a Read tool opens the document | test_16, test_37, test_38 |
 | 9.3 The messages keep their structure | test_17 |
 | 9.4 `session_{YYYYMMDD_HHMMSS}_{6 random}` | test_18 |
 | 10 The workflow of the example: the third read destroys the first, the fourth the second | test_19 |
+| 10 `item.offloaded`, `item.offload_path` of the items of an agent | test_12, test_41 |
 | 11 Expired documents are deleted automatically | test_20, test_21 |
 | 11 Compression | test_22 |
 | 11 A summary in the placeholder | test_23 |
 | 11 The history of offloaded items | test_24 |
 | 11 Restoring them | test_25 |
 
-Tests 26 and later go beyond the description: several processes and kills, hostile names, folders of other
-users. The description does not say when a large item is offloaded. Here it is after the model's next reply;
-otherwise a Read tool could never show a large document.
+Tests 26 to 36, 42 and 43 go beyond the description: several processes and kills, hostile names, folders of
+other users, hooks and failures. The description does not say when a large item is offloaded. Here it is
+after the model's next reply; otherwise a Read tool could never show a large document.
 """
 
 from __future__ import annotations
@@ -50,9 +53,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from offload import ConfigError, ExpiredError, OffloadPolicy, Rule, StorePermissionError
+from offload import ConfigError, ExpiredError, OffloadPolicy, Rule, StoreError, StorePermissionError
 from offload.agent import AgentConfig, ContextManager
-from offload.context import ItemType
+from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.context import ContextIR, EventBus, ItemType
 from offload.policy._policy import MAX_VIEW_TOKENS
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_fs._tree import TreeStore
@@ -506,6 +510,21 @@ def test_15_a_policy_replaces_the_rules_and_not_the_layout(make, root):
 def test_15_a_policy_with_rules_that_it_replaces_is_refused(make, rules):
     with pytest.raises(ConfigError, match="policy= replaces the rules"):
         make(policy=OffloadPolicy(), **rules)
+
+
+def test_15_the_summary_of_a_compaction_is_never_offloaded(make):
+    fs = make(offload_token_threshold=200)
+    said = [m for n in range(6) for m in ({"role": "user", "content": words(900)}, ANSWER)]
+    config = RoundConfig(max_context_tokens=5000, summary_max_length=30_000)
+    summary = words(2500, "fact")
+    result = RoundCompactor(fs.offloader, lambda _: f"<summary>{summary}</summary>", config).compact(said)
+    assert count_words(result.new_messages[0]["content"]) > 400
+    manager = ContextManager(fs.offloader, AgentConfig(window_tokens=100_000))
+    for message in [*result.new_messages[:1], ANSWER]:
+        manager.add(message)
+
+    assert fs.offload([*result.new_messages, ANSWER]).messages[0] == result.new_messages[0]
+    assert manager.before_model_call().messages == [*result.new_messages[:1], ANSWER]
 
 
 @pytest.mark.parametrize("tokens", [3_000, 50_000])
@@ -987,3 +1006,326 @@ def test_36_offload_and_restore_from_async_code(make):
 
     assert path_in(results(sent)[0]).is_file()
     assert back == messages
+
+
+# A Read tool with the limits of common ones, and an agent that has no other tool
+
+
+def limited_read(path: Path | str, offset: int = 0) -> str:
+    """Return at most 2,000 lines of a file with their numbers, each cut at 2,000 characters."""
+    lines = Path(path).read_text().split("\n")[offset : offset + 2_000]
+    return "\n".join(f"{offset + n + 1:6}\t{line[:2_000]}" for n, line in enumerate(lines))
+
+
+def shown_by_limited_reads(path: Path | str) -> str:
+    """Return the content of a document as it is put together from the answers of a limited Read tool."""
+    pages: list[str] = []
+    while not pages or pages[-1]:
+        pages.append(limited_read(path, 2_000 * len(pages)))
+    lines = [line.partition("\t")[2] for page in pages for line in page.split("\n")]
+    if '  "content_lines": [' not in lines:
+        [content] = [line for line in lines if line.startswith('  "content": ')]
+        text: str = json.loads(content.removeprefix('  "content": '))
+        return text
+    first = lines.index('  "content_lines": [') + 1
+    return "".join(json.loads(line.removesuffix(",")) for line in lines[first : lines.index("  ],", first)])
+
+
+LONG: dict[str, str] = {
+    "log": "".join(f"line {n} of a build\n" for n in range(9_000)),
+    "one line": "x" * 50_000,
+    "json": json.dumps([{"key": f'value "{n}"', "path": "C:\\dir"} for n in range(900)]),
+    "binary": "".join(map(chr, range(32))) * 400,
+    "emoji": "\U0001f600" * 9_000,
+    "text": "Zeile mit \u00e4\u00f6\u00fc\u2028und mehr\r\n" * 900 + "no end",
+    "lone surrogates": "a\ud800b" * 900,
+    "short lines": "\n" * 5_000,
+}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_37_a_read_tool_that_cuts_lines_at_2000_characters_shows_a_whole_document(make, text):
+    fs = make(offload_token_threshold=0, token_counter=None)
+
+    [placeholder] = results(fs.offload([*turn("a", text), ANSWER]).messages)
+
+    path = path_in(placeholder)
+    assert shown_by_limited_reads(path) == text
+    *lines, content, end, last = path.read_text().split("\n")
+    assert content.startswith('  "content": "')
+    assert (end, last) == ("}", "")
+    assert max(len(line.encode("utf-16-le")) // 2 for line in lines) <= 2_000
+    document = json.loads(path.read_bytes())
+    assert max(map(len, document["content_lines"])) <= 1_900
+    assert document["content"] == text
+
+
+def test_37_a_short_document_has_no_second_copy_of_its_content(make):
+    fs = make(ephemeral={"Read": 0})
+
+    [placeholder] = results(fs.offload([*turn("a", words(100)), ANSWER]).messages)
+
+    assert "content_lines" not in json.loads(path_in(placeholder).read_bytes())
+    assert shown_by_limited_reads(path_in(placeholder)) == words(100)
+
+
+class Agent:
+    """An agent as the page describes it, whose only tools are Read and Bash, which its model uses in turn."""
+
+    rows = 500
+    row = "row {} of step {}\n"
+
+    def __init__(self, fs: ContextFileSystem, steps: int) -> None:
+        self.context = ContextManager(fs.offloader, AgentConfig(window_tokens=9_000))
+        self.resumed = self.context.resume()
+        self.steps = steps
+        self.sent: list[list[Any]] = []
+        self.errors: list[Any] = []
+
+    def run(self, question: str) -> list[Any]:
+        """Return all messages of the loop, as they were before the context changed them."""
+        said: list[Any] = [{"role": "user", "content": question}]
+        self.context.add(said[0])
+        for step in range(self.steps + 1):
+            request = self.context.before_model_call(system_prompt=self.context.prompt())
+            self.sent.append(request.messages)
+            self.errors += request.errors
+            call = f"{question[:8]}-{step}"
+            made, result = turn(call, self.output(step), "Read" if step % 2 else "Bash")
+            made["content"] = f"step {step}: {words(120, 'thinking')}"
+            said.append(made if step < self.steps else {"role": "assistant", "content": "done"})
+            self.errors += self.context.after_model_call(said[-1], usage=request.tokens)
+            if step < self.steps:
+                said.append(result)
+                self.context.add(result)
+        return said
+
+    def output(self, step: int) -> str:
+        return "".join(self.row.format(n, step) for n in range(self.rows if step % 3 else 30))
+
+
+def test_38_an_agent_with_a_read_tool_alone_finds_all_it_ever_saw(make, root):
+    fs = make(ephemeral={"Read": 2}, token_counter=None)
+    agent = Agent(fs, 24)
+
+    said = agent.run("question one")
+    again = Agent(make(ephemeral={"Read": 2}, token_counter=None), 12)
+    said += again.run("question two")
+
+    assert agent.errors + again.errors == []
+    assert again.resumed == len(agent.context.messages) < len(said)
+    assert "[Compacted" in str(again.sent[-1])
+    assert again.context.restore() == said
+    assert not re.search(r"context_(read|grep|list|tail)", str(agent.sent + again.sent))
+    assert not re.search(r"context_(read|grep|list|tail)", again.context.prompt())
+    # All that left is listed, and all that is listed is a document that a Read tool shows.
+    paths = [root / item["path"] for item in index_of(root)]
+    assert sorted([*(str(path.relative_to(root)) for path in paths), "index.json"]) == files_in(root)
+    assert len(paths) == len(fs.offloader.records())
+    shown = "".join(map(shown_by_limited_reads, paths))
+    in_view = str(again.context.messages)
+    for message in said:
+        for line in str(message["content"]).split("\n"):
+            assert json.dumps(line)[1:-1] in shown or line in shown or line in in_view
+    # What the model sees names only documents that exist.
+    assert all(Path(path).is_file() for path in re.findall(r"Path: ([^\\\n]+)", in_view))
+
+
+@pytest.mark.parametrize("strategy", ["selective", "rounds"])
+def test_39_results_that_a_compaction_removes_have_a_document_each(make, root, strategy):
+    fs = make()
+    said = [{"role": "user", "content": "Fix the build"}]
+    for n in range(6):
+        said += turn(f"c{n}", words(3000, f"row{n}"), "Bash")
+        said += [{"role": "assistant", "content": f"answer {n}"}, {"role": "user", "content": f"go on {n}"}]
+
+    if strategy == "selective":
+        context = ContextIR(token_counter=count_words)
+        for message in said:
+            context.add_message(message)
+        compactor = SelectiveCompaction(fs.offloader, threshold_tokens=10_000)
+        result: Any = compactor.compact(context)
+        sent = context.lower()
+    else:
+        rounds = RoundCompactor(
+            fs.offloader, lambda _: "<summary>s</summary>", RoundConfig(max_context_tokens=9000)
+        )
+        result = rounds.compact(said)
+        sent = result.new_messages
+
+    assert (result.is_compacted, result.error) == (True, None)
+    [notice] = [message["content"] for message in sent if "[Compacted" in str(message["content"])]
+    [path] = re.findall(r"\nPath: (.+)\nUse Read tool to view details\.$", notice)
+    removed = shown_by_limited_reads(path)
+    documents = [d for d in fs.history() if d.item_type == "tool_result"]
+    assert len(documents) >= 3
+    assert all(str(root / document.path) in removed for document in documents)
+    contents = [json.loads((root / document.path).read_text())["content"] for document in documents]
+    assert set(contents) <= set(results(said))
+    assert sorted([*(item["path"] for item in index_of(root)), "index.json"]) == files_in(root)
+    assert fs.restore(sent) == said
+
+
+def test_40_an_agent_configuration_opens_the_tree(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = AgentConfig(
+        offload_enabled=True,
+        offload_token_threshold=1000,
+        offload_root_path=None,
+        ephemeral={"Read": 1},
+        ephemeral_keep_recent=2,
+    )
+    context = ContextManager(config=config)
+    for message in [
+        *turn("a", words(900)),
+        *turn("b", words(900)),
+        *turn("c", words(900)),
+        *turn("d", words(3000), "Bash"),
+        ANSWER,
+    ]:
+        context.add(message)
+
+    sent = context.before_model_call().messages
+
+    assert re.fullmatch(r"session_\d{8}_\d{6}_[a-z0-9]{6}", context.session)
+    root = tmp_path / ".agent" / "context" / context.session
+    assert [text[:8] for text in results(sent)] == ["[Content", "word wor", "word wor", "[Content"]
+    assert [path_in(text).parents[2] for text in results(sent) if text.startswith("[")] == [root, root]
+    resumed = ContextManager(ContextFileSystem(session=context.session).offloader)
+    assert resumed.resume() == len(sent)
+
+
+def test_40_without_offloading_nothing_is_destroyed(tmp_path):
+    config = AgentConfig(offload_enabled=False, offload_root_path=tmp_path / "root", ephemeral={"Read": 0})
+    context = ContextManager(config=config)
+    messages = [*turn("a", words(9000)), ANSWER]
+    for message in messages:
+        context.add(message)
+
+    assert context.before_model_call().messages == messages
+    assert files_in(tmp_path / "root") == []
+
+
+@pytest.mark.parametrize(
+    "setting", [{"offload_enabled": True}, {"offload_token_threshold": 5}, {"offload_root_path": "x"}]
+)
+def test_40_settings_of_the_tree_beside_an_offloader_are_refused(make, setting):
+    with pytest.raises(
+        ConfigError, match=f"{next(iter(setting))}: for a ContextManager without an offloader"
+    ):
+        ContextManager(make().offloader, AgentConfig(**setting))
+
+
+def test_40_a_threshold_beside_a_policy_is_refused():
+    with pytest.raises(ConfigError, match="have no effect with policy"):
+        AgentConfig(offload_token_threshold=5, policy=OffloadPolicy())
+
+
+def test_41_the_items_of_an_agents_messages_are_listed(make, root):
+    fs = make(ephemeral={"Read": 1})
+    context = ContextManager(fs.offloader)
+    for message in [*turn("a", words(500)), *turn("b", words(5000), "Bash"), *turn("c", words(500)), ANSWER]:
+        context.add(message)
+    context.before_model_call()
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+
+    states = [item for item in fs.items(context.messages) if item.item_type == "tool_result"]
+
+    assert [(i.tool_use_id, i.destroyed, i.offloaded) for i in states] == [
+        ("a", True, True),
+        ("b", False, True),
+        ("c", False, False),
+    ]
+    assert [i.offload_path for i in states] == [
+        str(path_in(text)) if text.startswith("[") else None for text in results(context.messages)
+    ]
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+
+
+# Hooks, failures and events through the tree
+
+
+def test_42_what_redact_removes_is_in_no_file(make, root):
+    fs = make(redact=lambda text: text.replace("secret", "***"), token_counter=None)
+    agent = Agent(fs, 16)
+    agent.row = "row {} of step {} has the secret\n"
+
+    agent.run("question with a secret")
+
+    assert "[Compacted" in str(agent.sent[-1])
+    for path in root.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert b"secret" not in (
+                data if path.suffix != ".zst" else zstandard.ZstdDecompressor().stream_reader(data).read()
+            )
+
+
+def test_42_items_that_a_hook_keeps_have_no_document(make, root):
+    fs = make(should_offload=lambda item: item.tool_name != "Bash")
+
+    done = fs.offload([*turn("a", words(3000)), *turn("b", words(3000), "Bash"), ANSWER])
+
+    assert [path.split("/")[1] for path in files_in(root) if path != "index.json"] == ["Read"]
+    assert results(done.messages)[1] == words(3000)
+
+
+@pytest.mark.parametrize("on_error", ["keep", "raise", "truncate"])
+def test_42_a_tree_that_cannot_be_written_is_reported_as_the_host_chose(make, root, on_error):
+    root.mkdir(mode=0o700)
+    (root / "tool_result").write_text("in the way")
+    context = ContextManager(make(on_error=on_error).offloader)
+    for message in [*turn("a", words(3000)), ANSWER]:
+        context.add(message)
+
+    if on_error == "raise":
+        with pytest.raises(StoreError, match="tool_result"):
+            context.before_model_call()
+        return
+    request = context.before_model_call()
+
+    assert [type(error) for error in request.errors] == [StorePermissionError]
+    [shown] = results(request.messages)
+    assert (shown == words(3000)) == (on_error == "keep")
+    (root / "tool_result").unlink()
+    assert path_in(results(context.before_model_call().messages)[0]).is_file()
+
+
+def test_42_events_report_what_is_stored_and_an_index_that_is_not(make, root):
+    events = EventBus()
+    heard: list[str] = []
+    events.subscribe(lambda event: heard.append(event.event_type))
+    fs = make(events=events)
+    fs.offload([*turn("a", words(3000)), ANSWER])
+    (root / "index.json").unlink()
+    (root / "index.json").mkdir()
+
+    done = fs.offload(
+        [*turn("a", words(3000)), *turn("b", words(3000)), ANSWER, *turn("c", words(3000)), ANSWER]
+    )
+
+    assert heard.count("item_stored") == 3
+    assert heard.count("index_failed") == 1
+    assert len(done.records) == 3
+    assert [type(error) for error in done.errors] == [StoreError]
+    (root / "index.json").rmdir()
+    fs.offload([])
+    assert len(index_of(root)) == 3
+
+
+def test_42_what_a_sink_and_offload_text_store_is_listed_at_once(make, root):
+    fs = make(policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100)}))
+
+    first = fs.offloader.offload_text(words(500), tool_name="Bash")
+    assert [item["path"] for item in index_of(root)] == [str(path_in(first).relative_to(root))]
+    with fs.offloader.open_sink(tool_name="Bash") as sink:
+        for n in range(9):
+            sink.write(f"{n} {words(100)}\n")
+
+    assert len(index_of(root)) == 2
+    assert path_in(sink.placeholder).is_file()
+
+
+def test_43_a_url_is_refused_with_the_reason():
+    with pytest.raises(ConfigError, match=r"root must be a local folder, .* a Read tool opens local paths"):
+        ContextFileSystem("s3://bucket/context")

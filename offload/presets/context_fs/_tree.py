@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class TreeStore(WrapperStore):
         for info in self._live().values():
             self._repair_document(info)
         for path in self._files(TEMPORARY):
-            remove_abandoned(path)
+            remove_abandoned(self.root / path)
         self.update_index()
 
     def _note_deletion(self, key: str) -> None:
@@ -126,7 +127,7 @@ class TreeStore(WrapperStore):
 
     def _entries(self, part: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the index entries of the documents, oldest first."""
-        paths = {self._stem_of(path): str(path.relative_to(self.root)) for path in self._files()}
+        paths = {_stem(path): path for path in self._files()}
         live = sorted(self._live(part).items(), key=lambda item: (int(item[1].created_at), item[0]))
         return (entry_of(info, paths[stem]) for stem, info in live if stem in paths)
 
@@ -136,9 +137,9 @@ class TreeStore(WrapperStore):
         files = self._files()
         live = self._live()
         for path in files:
-            if self._stem_of(path) not in live:
-                with mapped_errors(path):
-                    path.unlink(missing_ok=True)
+            if _stem(path) not in live:
+                with mapped_errors(self.root / path):
+                    (self.root / path).unlink(missing_ok=True)
         # List again: an item may have been stored again since, under the same path.
         for info in self._live().values():
             self._add_document(info)
@@ -150,14 +151,13 @@ class TreeStore(WrapperStore):
         infos = (info for objects in listed for info in objects.records)
         return {stem_of(info): info for info in infos if not is_link(info.key)}
 
-    def _files(self, name: re.Pattern[str] = DOCUMENT) -> list[Path]:
-        """Return the files in the tree with such names, by default those of documents."""
+    def _files(self, name: re.Pattern[str] = DOCUMENT) -> list[str]:
+        """Return the paths in the tree, relative to the root, with such names, by default documents'."""
+        walks = (os.walk(self.root / item_type, onerror=_raise) for item_type in ITEM_TYPES)
         with mapped_errors(self.root):
-            paths = (path for item_type in ITEM_TYPES for path in (self.root / item_type).rglob("*"))
-            return sorted(path for path in paths if name.fullmatch(path.name))
-
-    def _stem_of(self, path: Path) -> str:
-        return str(path.relative_to(self.root).with_suffix(""))
+            found = [(folder, each) for folder, _, files in chain.from_iterable(walks) for each in files]
+        start = len(f"{self.root}/".replace("//", "/"))
+        return sorted(f"{folder[start:]}/{each}" for folder, each in found if name.fullmatch(each))
 
     def _add_document(self, info: RecordInfo) -> None:
         """Write the document of a record if there is none."""
@@ -212,3 +212,13 @@ class TreeStore(WrapperStore):
             # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
                 raise StorePermissionError(f"{made} must be a folder of this user; remove it")
+
+
+def _stem(path: str) -> str:
+    return path.rpartition(".")[0]
+
+
+def _raise(error: OSError) -> None:
+    # A file in place of a folder holds no document; writing one reports it.
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -203,7 +203,8 @@ class _Rounds(StoringCompactor):
         if self._summarizer is None:
             return ""
         most = max(_MIN_SUMMARY_CHARS, self.config.trigger_tokens // 2)
-        return summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
+        summary = summarize(self._summarizer, messages, min(most, self.config.summary_max_length))
+        return self._redacted(summary)
 
     def _carry_out(
         self, view: RoundView, plan: Plan, refusal: Refusal | None, replace: Replace

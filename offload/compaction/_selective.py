@@ -159,7 +159,7 @@ class SelectiveCompaction(StoringCompactor):
             quoted = [i for i in quoted if i not in removed] or quoted
         max_chars = max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
         old = [view.messages[i] for i in quoted]
-        return summarize(summarizer, old, max_chars, waiting=view.messages[past:])
+        return self._redacted(summarize(summarizer, old, max_chars, waiting=view.messages[past:]))
 
     def _carry_out(self, context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
         """Store the messages of a plan, then replace them in the context."""

@@ -70,6 +70,8 @@ class StoringCompactor:
 
     def __init__(self, offloader: Offloader) -> None:
         self._archive = MessageArchive(offloader)
+        # A model may quote in a summary what no record may hold.
+        self._redacted = offloader.options.redacted
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with all that compactions ever removed, as it was.

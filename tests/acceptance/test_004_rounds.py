@@ -675,10 +675,17 @@ def test_22_a_secret_is_in_no_record_and_takes_nothing_with_it(tmp_path):
         return re.sub(r"password=\S+", "password=###", text)
 
     messages = [{"role": "user", "content": "log in with password=hunter2"}, *talk(5)[1:]]
-    compact = compactor(tmp_path, offloader={"redact": redact})
+    events: list[Any] = []
+    bus = EventBus()
+    bus.subscribe(events.append, EventType.CONTEXT_COMPACTED)
+    model = Scripted("The user logged in with password=hunter2 today.")
+    compact = compactor(tmp_path, model=model, events=bus, offloader={"redact": redact})
 
     result = compact.compact(messages)
 
+    assert result.summary == "The user logged in with password=### today."
+    assert result.summary in result.new_messages[0]["content"]
+    assert events[0].data["summary"] == result.summary
     clean = [{"role": "user", "content": "log in with password=###"}, *messages[1:]]
     assert compact.restore(result.new_messages) == clean
     assert stored(tmp_path) == clean[: len(stored(tmp_path))]

@@ -1,0 +1,228 @@
+"""The five systems as one: each preset in a loop, with each compaction, across a restart, and all of it back.
+
+| statement | test |
+|---|---|
+| A loop over any preset stays within its window, and parts no call from its result | test_a_session_… |
+| Another process goes on in the middle, from the store and the session's name | test_a_session_… |
+| One `restore` of the last request gives the whole conversation | test_a_session_… |
+| The index of the preset lists the records of the session, however they left | test_a_session_… |
+| No placeholder, notice or summary is offloaded again | test_a_session_… |
+| `offload ls`, `show` and `verify` open the tree by its path | test_the_command_line_… |
+| One `restore` undoes both compactors and `offload` on a list, in any order | test_a_list_… |
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import Offloader
+from offload.agent import AgentConfig, ContextManager
+from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
+from offload.context import ContextIR
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
+
+FOLDER = Path(
+    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
+)
+FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
+WINDOW = 20_000
+# Sessions that fill the window several times, and end within the time of a test.
+BYTES = range(3 * WINDOW, 80 * WINDOW)
+SESSION = "s"
+
+Message = dict[str, Any]
+NOT_DURABLE = {"durability": "none"}
+
+
+def plain(root: Path) -> Offloader:
+    return Offloader(root, session=SESSION, storage_options=NOT_DURABLE)
+
+
+def context_fs(root: Path) -> Offloader:
+    return ContextFileSystem(root, SESSION).offloader
+
+
+def context_refs(root: Path) -> Offloader:
+    return ContextRefs(root, SESSION, storage_options=NOT_DURABLE).offloader
+
+
+PRESETS: dict[str, Callable[[Path], Offloader]] = {
+    "plain": plain,
+    "context_fs": context_fs,
+    "context_refs": context_refs,
+}
+COMPACTIONS = tuple(itertools.product(("selective", "rounds"), (True, False)))
+
+needs_transcripts = pytest.mark.skipif(
+    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
+)
+
+
+def runs() -> Iterator[Any]:
+    """Yield each session with each preset and compaction: one of them, in turn, and all in the long run."""
+    files = [path for path in FILES if path.stat().st_size in BYTES]
+    every = list(itertools.product(PRESETS, COMPACTIONS))
+    for number, path in enumerate(files):
+        for place, (preset, (strategy, is_summarized)) in enumerate(every):
+            name = f"{path.parent.name}/{path.stem}-{preset}-{strategy}{'-summary' * is_summarized}"
+            marks = () if number % len(every) == place else (pytest.mark.slow,)
+            yield pytest.param(path, preset, strategy, is_summarized, id=name, marks=marks)
+
+
+def summarize(request: list[Message]) -> str:
+    return "<summary>Work went on.</summary>"
+
+
+def loop(off: Offloader, strategy: str, *, is_summarized: bool) -> ContextManager:
+    config = AgentConfig(window_tokens=WINDOW, strategy=strategy)
+    return ContextManager(off, config, summarizer=summarize if is_summarized else None)
+
+
+def go_on(m: ContextManager, messages: list[Message], beside: dict[str, Any]) -> None:
+    for message in messages:
+        if message["role"] == "assistant":
+            request = m.before_model_call(**beside)
+            assert request.errors == []
+            assert request.tokens <= WINDOW
+            assert m.after_model_call(message) == []
+        else:
+            m.add(message)
+
+
+def restart_in(messages: list[Message]) -> int:
+    """Return the place after the first answer of the second half: all before it is in the journal."""
+    middle = len(messages) // 2
+    return 1 + next(i for i in range(middle, len(messages)) if messages[i]["role"] == "assistant")
+
+
+def indexed(preset: str, root: Path) -> list[str] | None:
+    """Return the ids in the preset's index, read as a file; None if it has none."""
+    if preset == "context_fs":
+        return [item["item_id"] for item in json.loads((root / "index.json").read_text("utf-8"))["items"]]
+    if preset == "context_refs":
+        manifest = root / SESSION / "manifest.json"
+        return [item["id"] for item in json.loads(manifest.read_text("utf-8"))["items"]]
+    return None
+
+
+@needs_transcripts
+@pytest.mark.parametrize(("path", "preset", "strategy", "is_summarized"), [*runs()])
+def test_a_session_goes_on_after_a_restart_and_one_restore_undoes_all_of_it(
+    path: Path, preset: str, strategy: str, is_summarized: bool, tmp_path: Path
+) -> None:
+    session = json.loads(path.read_text("utf-8"))
+    messages = session["messages"]
+    beside: dict[str, Any] = {"system_prompt": session["system"] or "", "tools": session.get("tools") or ()}
+    half = restart_in(messages)
+    go_on(loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized), messages[:half], beside)
+
+    m = loop(PRESETS[preset](tmp_path), strategy, is_summarized=is_summarized)
+    assert m.resume() > 0
+    go_on(m, messages[half:], beside)
+    sent = m.before_model_call(**beside).messages
+
+    restorer = PRESETS[preset](tmp_path)
+    assert restorer.restore(sent) == messages
+    assert m.restore() == messages
+    listed = indexed(preset, tmp_path)
+    records = restorer.records()
+    if listed is not None:
+        assert sorted(listed) == sorted(record.ref for record in records)
+    again = restorer.offload(sent)
+    assert again.errors == []
+    placeholders = [text for text in map(str, sent) if "[Compacted " in text]
+    assert [text for text in map(str, again.messages) if "[Compacted " in text] == placeholders
+    assert restorer.restore(again.messages) == messages
+
+
+LOG = "".join(f"{n}: compiled module {n * 7919 % 1009}, no warnings\n" for n in range(300))
+
+
+def conversation() -> list[Message]:
+    """Return rounds with one large result each."""
+    out: list[Message] = []
+    for n in range(8):
+        call = {"type": "tool_use", "id": f"c{n}", "name": "Bash", "input": {"command": f"make m{n}"}}
+        result = {"type": "tool_result", "tool_use_id": f"c{n}", "content": f"round {n}\n{LOG}"}
+        out += [
+            {"role": "user", "content": f"Build module {n}."},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": f"Module {n} is built."},
+        ]
+    return out
+
+
+def by_turn(off: Offloader, messages: list[Message]) -> list[Message]:
+    return off.offload(messages).messages
+
+
+def by_rounds(off: Offloader, messages: list[Message]) -> list[Message]:
+    config = RoundConfig(max_context_tokens=1000, keep_recent_rounds=2)
+    return RoundCompactor(off, summarize, config).compact(messages).new_messages
+
+
+def by_type(off: Offloader, messages: list[Message]) -> list[Message]:
+    context = ContextIR()
+    for message in messages:
+        context.add_message(message)
+    SelectiveCompaction(off, threshold_tokens=400).compact(context)
+    return context.lower()
+
+
+Step = Callable[[Offloader, list[Message]], list[Message]]
+
+
+def named(steps: tuple[Any, ...]) -> str:
+    return "-".join(step.__name__ for step in steps)
+
+
+STEPS: tuple[Step, ...] = (by_turn, by_turn, by_rounds, by_type)
+ORDERS = sorted(set(itertools.permutations(STEPS)), key=named)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("steps", ORDERS, ids=named)
+def test_a_list_is_offloaded_and_compacted_in_any_order_and_one_restore_undoes_it(
+    preset: str, steps: tuple[Step, ...], tmp_path: Path
+) -> None:
+    off = PRESETS[preset](tmp_path)
+    messages: list[Message] = []
+    seen: list[Message] = []
+    for place, step in enumerate(steps):
+        # The conversation goes on between the steps.
+        new = conversation()[place * 8 : (place + 1) * 8]
+        seen += new
+        messages = step(off, [*messages, *new])
+
+    assert len(str(messages)) < len(str(seen)) / 2
+    assert PRESETS[preset](tmp_path).restore(messages) == seen
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_command_line_opens_each_tree_by_its_path(preset: str, tmp_path: Path) -> None:
+    off = PRESETS[preset](tmp_path)
+    out = off.offload(conversation())
+    ref = out.records[0].ref
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "offload", *arguments, "--store", str(tmp_path)]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert SESSION in run("ls")
+    assert ref in run("ls", "--session", SESSION)
+    assert "compiled module" in run("show", ref, "--session", SESSION)
+    assert "compiled module 1001" in run("grep", "module 1001", "--session", SESSION)
+    assert str(len(out.records)) in run("verify", "--session", SESSION)

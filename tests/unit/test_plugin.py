@@ -60,6 +60,9 @@ def run_pytest(tmp_path: Path) -> Run:
             "pytest.ini",
             "-p",
             "no:cacheprovider",
+            # It takes as long to load as all the rest.
+            "-p",
+            "no:langsmith_plugin",
         ]
         return subprocess.run(
             [*command, *map(str, arguments)],

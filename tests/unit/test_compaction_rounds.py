@@ -98,7 +98,7 @@ def test_parallel_calls_that_wait_are_kept_together_even_if_they_fill_the_contex
         {"type": "function_call", "call_id": f"c{n}", "name": "Read", "arguments": json.dumps({"x": LONG})}
         for n in range(40)
     ]
-    messages = [{"role": "user", "content": LONG}, *calls]
+    messages = [{"role": "user", "content": LONG * 10}, *calls]
     compactor = RoundCompactor(Offloader("memory://", session="s"), None, SMALL)
 
     result = compactor.compact(messages)

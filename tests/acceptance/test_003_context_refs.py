@@ -35,6 +35,8 @@
 | Later: a deletion is reported, frees bytes after the grace period, and allows storing again | test_31 |
 | Later: compressed files | test_32 |
 | Later: offload of chosen earlier messages | test_33 |
+| Later: the number of context files, and a page to browse them | test_53 |
+| Debugging: list, read, search and check the files in a shell | test_17, test_54 |
 
 Tests 34 and later go beyond the guide: restoring, determinism, several processes, damage, hostile names, the
 options and the agent loop of the library.
@@ -59,8 +61,9 @@ from typing import Any, Literal
 
 import pytest
 import zstandard
+from pages import Html, path_of, visitor
 
-from offload import ExpiredError, NotFoundError, Offloader
+from offload import ExpiredError, NotFoundError, Offloader, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig
 from offload.errors import StoreError
@@ -1166,3 +1169,40 @@ def test_52_a_conversation_in_a_bucket_is_one_on_a_disk(s3_bucket, tmp_path):
     assert "package-599" in other.call("context_tail", {"id": out.records[0].ref, "lines": 5})
     assert len(other.clean_up(0, [], grace=0)) == 2
     assert json.loads(s3_bucket.read(f"{bucket.folder}/manifest.json"))["items"] == []
+
+
+def test_53_a_page_shows_the_number_of_files_and_each_file(tmp_path):
+    root = tmp_path / "root"
+    refs = ContextRefs(root, NANOID)
+    shown = refs.tool_output(FILES, tool_name="bash", exit_code=3)
+    refs.tool_output(LISTING, tool_name="query")
+
+    with visitor(open_store(root)) as browser:
+        conversations, files, file = (
+            Html(browser.get(path).text) for path in ("/", path_of(NANOID), path_of(NANOID, ref_in(shown)))
+        )
+
+    assert re.search(rf"{NANOID}\s+2\b", conversations.text)
+    assert ref_in(shown) in files.text
+    assert "/usr/share/doc/package-0/copyright" in file.text
+
+
+def test_54_the_command_line_lists_reads_searches_and_checks_the_files(tmp_path):
+    root = tmp_path / "root"
+    refs = ContextRefs(root, NANOID)
+    ref = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=3))
+    file = f"{refs.folder}/artifacts/{ref}.txt"
+
+    def offload(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "offload", *words, "--store", str(root)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    assert re.search(rf"{NANOID}\s+1\b", offload("ls"))
+    assert file in offload("ls", "--session", NANOID)
+    assert "Exit Code: 3" in offload("tail", ref)
+    assert "line 433" in offload("grep", "package-432")
+    assert "1 record" in offload("verify")
+    (root / file).write_text(FILES)
+    assert ref in offload("verify", code=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from offload.policy import matches_any, words_of
 
@@ -41,11 +42,7 @@ class ToolGroups:
 
     def category(self, item_type: str, tool_name: str | None) -> str:
         """Return the category of an item: `Bash`, `Terminal`, `Tool` or `Message`."""
-        if item_type != "tool_result":
-            return "Message"
-        if matches_any(tool_name, self.bash_tools):
-            return "Bash"
-        return "Terminal" if matches_any(tool_name, self.terminal_tools) else "Tool"
+        return "Message" if item_type != "tool_result" else _category_of_tool(self, tool_name)
 
     def keeps(self, tool_name: str | None) -> bool:
         """Return whether a tool's results are kept: its server decides, if it has one."""
@@ -59,6 +56,14 @@ class ToolGroups:
         if server is None:
             return _has_word(tool_name, self.never_tools)
         return _has_word(server[server.lastgroup or 0], self.never_servers)
+
+
+@lru_cache(maxsize=1024)
+def _category_of_tool(groups: ToolGroups, tool_name: str | None) -> str:
+    """Return the category of a tool; cached, since a manifest asks for each of its files."""
+    if matches_any(tool_name, groups.bash_tools):
+        return "Bash"
+    return "Terminal" if matches_any(tool_name, groups.terminal_tools) else "Tool"
 
 
 def _has_word(name: str, entries: Iterable[str]) -> bool:

@@ -63,10 +63,10 @@ import pytest
 import zstandard
 from pages import Html, path_of, visitor
 
-from offload import ExpiredError, NotFoundError, Offloader, open_store
+from offload import ExpiredError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig
-from offload.errors import StoreError
+from offload.errors import ConfigError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
@@ -1053,6 +1053,35 @@ def test_49_the_prompt_names_only_the_tools_that_the_model_gets(tmp_path):
     refs = ContextRefs(tmp_path, tools=["context_read", "context_tail"])
 
     assert set(re.findall(r"context_[a-z]+", refs.prompt())) == {"context_read", "context_tail"}
+
+
+def test_49_a_whole_policy_takes_the_place_of_the_sizes(refs, tmp_path):
+    policy = OffloadPolicy(types={"user_message": Rule(min_chars=500), "tool_result": Rule(enabled=False)})
+    other = ContextRefs(tmp_path / "root", "chat-1", policy=policy)
+    messages = [{"role": "user", "content": LISTING}, call("bash"), answer(FILES)]
+
+    out = other.offload(messages)
+
+    assert "[Message in context: " in out.messages[0]["content"]
+    assert out.messages[1:] == messages[1:]
+    assert refs.restore(out.messages) == messages
+    with pytest.raises(ConfigError, match="no effect with policy"):
+        ContextRefs(tmp_path, policy=policy, never_tools=())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_bytes": -1},
+        {"max_bytes": "1"},
+        {"max_inline_chars": True},
+        {"tools": "all"},
+        {"bash_tools": "bash"},
+    ],
+)
+def test_49_a_wrong_argument_is_a_clear_error(tmp_path, wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        ContextRefs(tmp_path, **wrong)
 
 
 async def _async_turns(refs: ContextRefs, messages: list[Any]) -> None:

@@ -20,7 +20,7 @@ from offload.messages import scan_of
 from offload.offloader import Offloader, OnMissing
 from offload.options import PresetOptions
 from offload.placeholder import tool_label
-from offload.policy import ItemFacts, Retention
+from offload.policy import ItemFacts, OffloadPolicy, Retention
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.presets.context_refs._lines import (
     TRUNCATED,
@@ -77,6 +77,7 @@ class ContextRefs:
             `myFilesystem`. The results of all their tools are kept.
         never_tools: words in the names of tools without a server, such as `read` in `ReadFile`, whose results
             are kept. An entry with `*`, `?` or `[` is a glob of any tool, a server's too: `github.get_*`.
+        policy: a whole policy in place of `never_servers`, `never_tools` and the sizes above.
         storage_options: passed to the backend of `root`.
         **options: `token_counter`, `redact`, `on_error` and others, as for `Offloader`. With
             `on_error="truncate"` no output is kept in full when the store fails.
@@ -101,13 +102,19 @@ class ContextRefs:
         terminal_tools: Sequence[str] = TERMINAL_TOOLS,
         never_servers: Sequence[str] = NEVER_SERVERS,
         never_tools: Sequence[str] = NEVER_TOOLS,
+        policy: OffloadPolicy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **options: Unpack[PresetOptions],
     ) -> None:
         location = default_path().with_name("context_refs") if root is None else root
         groups = ToolGroups(
-            tuple(bash_tools), tuple(terminal_tools), tuple(never_servers), tuple(never_tools)
+            bash_tools=_as_names("bash_tools", bash_tools),
+            terminal_tools=_as_names("terminal_tools", terminal_tools),
+            never_servers=_as_names("never_servers", never_servers),
+            never_tools=_as_names("never_tools", never_tools),
         )
+        if policy is not None and (groups.never_servers, groups.never_tools) != (NEVER_SERVERS, NEVER_TOOLS):
+            raise ConfigError("never_servers and never_tools have no effect with policy")
         opened = open_backend(location, storage_options=storage_options)
         self._tree = ContextTree(opened.inner if isinstance(opened, ContextTree) else opened, groups)
         self._line = RefLine(groups)
@@ -118,7 +125,7 @@ class ContextRefs:
         self.offloader = Offloader(
             self._tree,
             session=session,
-            policy=RefPolicy.of(groups),
+            policy=RefPolicy.of(groups) if policy is None else policy,
             placeholder=self._line,
             codec="zstd" if compress else "raw",
             refs="short",
@@ -337,6 +344,12 @@ class ContextRefs:
             label = tool_label(tool_name or "a tool")
             subject = f"[ToolCallProcessor] Failed to offload tool output for {label}"
         _log.warning("%s: %s", subject, error_text(error))
+
+
+def _as_names(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{name} must be a list of names, got {value!r:.60}")
+    return tuple(value)
 
 
 def _as_size(name: str, value: int) -> int:

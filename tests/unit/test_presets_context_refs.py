@@ -1,0 +1,134 @@
+"""Parts of context files: names of folders, groups of tools, citations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.layout import check_key, encode_part
+from offload.presets.context_refs._citations import Citations, InUse, ids_in
+from offload.presets.context_refs._folders import part_of, readable_folder
+from offload.presets.context_refs._tools import ToolGroups
+from offload_backends.memory import MemoryStore
+
+NAMES = st.text(alphabet="aAbBzZ09._-~= éÉ/", max_size=60) | st.text(max_size=30)
+
+
+@given(NAMES)
+def test_a_folder_leads_back_to_its_conversation_and_is_a_key(name: str) -> None:
+    folder = readable_folder(encode_part(name))
+
+    assert part_of(folder) == encode_part(name)
+    assert check_key(f"{folder}/manifest.json")
+    assert folder == folder.lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [
+        ("chat-1", "chat-1"),
+        ("Chat-1", "chat-1~8"),
+        ("cHAT-1", "chat-1~7"),
+        ("My Chat", "my=20chat~14"),
+        ("CON.x", "=43=4f=4e.x"),
+    ],
+)
+def test_a_folder_shows_the_name_of_its_conversation(name: str, folder: str) -> None:
+    assert readable_folder(encode_part(name)) == folder
+
+
+@pytest.mark.parametrize(
+    "foreign", ["~state", "chat~", "chat~0", "chat~08", "chat~zzzz", "chat~8~8", "a~" + "z" * 40]
+)
+def test_a_folder_that_no_conversation_has_is_foreign(foreign: str) -> None:
+    assert part_of(foreign) is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "is_kept"),
+    [
+        ("read", True),
+        ("ReadFile", True),
+        ("ready", False),
+        ("spread_sheet", False),
+        ("directors", False),
+        ("filesystem.anything", True),
+        ("my-file-system.anything", True),
+        ("browserstack.search", False),
+        ("rss.read", False),
+        ("mcp__my_filesystem__anything", True),
+        ("mcp__gdrive__read_file", False),
+        ("gdrive__read_file", False),
+        ("terminal_read", False),
+        ("bash", False),
+        ("", False),
+    ],
+)
+def test_whole_words_of_the_server_or_else_of_the_tool_decide(tool: str, is_kept: bool) -> None:
+    assert ToolGroups().keeps(tool) is is_kept
+
+
+def test_globs_choose_tools_of_servers_and_of_a_category_too() -> None:
+    groups = ToolGroups(never_tools=("github.get_*", "bash*", "Own"))
+
+    assert [groups.keeps(name) for name in ("github.get_x", "bash", "my_own", "read", "github.put")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def records(store: MemoryStore, *texts: str, item_type: Any = "user_message") -> list[Any]:
+    policy = OffloadPolicy(types={item_type: Rule(min_chars=1, preview_chars=0)}, min_saving=0)
+    off = Offloader(store, session="s", policy=policy, codec="raw", refs="short")
+    for text in texts:
+        off.offload_text(text, item_type=item_type)
+    return off.records()
+
+
+@pytest.mark.parametrize("place", range(262_100, 262_160, 3))
+def test_an_id_is_found_wherever_a_file_is_read_in_pieces(place: int) -> None:
+    store = MemoryStore()
+    [inner] = records(store, "a" * 500)
+    infos = records(store, f"{'.' * place} {inner.ref} {'.' * 50}")
+    outer = next(info.ref for info in infos if info.ref != inner.ref)
+
+    assert Citations(store, "s").closure({outer}, infos) == {inner.ref, outer}
+    assert Citations(store, "s").closure({"unknown"}, infos) == set()
+
+
+def test_a_word_of_an_output_cites_nothing_but_a_line_does() -> None:
+    store = MemoryStore()
+    [inner] = records(store, "a" * 500)
+    infos = records(store, f"{'.' * 500} {inner.ref}", item_type="tool_result")
+    outer = next(info.ref for info in infos if info.ref != inner.ref)
+
+    assert Citations(store, "s").closure({outer}, infos) == {outer}
+    infos = records(
+        store, f"{'.' * 500} [Tool output in context: {inner.ref}] (1KB)", item_type="tool_result"
+    )
+    assert inner.ref in Citations(store, "s").closure({info.ref for info in infos} - {inner.ref}, infos)
+
+
+def test_an_id_is_found_at_the_start_of_a_line_of_a_message() -> None:
+    assert "7b8k1" in ids_in([{"role": "user", "content": "see\n7b8k1\n"}])
+
+
+def test_outputs_are_in_use_until_a_list_shows_them_and_without_lists_the_latest_is() -> None:
+    in_use = InUse()
+    in_use.note_output("aaaaa")
+    in_use.note_output("bbbbb")
+    assert in_use.ids() == {"bbbbb"}
+
+    in_use.note_list([{"role": "user", "content": "ccccc"}])
+    in_use.note_output("ddddd")
+    assert {"bbbbb", "ddddd"} <= in_use.ids()
+    in_use.note_list([{"role": "user", "content": "bbbbb ddddd"}])
+    in_use.note_list([])
+    assert in_use.ids() == set()

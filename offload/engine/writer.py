@@ -226,8 +226,11 @@ class ItemWriter:
         return Skipped(f"a placeholder would save {saving} tokens, under {self._min_saving}")
 
     def _check_ref(self, request: WriteRequest, placeholder: str, ref: str) -> None:
-        """Raise `ConfigError` if the renderer does not find the ref in a placeholder."""
-        if placeholder != request.item.text and self._recognition.own_ref(placeholder) != ref:
+        """Raise `ConfigError` if no ref is found in a placeholder, also of another renderer."""
+        if placeholder == request.item.text:
+            return
+        claim = self._recognition.claim(replace(request.item, text=placeholder))
+        if claim is None or ref not in claim.refs:
             raise ConfigError(
                 f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
             )

@@ -288,7 +288,7 @@ class Offloader:
 
         `restore(offload(messages).messages) == messages`, also in another process or on another machine with
         the same store and session name, and after any number of compactions: a notice is replaced by the
-        messages that it stands for, the latest compaction first. A text in offloaded messages that looks like
+        messages that it replaced, the latest compaction first. A text in offloaded messages that looks like
         a placeholder or a notice is one, since `offload` also stores texts that only look like it; system
         prompts and unfinished items are excepted. Placeholders of other renderers of the library count if a
         record proves them. It costs one listing, and one read of each record.

@@ -33,7 +33,7 @@ class MessageArchive:
     def notice(self, messages: Sequence[Any]) -> Notice:
         """Return the next notice of the conversation `messages`, to which text and count are added.
 
-        Raises `OffloadError` if the store cannot tell which notices in it are of this session.
+        Raises `OffloadError` if the store cannot be listed, to find which notices are of this session.
         """
         numbers = {ref: number for message in messages for ref, number in _notices(message)}
         stored = {info.ref for info in self._offloader.records()} if numbers else set[str]()

@@ -33,7 +33,7 @@ class Slot:
     Attributes:
         text: the text in the message: the item's own, a placeholder or a truncation.
         is_settled: whether the decision is final: replaced, vetoed, or not worth a placeholder.
-        claim: what its text claims if it looks like a stand-in; `proof` is None until checked.
+        claim: what its text claims if it looks like a placeholder or notice; `proof` is None until checked.
         standing: the ref whose placeholder its text is, as it was found or put there.
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.

@@ -62,7 +62,7 @@ class Judge:
         return facts, problem
 
     def decide_claim(self, decision: Decision, claim: Claim, proof: Proof) -> Decision:
-        """Return the decision on an item that claims to stand for something, given that of the policy."""
+        """Return the decision on an item that looks like a placeholder, given that of the policy."""
         if isinstance(proof, OffloadError):
             reason = f"could not check whether it is a placeholder: {proof}"
             return replace(decision, action="keep", reason=reason, is_below=False, is_exempt=True)

@@ -1,4 +1,4 @@
-"""Which texts stand for something stored, and which items are stored: the records decide (rule R6).
+"""Which texts are placeholders or notices, and which items are stored: the records decide (rule R6).
 
 A text that looks like a placeholder or a notice claims refs. The header of a record with such a ref proves or
 refutes it.
@@ -28,7 +28,7 @@ _NOTICE = Notice()
 
 
 class Claim(NamedTuple):
-    """What a text that looks like a stand-in says.
+    """The refs in a text that looks like a placeholder or a notice.
 
     Attributes:
         refs: the refs that it names, one per form that it has; the record of one of them may prove it.
@@ -72,7 +72,7 @@ class Recognition:
         return item.is_pending or item.item_type in self._never_replaced
 
     def claim(self, item: Item) -> Claim | None:
-        """Return what the text of an item claims if it looks like a stand-in, without asking the store.
+        """Return what a text claims if it looks like a placeholder or notice, without asking the store.
 
         Raises:
             OffloadError: the renderer failed.

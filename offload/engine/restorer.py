@@ -1,4 +1,4 @@
-"""Restoring messages: each stand-in is undone only if a record says that it is one (rule R6)."""
+"""Restoring messages: each placeholder and notice is undone only if a record proves it (rule R6)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Outcome = _Original | OffloadError | None
 
 
 class _Notice(NamedTuple):
-    """The messages that a proven notice stands for; of several notices the latest is undone first."""
+    """The messages that a proven notice replaces; of several notices the latest is undone first."""
 
     number: int
     created_at: float
@@ -46,7 +46,7 @@ class _Place:
 
     Attributes:
         missing: its texts that cannot be undone.
-        notice: what it stands for, if it is a notice.
+        notice: the messages that it replaces, if it is a notice.
         undone: its texts that were undone; `contents` has the texts that took their place.
         above: the refs of the notices that it came from.
     """
@@ -67,10 +67,10 @@ class Restorer:
         self._recognition = recognition
 
     def restore(self, messages: Sequence[Any], *, keeps_missing: bool) -> Restored:
-        """Return `messages` with each stand-in undone; the others are the same objects.
+        """Return `messages` with each placeholder and notice undone; others are the same objects.
 
         Raises:
-            OffloadError: a stand-in cannot be undone and `keeps_missing` is false; the error has
+            OffloadError: one of them cannot be undone and `keeps_missing` is false; the error has
                 `messages` and `missing`.
         """
         places = [_Place(message) for message in messages]
@@ -133,7 +133,7 @@ class _Undoing:
         return [*places[:at], *put_back(places[at + 1 :], rows)]
 
     def _claims(self, place: _Place) -> Iterator[tuple[Item, Claim]]:
-        """Yield the items of a message that claim to stand for something, except results that code reads."""
+        """Yield the items of a message that look like placeholders, except results that code reads."""
         place.missing.clear()
         scan = scan_of(place.message)
         self._code_calls |= scan.code_calls
@@ -237,7 +237,7 @@ class _Undoing:
         return next((error for error in errors if isinstance(error, ExpiredError)), errors[0])
 
     def _was_deleted(self, item: Item, claim: Claim) -> bool:
-        """Return whether a deleted record proves a claim, as far as can be told."""
+        """Return whether a deleted record proves a claim, or may prove it since it cannot be read."""
         headers = (header for ref in claim.refs for header in self._recognition.deleted(ref, item))
         return any(isinstance(header, OffloadError) or stands_for(header, item) for header in headers)
 

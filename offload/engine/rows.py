@@ -44,7 +44,7 @@ def put_back(kept: Sequence[_T], rows: Sequence[tuple[int, _T]]) -> list[_T]:
 
     Args:
         kept: the messages after the notice, which take all other places.
-        rows: the messages that the notice stands for. Messages that were added before the notice since, such
+        rows: the messages that the notice replaces. Messages that were added before the notice since, such
             as system messages, do not change the distances between them.
     """
     first = rows[0][0]

@@ -1,7 +1,7 @@
-"""The forms of all texts that stand for something stored: pattern to ref.
+"""The forms of the placeholders of all renderers of the library: pattern to ref.
 
-A session proves the texts of its own renderer and notices strictly. The forms here are those of the other
-renderers of the library: such a text counts only if a record proves it (rule R6), otherwise it is just text.
+A session proves the texts of its own renderer and notices strictly. A placeholder of another renderer counts
+only if a record proves it (rule R6), otherwise it is just text.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ from offload_backends.memory import MemoryStore
 
 SYSTEM = {"role": "system", "content": "You are careful."}
 DROP, NONE = TypeRule(strategy="drop"), TypeRule(strategy="none")
-NOTHING = dict.fromkeys(ItemType, NONE)
+NOTHING: dict[ItemType | str, TypeRule] = dict.fromkeys(ItemType, NONE)
 NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadStore
-from offload.cli.stores import existing_store, open_session, place_of
+from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.terminal import (
     JsonOption,
     SessionName,
@@ -120,6 +120,7 @@ def rm(
     that `gc`.
     """
     with open_session(store, session) as off:
+        refs = refs and [ref_named(off, ref) for ref in refs]
         report = delete(off.store, session, refs, dry_run=True)
     place = place_of(off.store, session)
     if not report.marked and not report.protected:
@@ -176,6 +177,7 @@ def pin(
 ) -> None:
     """Protect a record from `gc`, or the whole session if ID is omitted."""
     with open_session(store, session) as off:
+        ref = ref and ref_named(off, ref)
         pin_record(off.store, session, ref)
     _print_pin("pinned", off, ref, as_json=as_json)
 
@@ -185,6 +187,7 @@ def unpin(
 ) -> None:
     """Unpin a record, or the whole session if ID is omitted."""
     with open_session(store, session) as off:
+        ref = ref and ref_named(off, ref)
         was_pinned = unpin_record(off.store, session, ref)
         if ref is not None and not was_pinned:
             SessionReader(off.store, session).find(ref)

@@ -64,7 +64,7 @@ def _problem_at(folder: Path) -> str:
     is_empty = folder.is_dir() and not any(folder.iterdir())
     near = [] if is_empty or is_root(folder) else roots_near(folder)
     if near:
-        return f"use --store {', or '.join(map(str, near[:_MAX_NAMES]))}"
+        return f"the store is {', or '.join(map(str, near[:_MAX_NAMES]))}"
     return "" if folder.exists() else "there is no such folder"
 
 

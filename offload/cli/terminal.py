@@ -46,7 +46,10 @@ OneSessionOption = Annotated[
 SessionName = Annotated[
     str, typer.Option("--session", metavar="NAME", help="Session name.", show_default=False)
 ]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+IdArgument = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Id, placeholder, or path of a context file.", show_default=False),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 

@@ -121,6 +121,18 @@ def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, co
     assert ("2999 hay" if command == "tail" else "0 hay") in done.out
 
 
+@pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
+def test_a_record_is_pinned_and_deleted_by_its_path(run: Run, tmp_path: Path, layout: str) -> None:
+    made = make(layout, tmp_path / "context")
+    there = ("--session", "s", "--store", made.root)
+
+    assert run("pin", made.file, *there).code == 0
+    assert "1 pinned record kept" in run("rm", made.file, *there, "--yes").out
+    assert run("unpin", made.placeholder, *there).out.startswith("no longer pinned")
+    assert run("rm", made.file, *there, "--yes").code == 0
+    assert json.loads(run("ls", *there, "--json").out) == []
+
+
 def test_grep_finds_and_stats_and_du_count(run: Run, made: Made) -> None:
     assert "700 needle" in run("grep", "needle", "--store", made.root).out
     assert "700 needle" in run("grep", "needle", "--id", made.file, "--store", made.root).out
@@ -219,7 +231,7 @@ def test_a_path_beside_the_root_is_answered_with_the_root(run: Run, tmp_path: Pa
     done = run("ls", "--store", made.root / place)
 
     assert (done.code, done.out) == (1, "")
-    assert f"use --store {made.root}\n" in done.err
+    assert f"the store is {made.root}\n" in done.err
 
 
 def test_a_file_of_another_store_is_answered_with_that_store(run: Run, tmp_path: Path) -> None:

@@ -1229,8 +1229,11 @@ def test_41_the_items_of_an_agents_messages_are_listed(make, root):
     context.before_model_call()
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
 
-    states = [item for item in fs.items(context.messages) if item.item_type == "tool_result"]
+    forged = PLACEHOLDER.format(root / "tool_result" / "Read" / "call_abcdefghij.json")
+    messages = [*context.messages, *turn("d", forged, "Bash")]
+    *states, last = [item for item in fs.items(messages) if item.item_type == "tool_result"]
 
+    assert (last.offloaded, last.offload_path) == (False, None)
     assert [(i.tool_use_id, i.destroyed, i.offloaded) for i in states] == [
         ("a", True, True),
         ("b", False, True),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offload import OffloadStore, StoreError, StorePermissionError
+from offload import Offloader, OffloadStore, StoreError, StorePermissionError
 from offload.codec import TextContent, get_codec
 from offload.layout import encode_part
 from offload.placeholder import PlaceholderFacts
@@ -21,7 +23,9 @@ from offload.presets.context_fs._layout import DOCUMENT, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
 from offload.record import Header
+from offload.retention import delete
 from offload.testing import StoreConformance
+from offload.transfer import copy
 
 KEY = "r/s/abcdefghij~tool_result~=52ead~5~1.zst"
 OTHER = KEY.replace("abcdefghij", "zzzzzzzzzz")
@@ -410,3 +414,101 @@ def test_the_pieces_of_a_text_join_to_it_and_fit_into_a_line(text: str, times: i
         assert len(line.encode("utf-16-le")) <= 2 * 2_000
         assert "\n" not in piece[:-1]
         assert 0 < len(piece) <= 1_900
+
+
+CONVERSATION = [
+    {"role": "user", "content": "alpha beta " * 3000},
+    {"role": "assistant", "content": "seen"},
+]
+
+
+def test_a_tree_needs_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links")
+
+    def opened(path: str, *arguments: int, really: Callable[..., int] = os.open, **options: int) -> int:
+        if path == ".":
+            raise OSError(errno.EOPNOTSUPP, "no unnamed files")
+        return really(path, *arguments, **options)
+
+    fs = ContextFileSystem(tmp_path / "tree", "s")
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(os, "open", opened)
+
+    out = fs.offload(CONVERSATION)
+    fs.reindex()
+
+    assert out.errors == []
+    assert len(fs.history()) == 1
+    assert fs.restore(out.messages) == CONVERSATION
+
+
+def test_a_tree_of_release_0_1_is_continued(tmp_path):
+    fs = ContextFileSystem(tmp_path / "tree", "s")
+    old = fs.offloader.with_options(codec="json")
+    sent = old.offload(CONVERSATION).messages
+    [info] = old.records()
+    path = fs.root / fs.history()[0].path
+    path.unlink()
+    path.hardlink_to(fs.root / ".offload" / info.key)
+    assert list(json.loads(path.read_text()))[-3:] == ["header", "counts", "seal"]
+
+    again = ContextFileSystem(tmp_path / "tree", "s")
+    assert again.offload(CONVERSATION).messages == sent
+    assert again.restore(sent) == CONVERSATION
+    assert [document.item_id for document in again.history()] == [info.ref]
+    again.reindex()
+    path.write_text(path.read_text().replace("alpha", "edited"))
+
+    assert list(json.loads(path.read_text()))[-1] == "content"
+    assert again.restore(sent) == CONVERSATION
+    assert again.offloader.verify() == []
+
+
+def test_a_compressed_document_of_release_0_1_is_parted_from_its_record(tmp_path):
+    fs = ContextFileSystem(tmp_path / "tree", "s", compress=True)
+    fs.offload(CONVERSATION)
+    [info] = fs.offloader.records()
+    path, stored = fs.root / fs.history()[0].path, fs.root / ".offload" / info.key
+    path.unlink()
+    path.hardlink_to(stored)
+
+    fs.reindex()
+
+    assert path.read_bytes() == stored.read_bytes()
+    assert not path.samefile(stored)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_session_of_another_store_is_copied_into_a_tree(tmp_path, compress):
+    off = Offloader(tmp_path / "store", session="s")
+    sent = off.offload(CONVERSATION).messages
+    fs = ContextFileSystem(tmp_path / "tree", "s", compress=compress)
+
+    copy(off.store, fs.offloader.store, "s")
+
+    [document] = fs.history()
+    assert content_of(fs.root / document.path) == CONVERSATION[0]["content"]
+    assert [item["item_id"] for item in index_of(fs.root)] == [document.item_id]
+    assert fs.restore(sent) == CONVERSATION
+
+
+def index_of(root: Path) -> list[dict[str, object]]:
+    items: list[dict[str, object]] = json.loads((root / "index.json").read_text())["items"]
+    return items
+
+
+def test_a_fork_has_its_documents_and_deleting_one_session_keeps_the_others(tmp_path):
+    fs = ContextFileSystem(tmp_path / "tree", "s")
+    sent = fs.offload(CONVERSATION).messages
+    fork = fs.offloader.fork("t")
+
+    delete(fs.offloader.store, "s")
+
+    [entry] = index_of(fs.root)
+    assert entry["session_id"] == "t"
+    assert content_of(fs.root / str(entry["path"])) == CONVERSATION[0]["content"]
+    assert fork.restore(sent) == CONVERSATION
+    delete(fs.offloader.store, "t")
+    assert index_of(fs.root) == []
+    assert not list(fs.root.rglob("msg_*.json"))

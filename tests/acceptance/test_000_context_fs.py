@@ -489,6 +489,25 @@ def test_15_a_type_that_cannot_be_switched_is_refused(make, given):
         make(type_enabled=given)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"offload_enabled": "no"}, "offload_enabled must be a bool"),
+        ({"type_enabled": ["tool_result"]}, "type_enabled must be a mapping"),
+        ({"ephemeral": ["Read"]}, "ephemeral must be a mapping"),
+        ({"ephemeral": {"Read": -1}}, "Read.keep_recent"),
+        ({"ephemeral_keep_recent": 1}, "ephemeral_keep_recent needs ephemeral"),
+        ({"ttl": "soon"}, "a duration must be"),
+        ({"policy": {}}, "policy must be an OffloadPolicy"),
+        ({"root": 3}, "root must be a local folder"),
+        ({"session": ""}, "session name must be"),
+    ],
+)
+def test_15_an_invalid_argument_is_refused(make, given, message):
+    with pytest.raises(ConfigError, match=message):
+        make(**given)
+
+
 def test_15_a_policy_replaces_the_rules_and_not_the_layout(make, root):
     fs = make(policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100)}))
 

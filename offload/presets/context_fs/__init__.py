@@ -129,8 +129,8 @@ class ContextFileSystem:
         rules = DocumentRules(
             is_enabled=offload_enabled,
             threshold=offload_token_threshold,
-            types=type_enabled or {},
-            ephemeral=ephemeral or {},
+            types={} if type_enabled is None else type_enabled,
+            ephemeral={} if ephemeral is None else ephemeral,
             keep_recent=ephemeral_keep_recent,
             ttl=ttl,
         )
@@ -240,8 +240,8 @@ class ContextFileSystem:
         )
 
 
-def _root(path: str | os.PathLike[str], session: str) -> Path:
-    text = os.fspath(path)
+def _root(path: Any, session: str) -> Path:
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     if not text or not text.isprintable():
-        raise ConfigError(f"root must be a local folder in printable characters, got {text!r}")
+        raise ConfigError(f"root must be a local folder in printable characters, got {path!r:.200}")
     return local_path(text.replace("{session_id}", folder_of(encode_part(session))), "root")

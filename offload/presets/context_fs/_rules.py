@@ -33,18 +33,28 @@ class DocumentRules:
     ttl: float | str | timedelta | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.is_enabled, bool):
+            raise ConfigError(f"offload_enabled must be a bool, got {self.is_enabled!r:.60}")
         if type(self.threshold) is not int or self.threshold < 0:
             raise ConfigError(
-                f"offload_token_threshold must be an integer of at least 0, got {self.threshold!r}"
+                f"offload_token_threshold must be an integer of at least 0, got {self.threshold!r:.60}"
             )
-        for name, is_offloaded in self.types.items():
-            if name not in ITEM_TYPES or not isinstance(is_offloaded, bool):
-                known = ", ".join(ITEM_TYPES)
-                raise ConfigError(f"type_enabled must map {known} to bools, got {name!r}: {is_offloaded!r}")
-            if name == _NEVER and is_offloaded:
-                raise ConfigError(f"type_enabled: a {_NEVER} is never offloaded, got True")
+        for name, given in (("type_enabled", self.types), ("ephemeral", self.ephemeral)):
+            if not isinstance(given, Mapping):
+                raise ConfigError(f"{name} must be a mapping, got {given!r:.60}")
+        for item_type, is_offloaded in self.types.items():
+            self._check_type(item_type, is_offloaded)
         if self.keep_recent is not None and not self.ephemeral:
             raise ConfigError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
+
+    def _check_type(self, item_type: str, is_offloaded: bool) -> None:
+        if item_type not in ITEM_TYPES or not isinstance(is_offloaded, bool):
+            known = ", ".join(ITEM_TYPES)
+            raise ConfigError(
+                f"type_enabled must map {known} to bools, got {item_type!r}: {is_offloaded!r:.60}"
+            )
+        if item_type == _NEVER and is_offloaded:
+            raise ConfigError(f"type_enabled: a {_NEVER} is never offloaded, got True")
 
     def policy(self, instead: OffloadPolicy | None) -> OffloadPolicy:
         """Return the policy, or the one to use `instead`, if no rule is set. Raises `ConfigError`."""

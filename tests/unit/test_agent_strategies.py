@@ -10,7 +10,7 @@ import pytest
 from offload import ConfigError, ContextFullError, Offloader
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
-from offload.context import EventType
+from offload.context import EventType, ItemType
 from offload.errors import RefusedError
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -165,6 +165,19 @@ def test_the_user_is_asked_before_each_compaction_with_the_figures(strategy):
     assert len(user.asked) == m.compaction_count > 1
     assert all(3200 <= one.tokens < 4000 == one.max_tokens for one in user.asked)
     assert f"{user.asked[0].tokens} of 4000 tokens" in str(user.asked[0])
+
+
+def test_the_user_is_asked_once_if_one_request_takes_two_attempts():
+    user = User(YES)
+    nothing_goes = {name: TypeRule() for name in ItemType}
+    m = manager(strategy="selective", confirm=user, summarizer=summarizer, fields={"rules": nothing_goes})
+    started = heard(m, EventType.COMPACTION_STARTED)
+    for n in range(40):
+        m.add(a_round(n)[0])
+        m.before_model_call()
+
+    assert m.compaction_count > 0
+    assert len(user.asked) < len(started)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

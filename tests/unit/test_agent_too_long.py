@@ -16,7 +16,7 @@ from langchain_core.exceptions import ContextOverflowError
 
 from offload import ConfigError, ContextFullError, Offloader, OffloadPolicy
 from offload.agent import AgentConfig, ContextManager, is_too_long
-from offload.context import EventType
+from offload.context import EventType, MessageCounter
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -238,6 +238,17 @@ def test_a_window_that_the_provider_says_holds_for_later_requests():
 
     assert m.config.window == 15_000
     assert len(model.requests) == 52
+
+
+def test_the_count_in_an_error_corrects_the_estimate():
+    m = manager()
+    talk(m, 40)
+    tokens = m.before_model_call().tokens
+
+    request = m.relieve(RuntimeError(f"prompt is too long: {2 * tokens} tokens > {2 * tokens - 1} maximum"))
+
+    estimated = MessageCounter().total(request.messages)
+    assert request.tokens == pytest.approx(2 * estimated, abs=2)
 
 
 def test_figures_that_no_estimate_can_have_are_ignored():

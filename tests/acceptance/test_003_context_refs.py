@@ -66,7 +66,7 @@ from pages import Html, path_of, visitor
 from offload import ExpiredError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig
-from offload.errors import ConfigError, StoreError
+from offload.errors import ConfigError, MessageError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
@@ -1082,6 +1082,22 @@ def test_49_a_whole_policy_takes_the_place_of_the_sizes(refs, tmp_path):
 def test_49_a_wrong_argument_is_a_clear_error(tmp_path, wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         ContextRefs(tmp_path, **wrong)
+
+
+def test_49_a_wrong_call_is_a_clear_error(refs):
+    messages = [{"role": "user", "content": LISTING}]
+    calls: list[tuple[str, Any]] = [
+        ("text", lambda: refs.tool_output(LISTING.encode(), tool_name="x")),
+        ("exit_code", lambda: refs.tool_output(LISTING, tool_name="bash", exit_code="0")),
+        ("which", lambda: refs.offload_history(messages, [1])),
+        ("which", lambda: refs.offload_history(messages, 0)),
+        ("max_bytes", lambda: refs.clean_up(-1, messages)),
+    ]
+    for name, wrong in calls:
+        with pytest.raises(ConfigError, match=name):
+            wrong()
+    with pytest.raises(MessageError):
+        refs.offload_history(None)
 
 
 async def _async_turns(refs: ContextRefs, messages: list[Any]) -> None:

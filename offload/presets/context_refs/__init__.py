@@ -202,6 +202,10 @@ class ContextRefs:
             ConfigError: an invalid argument.
             OffloadError: with `on_error="raise"`, an error of the store.
         """
+        if not isinstance(text, str):
+            raise ConfigError(f"text must be a str, got {type(text).__name__}")
+        if exit_code is not None and not isinstance(exit_code, int):
+            raise ConfigError(f"exit_code must be an int or None, got {type(exit_code).__name__}")
         text = with_exit_code(text, exit_code)
         try:
             with self.open_sink(
@@ -235,8 +239,12 @@ class ContextRefs:
 
         Send the returned messages to the model from then on. `which` are the indices of the chosen messages,
         by default all. System prompts, tool calls, errors and results of tools that paginate are kept.
+
+        Raises:
+            ConfigError: `which` has anything else than indices of `messages`.
+            OffloadError: as for `offload`.
         """
-        chosen = frozenset(range(len(messages)) if which is None else which)
+        chosen = _as_indices(messages, which)
         approve = self.offloader.options.should_offload
         offloader = self.offloader.with_options(
             policy=HistoryPolicy.of(self._line.groups),
@@ -356,6 +364,18 @@ def _as_size(name: str, value: int) -> int:
     if type(value) is not int or value < 0:
         raise ConfigError(f"{name} must be an integer of at least 0, got {value!r:.60}")
     return value
+
+
+def _as_indices(messages: Any, which: Any) -> frozenset[int]:
+    # The offloader refuses what is no list of messages.
+    indices = range(len(messages) if isinstance(messages, Sequence) else 0)
+    if which is not None and not isinstance(which, Iterable):
+        raise ConfigError(f"which must be a collection of indices, got {which!r:.60}")
+    chosen = list(indices if which is None else which)
+    wrong = [index for index in chosen if index not in indices]
+    if wrong:
+        raise ConfigError(f"which must be indices of the {len(indices)} messages, got {wrong[0]!r:.60}")
+    return frozenset(chosen)
 
 
 def _cut(out: Sequence[Any], messages: Sequence[Any], items: Iterable[ItemFacts]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -52,6 +52,7 @@ __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
 # A page of 8,192 characters with its header and footer.
 _ANSWER_CHARS = MAX_ANSWER_CHARS + 320
 _GRACE_SECONDS = 3600
+_MAX_TRIES = 5
 
 _log = logging.getLogger("offload.context_refs")
 
@@ -294,17 +295,16 @@ class ContextRefs:
     def _evict(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
         """Delete files until the others take at most `max_bytes`, but none of `cited`; return the deleted."""
         with self._cleaning:
-            evicted = self._least_recently_used(max_bytes, cited)
-            while evicted:
-                try:
-                    delete(self._tree, self.session, [info.ref for info in evicted])
-                except NotFoundError:
-                    # Another process has deleted some of them.
-                    evicted = self._least_recently_used(max_bytes, cited)
-                else:
-                    self.offloader.records()  # From this listing on the tools know of the deletions.
+            for _ in range(_MAX_TRIES):
+                evicted = self._least_recently_used(max_bytes, cited)
+                if not evicted:
                     break
-            return evicted
+                # Another process may have deleted some of them.
+                with suppress(NotFoundError):
+                    delete(self._tree, self.session, [info.ref for info in evicted])
+                    self.offloader.records()  # From this listing on the tools know of the deletions.
+                    return evicted
+            return []
 
     def _least_recently_used(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
         """Return the files to delete so that the others take at most `max_bytes`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,7 @@ from offload.layout import (
 )
 from offload.presets._files import mapped_errors, read_regular
 from offload.presets.tool_results import FOLDER, reference_to
-from offload.record import Header, decode_text, draw_ref
+from offload.record import Header, decode_text, draw_ref, escape_surrogates
 from offload.registry import folder_of
 from offload.store import OffloadStore, StoredObject, check_range, put_stream
 from offload.tokens import estimate_tokens
@@ -39,6 +40,8 @@ SESSION = "tool-results"
 _PREFIXES = tuple(f.prefix(encode_part(SESSION)) for f in (RECORD, SIDECAR, PIN, JOURNAL, SNAPSHOT))
 _NAME = re.compile(r"tool-result-.+\.md", re.DOTALL)
 _CODEC = get_codec("raw")
+
+_log = logging.getLogger("offload")
 
 
 class _File(NamedTuple):
@@ -133,9 +136,12 @@ class ToolResultsStore(WrapperStore):
         with suppress(FileNotFoundError), mapped_errors(self._folder), os.scandir(self._folder) as entries:
             for entry in entries:
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                    # A file that was deleted meanwhile is not listed.
-                    with suppress(FileNotFoundError):
+                    try:
                         yield self._current(entry.name, entry.stat(follow_symlinks=False))
+                    except FileNotFoundError:
+                        continue  # It was deleted meanwhile.
+                    except PermissionError:
+                        _log.warning("%s cannot be read and is not listed", self._folder / entry.name)
 
     def _current(self, name: str, info: os.stat_result) -> _File:
         known = self._known.get(name)
@@ -158,19 +164,19 @@ class ToolResultsStore(WrapperStore):
 
 
 def _file(name: str, data: bytes, info: os.stat_result) -> _File:
-    text = decode_text(data)
+    text, shown = decode_text(data), escape_surrogates(name)
     content = TextContent.of(text, estimate_tokens(text))
-    call, digest = name.removeprefix("tool-result-").removesuffix(".md"), content.counts.sha256
+    call, digest = shown.removeprefix("tool-result-").removesuffix(".md"), content.counts.sha256
     header = Header(
         ref=draw_ref(SESSION, "tool_result", call, digest),
         session=SESSION,
         item_type="tool_result",
         # The tool is unknown; listings show the name of the file in its place.
-        tool_name=name,
+        tool_name=shown,
         tool_use_id=call,
         created_at=info.st_mtime,
         sha256=digest,
-        placeholder=reference_to(name),
+        placeholder=reference_to(shown),
     )
     sidecar = _CODEC.encode(header, content).sidecar or b""
     key = record_key(header, content.counts, _CODEC.suffix)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -290,6 +292,38 @@ def test_a_changed_file_of_a_tool_result_is_shown_as_it_is_now(tmp_path: Path) -
 
     assert after.ref != before.ref
     assert b"".join(off.content(after.ref)).decode() == "short \ufffd text"
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\x1b[31mred\n", b"a" * 230, b"..%2f..", "漢 é".encode()])
+def test_a_file_of_any_name_is_shown(run: Run, tmp_path: Path, name: bytes) -> None:
+    root = tmp_path / "context"
+    root.mkdir()
+    Path(os.fsdecode(os.fsencode(root) + b"/tool-result-" + name + b".md")).write_text(LOG)
+
+    [record] = json.loads(run("ls", "--session", "tool-results", "--store", root, "--json").out)
+
+    assert run("cat", record["ref"], "--store", root).out == LOG
+    assert run("verify", "--store", root).code == 0
+    assert "\x1b" not in run("ls", "--session", "tool-results", "--store", root).out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
+def test_a_file_that_cannot_be_read_hides_no_other() -> None:
+    # The folders above those of pytest are closed to other users.
+    with TemporaryDirectory() as folder:
+        made = make("tool_results", Path(folder))
+        secret = made.root / "tool-result-secret.md"
+        secret.write_text("x")
+        secret.chmod(0)
+        os.chown(made.file, 12345, 12345)
+        made.root.chmod(0o755)
+        os.seteuid(12345)
+        try:
+            listed = Offloader(open_store(made.root), session="tool-results").records()
+        finally:
+            os.seteuid(0)
+
+    assert [info.tool_name for info in listed] == [made.file.name]
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o777], ids=oct)

@@ -21,7 +21,10 @@ def refuse(value: Any) -> Any:
 def as_data(value: Any) -> Any:
     """Return a message with each SDK object in it as data: dicts, lists, bytes and JSON values."""
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json", exclude_unset=True, warnings=False)
+        data = value.model_dump(mode="json", exclude_unset=True, warnings=False)
+        kind = getattr(value, "type", None)
+        # LangChain's classes name the kind of a message by a default, which is no field that was set.
+        return {"type": kind, **data} if isinstance(kind, str) and isinstance(data, dict) else data
     if isinstance(value, Mapping):
         return {name: as_data(part) for name, part in value.items()}
     return [as_data(part) for part in value] if isinstance(value, list) else value

@@ -697,6 +697,35 @@ def test_sdk_objects_are_resumed_as_data(tmp_path):
     assert other.messages == [said(0), {"role": "assistant", "content": "Done."}]
 
 
+def test_messages_of_langchain_are_resumed_in_their_format():
+    from langchain_core.messages import (  # noqa: PLC0415 # this test alone needs it
+        AIMessage,
+        HumanMessage,
+        ToolMessage,
+        convert_to_messages,
+    )
+
+    store = MemoryStore()
+    m = manager(store)
+    messages: list[Any] = [HumanMessage("Print the rows.")]
+    m.add(messages[0])
+    for n in range(30):
+        answer = AIMessage("", tool_calls=[{"name": "Bash", "args": {"n": n}, "id": f"t{n}"}])
+        rows = ToolMessage("".join(f"row {n}.{i} of the output\n" for i in range(60)), tool_call_id=f"t{n}")
+        m.before_model_call()
+        m.after_model_call(answer)
+        m.add(rows)
+        messages += [answer, rows]
+    m.before_model_call()
+    other = manager(store)
+    other.resume()
+
+    assert other.before_model_call().errors == []
+    assert m.compaction_count > 0
+    restored = convert_to_messages(other.restore())
+    assert [(type(x), x.content) for x in restored] == [(type(x), x.content) for x in messages]
+
+
 # --- failures ----------------------------------------------------------------------------------------
 
 

@@ -5,10 +5,11 @@ The notice is the placeholder of that record (rule R6): only the whole stored te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from offload.engine.results import OffloadResult
 from offload.engine.rows import Row
 from offload.errors import OffloadError, StoreError
 from offload.messages import adapter_for, scan_of
@@ -52,13 +53,10 @@ class MessageArchive:
             MessageError: JSON cannot restore one of them exactly.
             OffloadError: the notice is no shorter than the messages, or the store failed.
         """
-        edit = None if self._offloader.options.redact is None else self._offloader.options.redacted
-        if edit is not None:
-            task, summary, ledger = map(edit, (notice.task, notice.summary, notice.ledger))
-            notice = replace(notice, task=task, summary=summary, ledger=ledger)
-        offloader = self._open(notice)
+        notice, small = self._redacted(notice), self._without_items(messages, removed)
+        offloader, edit = self._open(notice), self._edit(small)
         # A long summary may be shorter than the messages, and longer than what is left of them.
-        for rows in (self._without_items(messages, removed), messages):
+        for rows in (small.messages, messages):
             content = "\n".join(Row(index, rows[index]).line(edit) for index in removed)
             text = offloader.offload_text(content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE)
             if text != content:
@@ -69,8 +67,8 @@ class MessageArchive:
         """Return `messages` as they were before any compaction or offload; see `Offloader.restore`."""
         return self._offloader.restore(messages)
 
-    def _without_items(self, messages: Sequence[Any], removed: Sequence[int]) -> list[Any]:
-        """Return `messages` with the items of the removed ones offloaded that are due at any time."""
+    def _without_items(self, messages: Sequence[Any], removed: Sequence[int]) -> OffloadResult:
+        """Offload the items of the removed messages that are due at any time."""
         options, chosen = self._offloader.options, frozenset(removed)
 
         def should_offload(item: ItemFacts) -> bool:
@@ -84,7 +82,27 @@ class MessageArchive:
             # An item that is not stored is whole in its row, but a look-alike without proof is not restored.
             if isinstance(error, StoreError):
                 raise error
-        return result.messages
+        return result
+
+    def _redacted(self, notice: Notice) -> Notice:
+        task, summary, ledger = map(
+            self._offloader.options.redacted, (notice.task, notice.summary, notice.ledger)
+        )
+        return replace(notice, task=task, summary=summary, ledger=ledger)
+
+    def _edit(self, result: OffloadResult) -> Callable[[str], str] | None:
+        """Return a function that redacts the texts of messages, except placeholders: a change breaks them."""
+        options = self._offloader.options
+        if options.redact is None:
+            return None
+        stored = {(d.item.message, d.item.block) for d in result.decisions if d.ref or d.item.is_stored}
+        placeholders = {
+            item.text
+            for index in {index for index, _ in stored}
+            for item in scan_of(result.messages[index]).items
+            if (index, item.block) in stored
+        }
+        return lambda text: text if text in placeholders else options.redacted(text)
 
     def _open(self, notice: Notice) -> Offloader:
         return self._offloader.with_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -371,6 +372,21 @@ def test_nothing_that_is_redacted_stands_in_a_notice(tmp_path: Path) -> None:
     assert "hunter2" not in "".join(map(str, off.content(Notice().find_ref(text_of(sent[0])) or "")))
     for part in ("log in with ***", "used ***", "curl -u ***"):
         assert part in text_of(sent[0])
+
+
+def test_a_placeholder_in_a_row_is_not_redacted(tmp_path: Path) -> None:
+    def redact(text: str) -> str:
+        return re.sub(r"\b[a-z]{10}\b", "*" * 10, text)
+
+    off = Offloader(tmp_path, session="s", redact=redact)
+    [call, _] = ran(LOG)
+    messages = [user("the word electronic " + "please " * 40), call, ran(LOG)[1], *talk(2)]
+    earlier = off.offload(messages).messages
+
+    for listed in (messages, earlier):
+        restored = off.restore(shortened(off, listed, [0, 1, 2]))
+        assert restored[1:] == messages[1:]
+        assert text_of(restored[0]).startswith("the word ********** please")
 
 
 def test_a_notice_has_task_summary_and_ledger_in_this_order_before_how_to_read() -> None:

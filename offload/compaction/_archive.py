@@ -31,6 +31,11 @@ class MessageArchive:
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
 
+    @property
+    def offloader(self) -> Offloader:
+        """The session."""
+        return self._offloader
+
     def notice(self, messages: Sequence[Any]) -> Notice:
         """Return the next notice of the conversation `messages`, to which text and count are added.
 

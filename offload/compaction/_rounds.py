@@ -139,7 +139,8 @@ class _Rounds(StoringCompactor):
         self, messages: Sequence[Any], tokens: Sequence[int], total: int, count: Callable[[Any], int]
     ) -> RoundView:
         rounds, parts = rounds_and_parts(messages)
-        return RoundView(messages, tokens, total, parts, self._archive, count, rounds)
+        target, window = self.config.trigger_tokens, self.config.max_context_tokens
+        return RoundView(messages, tokens, total, parts, self._archive, count, target, window, rounds)
 
     def _compact(self, view: RoundView, events: EventBus, replace: Replace) -> CompactResult:
         if not self._must_shrink(view) and len(view.rounds) <= self.config.keep_recent_rounds:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from offload.compaction._rules import TypeRule, merge_rules, removed_by_rule
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
-from offload.compaction._windows import threshold_for
+from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
 from offload.errors import ConfigError, ContextFullError, check_choice
 from offload.events import EventBus
@@ -126,7 +126,16 @@ class SelectiveCompaction(StoringCompactor):
     def _view(self, context: ContextIR, tokens: int) -> View:
         messages = context.conversation_messages
         counts = [item.token_count for item in context.conversation.items]
-        return View(messages, counts, tokens, split_groups(messages), self._archive, context.count_message)
+        return View(
+            messages,
+            counts,
+            tokens,
+            split_groups(messages),
+            self._archive,
+            context.count_message,
+            self.threshold_tokens,
+            int(self.threshold_tokens / TRIGGER_RATIO),
+        )
 
     def _plan(self, context: ContextIR, view: View) -> Plan:
         """Return which messages to remove. Raises `ContextFullError` if none can be removed."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
+from offload.compaction._digest import Digest
 from offload.context import ContextCompactor, ContextEvent, EventBus, EventType, ItemType
+from offload.context._tokens import MESSAGE_TOKENS
 from offload.errors import ContextFullError, OffloadError
 from offload.events import error_text, failure
 from offload.messages import adapter_for
 from offload.offloader import Offloader
 from offload.placeholder import Notice
+from offload.tokens import estimate_tokens
 
+# The most tokens of a ledger and of the task, also as a share of the window; and of a ledger as a share of
+# the tokens that it replaces. The least share, if a longer ledger would make more messages leave.
+_LEDGER_TOKENS, _TASK_TOKENS, _WINDOW_SHARE = 1_500, 2_000, 0.1
+_FREED_SHARE, _LEAST_SHARE = 1 / 3, 1 / 32
+_LEAST_TASK = 50
+# How many messages show how the token counter counts, and the least of what it may count.
+_SAMPLED, _LEAST_SCALE = 50, 0.25
 _log = logging.getLogger("offload")
 
 
@@ -138,6 +148,8 @@ class View:
         tokens: the tokens of each message, by `count`.
         total: the tokens of the request: of the messages and of all that is sent with them.
         groups: indices of messages, in runs that are removed together.
+        target: the tokens below which a compaction must get.
+        window: the context window, in tokens.
     """
 
     messages: Sequence[Any]
@@ -146,10 +158,12 @@ class View:
     groups: Sequence[Sequence[int]]
     archive: MessageArchive = field(repr=False)
     count: Callable[[Any], int] = field(repr=False)
+    target: int
+    window: int
 
     @cached_property
-    def _notice(self) -> Notice:
-        return self.archive.notice(self.messages)
+    def _digest(self) -> Digest:
+        return Digest(self.messages, self.archive)
 
     def tokens_without(self, removed: Sequence[int]) -> int:
         """Return the tokens of the request without the messages at the indices `removed`."""
@@ -176,10 +190,41 @@ class View:
         return self.tokens_without(removed) + self.count(notice)
 
     def plan(self, removed: Sequence[int], summary: str = "") -> Plan:
-        """Return the plan that removes some messages. Raises `OffloadError` if the store fails."""
-        notice = replace(self._notice, messages=len(removed), summary=summary)
+        """Return the plan that removes some messages; its notice also has their ledger, and the task.
+
+        The ledger is shortened if that is enough for the target, or if the notice is too long; then so is the
+        task. Raises `OffloadError` if the store fails.
+        """
+        freed = self.total - self.tokens_without(removed)
+        ledger = int(min(_LEDGER_TOKENS, self.window * _WINDOW_SHARE, freed * _FREED_SHARE))
+        task = max(_LEAST_TASK, min(_TASK_TOKENS, self.window * _WINDOW_SHARE))
+        plan = self._plan(removed, summary, ledger, task)
+        less = self._ledger_tokens(plan) - (plan.tokens - self.target + 1)
+        if plan.tokens >= self.target and less >= freed * _LEAST_SHARE:
+            plan = self._plan(removed, summary, less, task)
+        if plan.tokens >= self.total:
+            less = self._ledger_tokens(plan) - (plan.tokens - self.total + 1)
+            plan = self._plan(removed, summary, max(0, less), task)
+        if plan.tokens >= self.total and plan.notice.task:
+            task = estimate_tokens(plan.notice.task) * self._scale - (plan.tokens - self.total + 1)
+            plan = self._plan(removed, summary, 0, max(0, task))
+        return plan
+
+    def _ledger_tokens(self, plan: Plan) -> float:
+        return estimate_tokens(plan.notice.ledger) * self._scale
+
+    def _plan(self, removed: Sequence[int], summary: str, ledger: float, task: float) -> Plan:
+        """Return a plan whose ledger and task have at most these numbers of tokens."""
+        most = ledger / self._scale, task / self._scale
+        notice = self._digest.notice(removed, summary, *most)
         message = adapter_for(self.messages[removed[0]]).user_message(notice.text())
         return Plan(removed, notice, self.tokens_with(removed, message))
+
+    @cached_property
+    def _scale(self) -> float:
+        """The counted tokens for one that is estimated; the counter may be a slow function of the host."""
+        estimated = sum(estimate_tokens(text) + MESSAGE_TOKENS for text in self._digest.texts[:_SAMPLED])
+        return max(_LEAST_SCALE, sum(self.tokens[:_SAMPLED]) / max(1, estimated))
 
 
 def _report_success(events: EventBus, result: CompactionResult) -> None:

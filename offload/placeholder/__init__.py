@@ -14,7 +14,13 @@ from offload.placeholder._default import (
 )
 from offload.placeholder._facts import Categorizes, PlaceholderFacts, PlaceholderRenderer
 from offload.placeholder._forms import PATH_FORM, REF_LINE_CHARS, known_refs, ref_of_line, ref_of_path
-from offload.placeholder._notice import NOTICE_TOOL, NOTICE_TYPE, Notice, NoticeRenderer, notice_number
+from offload.placeholder._notice import (
+    NOTICE_TOOL,
+    NOTICE_TYPE,
+    Notice,
+    NoticeRenderer,
+    notice_number,
+)
 from offload.placeholder._template import TemplateRenderer
 
 __all__ = [

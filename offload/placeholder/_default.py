@@ -33,6 +33,11 @@ def escape_placeholders(text: str) -> str:
     return _LOOK_ALIKE.sub(r"\\[", text)
 
 
+def unescape_placeholders(text: str) -> str:
+    """Return the text that `escape_placeholders` returned `text` for."""
+    return text.replace("\\[Offloaded: ", "[Offloaded: ")
+
+
 def safe_for_model(text: str) -> str:
     """Return `text` for a model: it cannot pass for a placeholder, and every encoder accepts it."""
     return escape_placeholders(escape_surrogates(text))

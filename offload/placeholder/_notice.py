@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from offload.layout import REF_PATTERN
-from offload.placeholder._default import safe_for_model
+from offload.placeholder._default import safe_for_model, unescape_placeholders
 from offload.placeholder._facts import PlaceholderFacts
 from offload.preview import Preview
 from offload.record import SAMPLE_REF, OffloadableType
@@ -26,6 +26,9 @@ _PARTS = {
     "summary": "[Summary by a model, not the user's words:]",
     "ledger": "[Facts from these messages, collected by a program:]",
 }
+_NAMES = {label: name for name, label in _PARTS.items()}
+# A line of a part that would pass for the label of another one.
+_ESCAPED = re.compile("|".join(rf"^{re.escape(label)}$" for label in _NAMES), re.MULTILINE)
 
 
 @runtime_checkable
@@ -62,8 +65,7 @@ class Notice:
 
     def text(self, ref: str = SAMPLE_REF) -> str:
         """Return about the notice for the record `ref`: its size in bytes is not known yet."""
-        sample = PlaceholderFacts(ref, NOTICE_TYPE, NOTICE_TOOL, 0, self.messages, Preview("", 0))
-        return self.render(sample)
+        return self.render(_facts(ref, self.messages))
 
     def render(self, facts: PlaceholderFacts) -> str:
         """Return the placeholder of a record."""
@@ -73,13 +75,25 @@ class Notice:
         ]
         for name, label in _PARTS.items():
             if text := getattr(self, name):
-                lines += [label, safe_for_model(text)]
-        if self.wording is None:
-            call = f'context_read(id="{facts.ref}", offset=0)'
-            lines.append(f"[Stored as JSON, one message per line. Read: {call}]")
-        else:
-            lines.append(self.wording.how_to_read(facts))
-        return "\n".join(lines)
+                lines += [label, _ESCAPED.sub(r"\\\g<0>", safe_for_model(text))]
+        return "\n".join([*lines, self._how_to_read(facts)])
+
+    def parts(self, text: str) -> dict[str, str]:
+        """Return the task, the summary and the ledger in a notice with the same wording, by these names."""
+        parts: dict[str, list[str]] = {}
+        lines: list[str] = []
+        wording = self._how_to_read(_facts(SAMPLE_REF, self.messages))
+        for line in text.split("\n")[1 : -1 - wording.count("\n")]:
+            if line in _NAMES:
+                lines = parts[_NAMES[line]] = []
+            else:
+                lines.append(line[1:] if line[1:] in _NAMES else line)
+        return {name: unescape_placeholders("\n".join(lines)) for name, lines in parts.items()}
+
+    def _how_to_read(self, facts: PlaceholderFacts) -> str:
+        if self.wording is not None:
+            return self.wording.how_to_read(facts)
+        return f'[Stored as JSON, one message per line. Read: context_read(id="{facts.ref}", offset=0)]'
 
     def find_ref(self, text: str) -> str | None:
         """Return the ref in `text` if it looks like a notice, else None."""
@@ -91,3 +105,8 @@ def notice_number(text: str) -> int:
     """Return the number of the compaction in the first line of a notice."""
     match = _FIRST_LINE.match(text)
     return int(match[1]) if match else 0
+
+
+def _facts(ref: str, messages: int) -> PlaceholderFacts:
+    """Return facts of a record, without its size."""
+    return PlaceholderFacts(ref, NOTICE_TYPE, NOTICE_TOOL, 0, messages, Preview("", 0))

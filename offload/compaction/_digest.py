@@ -1,0 +1,140 @@
+"""The notice of a compaction: the task, a model's summary, and the ledger of the removed messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from offload.compaction._archive import MessageArchive
+from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of
+from offload.errors import OffloadError
+from offload.messages import is_result, role_or_none, scan_of
+from offload.placeholder import NOTICE_TYPE, Notice
+from offload.tokens import estimate_tokens
+
+# The most characters of an offloaded item that is read back for its facts.
+_MOST_READ_CHARS = 200_000
+_CUT = " [… {} more characters are stored]"
+
+
+class Digest:
+    """The parts of the next notice of a conversation; each message is scanned once for all plans.
+
+    Args:
+        messages: the conversation.
+        archive: stores removed messages. The `redact` of its session is applied to all that the notice
+            quotes.
+    """
+
+    def __init__(self, messages: Sequence[Any], archive: MessageArchive) -> None:
+        self._messages = messages
+        self._archive = archive
+        self._offloader = archive.offloader
+        self._redact = archive.offloader.options.redacted
+        self._mentions: dict[int, list[Mention | Outcome]] = {}
+
+    def notice(
+        self, removed: Sequence[int], summary: str, ledger_tokens: float, task_tokens: float
+    ) -> Notice:
+        """Return the notice that replaces the messages at the indices `removed`.
+
+        Its ledger and task have at most these numbers of estimated tokens. Raises `OffloadError` if the store
+        fails.
+        """
+        at, task = self._task
+        task = _cut(task, task_tokens) if at in removed else ""
+        ledger = self._ledger(removed, f"{task}\n{summary}", ledger_tokens)
+        return replace(self._notice, messages=len(removed), summary=summary, ledger=ledger, task=task)
+
+    @cached_property
+    def _notice(self) -> Notice:
+        return self._archive.notice(self._messages)
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """The characters of each record of the session, by its ref."""
+        return {info.ref: info.chars for info in self._offloader.records()}
+
+    @cached_property
+    def _notices(self) -> dict[int, dict[str, str]]:
+        """The parts of each earlier notice, by the index of its message."""
+        texts = {i: _sole_text(message) for i, message in enumerate(self._messages)}
+        refs = {i: ref for i, text in texts.items() if (ref := Notice().find_ref(text))}
+        return {i: self._notice.parts(texts[i]) for i, ref in refs.items() if ref in self._sizes}
+
+    @cached_property
+    def _task(self) -> tuple[int, str]:
+        """The index of the message that has the task, and the task; -1 and "" if there is none."""
+        for index, message in enumerate(self._messages):
+            if index in self._notices:
+                task = self._notices[index].get("task", "")
+            else:
+                task = self._redact(_request(message))
+            if task:
+                return index, task
+        return -1, ""
+
+    def _ledger(self, removed: Sequence[int], shown: str, tokens: float) -> str:
+        ledger, gone = Ledger(), set(removed)
+        self._scan(index for index in removed if index not in self._notices)
+        for index in removed:
+            if index in self._notices:
+                ledger.add_earlier(self._notices[index].get("ledger", ""))
+            else:
+                is_task = index == self._task[0]
+                ledger.add(
+                    mention for mention in self._mentions[index] if not (is_task and _is_said(mention))
+                )
+        kept = [text for index, text in enumerate(self.texts) if index not in gone]
+        return ledger.render(tokens, "\n".join([shown, *kept]))
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The text of each message."""
+        return ["\n".join(scan_of(message).all_texts) for message in self._messages]
+
+    def _scan(self, indices: Iterable[int]) -> None:
+        """Collect the facts of messages; those of offloaded items are in the store."""
+        new = [index for index in indices if index not in self._mentions]
+        messages = {index: self._messages[index] for index in new}
+        offloaded = [index for index in new if self._is_worth_reading(messages[index])]
+        with suppress(OffloadError):  # the placeholders have some of the facts
+            restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
+            messages |= zip(offloaded, restored, strict=True)
+        self._mentions |= {index: mentions_of(message, self._redact) for index, message in messages.items()}
+
+    def _is_worth_reading(self, message: Any) -> bool:
+        """Return whether a message has placeholders of the session, none of them of a large item."""
+        find_ref = self._offloader.options.placeholder.find_ref
+        refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
+        sizes = [self._sizes[ref] for ref in refs if ref in self._sizes]
+        return bool(sizes) and max(sizes) <= _MOST_READ_CHARS
+
+
+def _is_said(mention: Mention | Outcome) -> bool:
+    return isinstance(mention, Mention) and mention.kind == "said"
+
+
+def _cut(task: str, most: float) -> str:
+    """Return a task, of a long one the first lines."""
+    tokens = estimate_tokens(task)
+    if tokens <= most:
+        return task
+    first = task[: max(0, int(len(task) * most / tokens) - len(_CUT))]
+    first = first.rpartition("\n")[0] or first
+    return first + _CUT.format(len(task) - len(first)) if first else ""
+
+
+def _sole_text(message: Any) -> str:
+    items = scan_of(message).items
+    return items[0].text if len(items) == 1 and items[0].item_type == NOTICE_TYPE else ""
+
+
+def _request(message: Any) -> str:
+    """Return what a message says if it is the user's, else ""."""
+    if role_or_none(message) != "user" or is_result(message):
+        return ""
+    return "\n".join(item.text for item in scan_of(message).items)

@@ -12,7 +12,19 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).resolve().parent
-_BENCHMARKS = ("import", "local", "turn", "read", "sink", "catalog", "s3", "savings", "preview", "growth")
+_BENCHMARKS = (
+    "import",
+    "local",
+    "turn",
+    "read",
+    "sink",
+    "catalog",
+    "s3",
+    "savings",
+    "preview",
+    "compaction",
+    "growth",
+)
 # They make environments of other packages, or replay every transcript: not in two minutes.
 _LONG_BENCHMARKS = ("peers", "worth")
 

@@ -576,6 +576,14 @@ def test_16_a_document_that_was_read_is_seen_before_it_is_offloaded(make):
     assert results(fs.offload(messages).messages)[1] == shown
 
 
+@pytest.mark.parametrize("tokens", [30_000, 50_000])
+def test_16_a_text_that_was_not_seen_is_offloaded_above_the_ceiling_of_one_request(make, tokens):
+    done = make().offload(turn("a", words(tokens)))
+
+    assert (results(done.messages) == [words(tokens)]) == (tokens <= MAX_VIEW_TOKENS)
+    assert len(done.records) == (tokens > MAX_VIEW_TOKENS)
+
+
 TEXT = words(3000)
 CONVERSATIONS: dict[str, list[Any]] = {
     "anthropic": [

@@ -502,6 +502,7 @@ def test_a_fork_has_its_documents_and_deleting_one_session_keeps_the_others(tmp_
     fs = ContextFileSystem(tmp_path / "tree", "s")
     sent = fs.offload(CONVERSATION).messages
     fork = fs.offloader.fork("t")
+    assert [entry["session_id"] for entry in index_of(fs.root)] == ["s", "t"]
 
     delete(fs.offloader.store, "s")
 

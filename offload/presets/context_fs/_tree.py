@@ -128,8 +128,8 @@ class TreeStore(WrapperStore):
     def _entries(self, part: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the index entries of the documents, oldest first."""
         paths = {_stem(path): path for path in self._files()}
-        live = sorted(self._live(part).items(), key=lambda item: (int(item[1].created_at), item[0]))
-        return (entry_of(info, paths[stem]) for stem, info in live if stem in paths)
+        live = sorted((int(info.created_at), stem_of(info), info.key, info) for info in self._infos(part))
+        return (entry_of(info, paths[stem]) for _, stem, _, info in live if stem in paths)
 
     def _sync_documents(self) -> None:
         """Remove the documents of deleted records, and write those that are missing."""
@@ -145,11 +145,17 @@ class TreeStore(WrapperStore):
             self._add_document(info)
         self._index.note_change(INDEX)
 
-    def _live(self, part: str | None = None) -> dict[str, RecordInfo]:
-        """Return the readable records by the path of their document, without its suffix."""
+    def _live(self) -> dict[str, RecordInfo]:
+        """Return the readable records by the path of their document, without its suffix.
+
+        The records of a session and its fork share their documents.
+        """
+        return {stem_of(info): info for info in self._infos()}
+
+    def _infos(self, part: str | None = None) -> Iterator[RecordInfo]:
+        """Yield the readable records of a session, given by its key part, or of all."""
         listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
-        infos = (info for objects in listed for info in objects.records)
-        return {stem_of(info): info for info in infos if not is_link(info.key)}
+        return (info for objects in listed for info in objects.records if not is_link(info.key))
 
     def _files(self, name: re.Pattern[str] = DOCUMENT) -> list[str]:
         """Return the paths in the tree, relative to the root, with such names, by default documents'."""

@@ -111,7 +111,7 @@ def _strategies(
             threshold_tokens=config.target_tokens,
             events=events,
         )
-        some = selective(), selective(summarizer)
+        some = selective(summarizer, replaces_all=False), selective(summarizer)
     if confirmation is None:
         return some
     rounds = config.rounds(is_confirmed=True)

@@ -13,7 +13,7 @@ from offload.compaction._strategy import CompactionResult, Plan, StoringCompacto
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
-from offload.errors import ConfigError, ContextFullError, check_choice
+from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
 from offload.events import EventBus
 from offload.offloader import Offloader
 from offload.threads import in_thread
@@ -55,12 +55,15 @@ class SelectiveCompaction(StoringCompactor):
 
     Args:
         offloader: the session that stores removed messages.
-        summarizer: asks a model for the summary; without one there is no last resort.
+        summarizer: asks a model for the summary of what is removed, in the notice; without one there is no
+            last resort. If it fails, messages are removed by rule without a summary, and the result has the
+            error.
         rules: item type → rule; these change the table `DEFAULT_RULES`.
         threshold_tokens: a compaction is due at this number of tokens or more.
         model: in place of the threshold, the model whose window sets it; see `threshold_for`.
         windows: with `model`, glob of model names → context window in tokens.
         events: gets the events of compactions in place of the bus of each context.
+        replaces_all: whether there is the last resort, a summary in place of the whole conversation.
         on_error: the effect of a failure: "keep" keeps the context and reports it, "raise" raises it.
 
     Raises:
@@ -77,6 +80,7 @@ class SelectiveCompaction(StoringCompactor):
         model: str | None = None,
         windows: Mapping[str, int] | None = None,
         events: EventBus | None = None,
+        replaces_all: bool = True,
         on_error: OnFailure = "keep",
     ) -> None:
         check_choice("on_error", on_error, get_args(OnFailure))
@@ -85,6 +89,7 @@ class SelectiveCompaction(StoringCompactor):
         super().__init__(offloader)
         self._summarizer = summarizer
         self._events = events
+        self._replaces_all = replaces_all
         self._on_error = on_error
 
     def should_compact(self, context: ContextIR, current_total_tokens: int | None = None) -> bool:
@@ -121,7 +126,13 @@ class SelectiveCompaction(StoringCompactor):
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
         view = self._view(context, tokens)
-        return self._carry_out(context, view, self._plan(context, view))
+        plan = self._plan(context, view)
+        if plan.notice.summary:
+            return self._carry_out(context, view, plan, is_whole=True)
+        error = None
+        if self._summarizer is not None:
+            plan, error = self._summarized(view, plan, self._summarizer)
+        return self._carry_out(context, view, plan, error)
 
     def _view(self, context: ContextIR, tokens: int) -> View:
         messages = context.conversation_messages
@@ -150,7 +161,8 @@ class SelectiveCompaction(StoringCompactor):
             plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan
-        if self._summarizer is not None and not all(types[i] in _NOTICES for i in range(past)):
+        may_replace_all = self._replaces_all and not all(types[i] in _NOTICES for i in range(past))
+        if self._summarizer is not None and may_replace_all:
             whole = view.plan(range(past), self._summary(view, past, set(removed), self._summarizer))
             plan = whole if plan is None or whole.tokens < view.total else plan
         if plan is None or plan.tokens >= view.total:
@@ -166,22 +178,50 @@ class SelectiveCompaction(StoringCompactor):
         quoted: Sequence[int] = range(past)
         if sum(view.tokens[:past]) >= self.threshold_tokens:
             quoted = [i for i in quoted if i not in removed] or quoted
-        max_chars = max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
         old = [view.messages[i] for i in quoted]
-        return self._redacted(summarize(summarizer, old, max_chars, waiting=view.messages[past:]))
+        return self._redacted(summarize(summarizer, old, self._max_chars, waiting=view.messages[past:]))
 
-    def _carry_out(self, context: ContextIR, view: View, plan: Plan) -> SelectiveResult:
+    def _summarized(self, view: View, plan: Plan, summarizer: Summarizer) -> tuple[Plan, OffloadError | None]:
+        """Return a plan with a summary of what it removes; the plan itself if that fails, or is too long."""
+        old = [view.messages[i] for i in plan.removed]
+        try:
+            summary = self._redacted(summarize(summarizer, old, self._max_chars))
+        except OffloadError as error:
+            return plan, error
+        told = view.plan(plan.removed, summary)
+        return (told if told.tokens < self.threshold_tokens else plan), None
+
+    @property
+    def _max_chars(self) -> int:
+        return max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
+
+    def _carry_out(
+        self,
+        context: ContextIR,
+        view: View,
+        plan: Plan,
+        error: OffloadError | None = None,
+        *,
+        is_whole: bool = False,
+    ) -> SelectiveResult:
         """Store the messages of a plan, then replace them in the context."""
         items = context.conversation.items
         removed = [items[i] for i in plan.removed]
         ref, message, tokens = self._store(view, plan)
-        notice = context.new_item(message, plan.item_type)
-        if plan.item_type is ItemType.COMPACTION_SUMMARY:
+        if is_whole:
+            notice = context.new_item(message, ItemType.COMPACTION_SUMMARY)
             context.replace_conversation([notice, *items[len(removed) :]])
         else:
-            context.replace_items(removed, notice)
+            # The next compaction takes up what this notice says, and replaces it.
+            context.replace_items(removed, context.new_item(message, ItemType.COMPACTION_NOTICE))
         return SelectiveResult(
-            view.total, tokens, removed, ref=ref, removed_count=len(removed), summary=plan.notice.summary
+            view.total,
+            tokens,
+            removed,
+            ref=ref,
+            removed_count=len(removed),
+            summary=plan.notice.summary,
+            error=error,
         )
 
 

@@ -15,7 +15,7 @@
 | 11. A tool call and its results are removed or kept together | test_11 |
 | 12. Removed messages are stored first, and the notice says how to read them | test_12 |
 | 13. An offloaded item is not stored again | test_13 |
-| 14. A summary is requested only if the rules are not enough | test_14 |
+| 14. A summary replaces the conversation only if the rules are not enough | test_14 |
 | 15. The request has five parts with all points, and the conversation as fenced data | test_15 |
 | 16. Open calls are not in the summary request, in any format, and are kept for their results | test_16 |
 | 17. The text in the summary tags is the summary | test_17 |
@@ -442,18 +442,59 @@ def test_13_what_was_offloaded_before_is_not_stored_again(tmp_path):
     assert off.restore(strategy.restore(context.lower())) == large
 
 
-def test_14_a_summary_is_asked_for_only_where_the_rules_are_not_enough(tmp_path):
+def test_14_a_summary_replaces_all_only_where_the_rules_are_not_enough(tmp_path):
     model = Scripted()
     context = context_of(talk(9))
 
     compaction(tmp_path, model, threshold_tokens=context.total_tokens).compact(context)
-    assert model.requests == []
+    assert len(context.conversation.items) > 1
 
     done = compaction(tmp_path, model, threshold_tokens=900).compact(context)
 
-    assert len(model.requests) == 1
+    assert len(context.conversation.items) == 1
     assert done.summary == "The user asked for a file."
     assert done.new_token_count == context.total_tokens < 900
+
+
+def test_14_what_the_rules_remove_is_summarized_too_and_the_next_notice_takes_up_that_summary(tmp_path):
+    model = Scripted()
+    context = context_of(talk(9))
+    strategy = compaction(tmp_path, model, threshold_tokens=context.total_tokens)
+
+    first = strategy.compact(context)
+    quoted = str(model.requests)
+    for message in talk(9)[1:]:
+        context.add_message(message)
+    second = strategy.compact(context)
+
+    assert first.summary == second.summary == "The user asked for a file."
+    assert all(str(item.message)[:40] in quoted or item.content_text in quoted for item in first.removed)
+    notices = [text for text in map(str, context.lower()) if "[Compacted " in text]
+    assert len(notices) == 1
+    assert "The user asked for a file." in notices[0]
+    assert "[Summary by a model" in str(model.requests[-1])
+
+
+def test_14_a_failed_summary_is_reported_and_the_rules_do_what_they_can(tmp_path):
+    def fails(_: list[Any]) -> str:
+        raise TimeoutError("no answer")
+
+    context = context_of(talk(9))
+    done = compaction(tmp_path, fails, threshold_tokens=context.total_tokens).compact(context)
+
+    assert done.is_compacted
+    assert done.summary == ""
+    assert "no answer" in str(done.error)
+    assert "[Compacted 1: " in str(context.lower())
+
+
+def test_14_without_the_last_resort_the_latest_messages_are_kept(tmp_path):
+    context = context_of(talk(9))
+    latest = context.lower()[-3:]
+
+    compaction(tmp_path, Scripted(), threshold_tokens=900, replaces_all=False).compact(context)
+
+    assert context.lower()[-3:] == latest
 
 
 def test_14_without_a_summarizer_the_rules_do_what_they_can(tmp_path):
@@ -701,7 +742,7 @@ def test_20_events_tell_the_figures(tmp_path):
         "original_tokens": first.original_token_count,
         "new_tokens": first.new_token_count,
         "saved_ratio": first.saved_ratio,
-        "summary": "",
+        "summary": "The user asked for a file.",
         "messages": 12,
         "compacted_count": 12,
         "by_type": {"assistant_message": 6, "tool_result": 6},

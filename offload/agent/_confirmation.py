@@ -9,6 +9,7 @@ from typing import Any, get_args
 from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Proposal, Refusal
 from offload.context import ContextIR
 from offload.errors import ConfigError
+from offload.events import failure
 from offload.threads import call_hook
 
 
@@ -26,11 +27,14 @@ class Confirmation:
         self.is_closed = False
 
     def __call__(self, proposal: Proposal) -> bool | Refusal:
-        """Return True or the effect of the refusal. Raises `ConfigError` for another answer."""
+        """Return True or the effect of the refusal. Raises `OffloadError` if there is neither."""
         if self._answer is None:
             self.is_closed = True
             # A person may be asked: there is no time limit.
-            answer = call_hook(self._confirm, proposal, seconds=math.inf)
+            try:
+                answer = call_hook(self._confirm, proposal, seconds=math.inf)
+            except Exception as error:
+                raise failure("confirm failed:", error) from error
             effect = self._on_refusal if answer is False else answer
             if effect is not True and effect not in get_args(Refusal):
                 raise ConfigError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -78,9 +78,9 @@ class ContextManager:
         tools: handles the model's calls of the retrieval tools.
 
     Raises:
-        ConfigError: a setting has no effect: with `strategy`, a `summarizer` or a setting of the built-in
-            strategies; with an offloader, an `offload_…` setting; without `confirm`, `on_refusal` or
-            `require_confirmation`.
+        ConfigError: an argument has another type, or a setting has no effect: with `strategy`, a
+            `summarizer` or a setting of the built-in strategies; with an offloader, an `offload_…` setting;
+            without `confirm`, `on_refusal` or `require_confirmation`.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class ContextManager:
         confirm: Confirm | None = None,
         events: EventBus | None = None,
     ) -> None:
+        _check_types(offloader, config, strategy, {"summarizer": summarizer, "confirm": confirm})
         self.config = config = AgentConfig() if config is None else config
         offloader = _opened(offloader, config)
         self.events = offloader.events if events is None else events
@@ -431,6 +432,23 @@ def _plain(reply: ReplyT) -> ReplyT:
             reply.close()
         raise ConfigError("the function that asks the model is async: await acall() in place of call()")
     return reply
+
+
+def _check_types(
+    offloader: object, config: object, strategy: object, functions: Mapping[str, object]
+) -> None:
+    """Raise `ConfigError` for an argument of another type, which would fail only when it is used."""
+    if not isinstance(offloader, Offloader | None):
+        has_one = isinstance(getattr(offloader, "offloader", None), Offloader)
+        hint = "; pass its offloader" if has_one else ""
+        raise ConfigError(f"offloader must be an Offloader, got {type(offloader).__name__}{hint}")
+    if not isinstance(config, AgentConfig | None):
+        raise ConfigError(f"config must be an AgentConfig, got {type(config).__name__}")
+    if strategy is not None and not callable(getattr(strategy, "compact", None)):
+        raise ConfigError(f"strategy must have a method compact, got {type(strategy).__name__}")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise ConfigError(f"{name} must be a function, got {type(function).__name__}")
 
 
 def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:

@@ -14,6 +14,7 @@ from offload.compaction._strategy import CompactionResult, Plan, StoringCompacto
 from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextIR, EventBus, MessageCounter
 from offload.errors import ConfigError, ContextFullError, OffloadError, RefusedError
+from offload.events import failure
 from offload.offloader import Offloader
 from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
 from offload.threads import call_hook, in_thread
@@ -177,7 +178,12 @@ class _Rounds(StoringCompactor):
         least = max(min(1, others), len(view.rounds) - self.config.keep_recent_rounds)
         proposal = Proposal(view.total, self.config.max_context_tokens, least)
         # A person may be asked: there is no time limit.
-        answer = call_hook(self._confirm, proposal, seconds=math.inf)
+        try:
+            answer = call_hook(self._confirm, proposal, seconds=math.inf)
+        except OffloadError:
+            raise
+        except Exception as error:
+            raise failure("confirm failed:", error) from error
         if answer is True:
             return None
         refusal = self.config.on_refusal if answer is False else answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from offload.agent import AgentConfig, ContextManager
 from offload.compaction import CompactionStrategy, Proposal, RoundStrategy, TypeRule
 from offload.context import EventType, ItemType
 from offload.errors import RefusedError
+from offload.presets.context_fs import ContextFileSystem
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
@@ -246,6 +248,8 @@ def test_a_confirmation_that_fails_ends_no_turn_and_removes_nothing(strategy, an
     talk = Talk(m, 10)
 
     assert talk.errors
+    named = r"^confirm (must return a bool|failed: RuntimeError: no terminal)"
+    assert all(re.match(named, str(error)) for error in talk.errors)
     assert len(m.messages) == len(talk.messages)
     assert m.restore() == talk.messages
 
@@ -327,6 +331,28 @@ def test_variables_set_the_strategy():
 def test_settings_of_a_confirmation_need_one(fields):
     with pytest.raises(ConfigError, match="need confirm="):
         manager(fields=fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"offloader": "./context"}, "offloader must be an Offloader, got str"),
+        (
+            {"offloader": ContextFileSystem("./never", session="s")},
+            "got ContextFileSystem; pass its offloader",
+        ),
+        ({"config": {"window_tokens": 4000}}, "config must be an AgentConfig, got dict"),
+        ({"summarizer": "a summary"}, "summarizer must be a function, got str"),
+        ({"confirm": "yes"}, "confirm must be a function, got str"),
+        ({"strategy": "rounds"}, "strategy must have a method compact, got str"),
+    ],
+    ids=str,
+)
+def test_an_argument_of_another_type_is_refused_at_once(arguments, named):
+    arguments = {"offloader": Offloader(MemoryStore(), session="s")} | arguments
+
+    with pytest.raises(ConfigError, match=f"{re.escape(named)}$"):
+        ContextManager(**arguments)
 
 
 def test_settings_of_the_built_in_strategies_need_no_strategy_of_the_callers_own():

@@ -101,6 +101,9 @@ def run(context: ContextManager, model: Model, folder: Path, question: str) -> s
     """Return the model's answer to a question; this is the complete agent loop."""
     system = f"You answer questions about a folder of source files.\n{context.prompt()}"
     tools = [*DEFINITIONS, *context.tools.definitions("anthropic")]
+    last = [block for m in context.messages[-1:] if m["role"] == "assistant" for block in m["content"]]
+    if left := [block for block in last if block["type"] == "tool_use"]:  # a killed process did not answer
+        context.add({"role": "user", "content": [answer_call(context, folder, call) for call in left]})
     context.add({"role": "user", "content": question})
     while True:
         request = context.before_model_call(system_prompt=system, tools=tools)

@@ -11,6 +11,7 @@ import pytest
 from provider import Api, said, serving
 
 from offload import Offloader
+from offload.agent import ContextManager
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "agent.py"
@@ -50,6 +51,21 @@ def test_run_again_it_goes_on_with_the_conversation(folder, tmp_path):
     run(tmp_path / "store", "--fake", "--folder", str(folder))
 
     assert "> 9 messages" in run(tmp_path / "store", "--fake", "--folder", str(folder))
+
+
+def test_calls_that_a_killed_process_left_are_answered_first(folder, tmp_path):
+    killed = ContextManager(Offloader(tmp_path / "store", session="demo"))
+    killed.add({"role": "user", "content": "Which files are there?"})
+    killed.before_model_call()
+    call = {"type": "tool_use", "id": "toolu_1", "name": "list_files", "input": {}}
+    killed.after_model_call({"role": "assistant", "content": [call]})
+    run(tmp_path / "store", "--fake", "--folder", str(folder))
+
+    again = ContextManager(Offloader(tmp_path / "store", session="demo"))
+    again.resume()
+    [_, _, answered, question, *_] = again.messages
+    assert "one.py" in answered["content"][0]["content"]
+    assert question["content"] == "Which classes are there?"
 
 
 def test_with_a_key_it_asks_the_api_and_answers_its_calls(folder, tmp_path):

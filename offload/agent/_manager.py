@@ -163,11 +163,13 @@ class ContextManager:
             if is_alone:
                 self._messages.flush()
 
-    def before_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
+    def before_model_call(
+        self, *, system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
+    ) -> Request:
         """Return the next request, made small enough and stored in the journal.
 
         Args:
-            system_prompt: a system prompt that is sent separately; it is counted.
+            system_prompt: a system prompt that is sent separately, or its blocks; it is counted.
             tools: the tool definitions that are sent with it; they are counted.
 
         Raises:
@@ -176,7 +178,9 @@ class ContextManager:
         with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
-            self._fixed = self._counter.text(system_prompt) + self._counter.data(list(tools))
+            text, data = self._counter.text, self._counter.data
+            prompt = text(system_prompt) if isinstance(system_prompt, str) else data(system_prompt)
+            self._fixed = prompt + data(list(tools))
             self._report(self._messages.offload(self._offloader), errors)
             return self._request(errors)
 
@@ -212,7 +216,11 @@ class ContextManager:
             ) from error
 
     def call(
-        self, ask: Callable[[Request], ReplyT], *, system_prompt: str = "", tools: Sequence[Any] = ()
+        self,
+        ask: Callable[[Request], ReplyT],
+        *,
+        system_prompt: str | Sequence[Any] = "",
+        tools: Sequence[Any] = (),
     ) -> ReplyT:
         """Return the reply of `ask` to the next request, or to that of `relieve` if the first is too long.
 
@@ -241,7 +249,7 @@ class ContextManager:
         self,
         ask: Callable[[Request], Awaitable[ReplyT]],
         *,
-        system_prompt: str = "",
+        system_prompt: str | Sequence[Any] = "",
         tools: Sequence[Any] = (),
     ) -> ReplyT:
         """Return the reply of the async `ask`, as `call` does."""
@@ -317,7 +325,9 @@ class ContextManager:
             self._messages.flush()
             return self._messages.restore(self._offloader, self._reducer.strategy)
 
-    async def abefore_model_call(self, *, system_prompt: str = "", tools: Sequence[Any] = ()) -> Request:
+    async def abefore_model_call(
+        self, *, system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
+    ) -> Request:
         """Run `before_model_call` in a thread; async hooks run on this loop."""
         return await in_thread(self.before_model_call, system_prompt=system_prompt, tools=tools)
 

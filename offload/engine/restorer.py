@@ -96,7 +96,8 @@ class Restorer:
         count = "a placeholder" if len(missing) == 1 else f"{len(missing)} placeholders"
         place = f"session {self._session.name!r} of {self._session.store.url}"
         text = f"{count} cannot be restored from {place}: {named}{more}"
-        if self._session.catalog.is_empty:
+        # An expired record, or a store that cannot be read, says enough.
+        if self._session.catalog.is_empty and all(m.error.kind == NotFoundError.kind for m in missing):
             text += (
                 ". The session has no records: is it another session or store? "
                 "Use share() or fork() to restore placeholders of another session"

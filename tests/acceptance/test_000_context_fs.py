@@ -493,6 +493,7 @@ def test_15_a_type_that_cannot_be_switched_is_refused(make, given):
     ("given", "message"),
     [
         ({"offload_enabled": "no"}, "offload_enabled must be a bool"),
+        ({"compress": "no"}, "compress must be a bool, got 'no'"),
         ({"type_enabled": ["tool_result"]}, "type_enabled must be a mapping"),
         ({"ephemeral": ["Read"]}, "ephemeral must be a mapping"),
         ({"ephemeral": {"Read": -1}}, "Read.keep_recent"),
@@ -671,7 +672,7 @@ def test_20_expired_documents_are_deleted_automatically_and_reported(make, root)
     assert files_in(root) == ["index.json"]
     assert index_of(root) == []
     assert later.history() == []
-    with pytest.raises(ExpiredError, match="expired; marked for deletion"):
+    with pytest.raises(ExpiredError, match=r"expired; marked for deletion at [-0-9: ]+ UTC$"):
         later.restore(sent)
 
 

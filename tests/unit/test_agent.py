@@ -143,6 +143,14 @@ def test_system_messages_survive_compactions_and_all_messages_are_restored_in_or
     assert m.restore() == messages
 
 
+def test_a_system_prompt_of_blocks_is_counted():
+    m = manager()
+    blocks = [{"type": "text", "text": "careful " * 400, "cache_control": {"type": "ephemeral"}}]
+
+    with_blocks, with_text = (m.before_model_call(system_prompt=p) for p in (blocks, "careful " * 400))
+    assert with_text.tokens < with_blocks.tokens < with_text.tokens + 50
+
+
 def test_system_prompt_and_tools_are_counted():
     m = manager()
     m.add(said(0))

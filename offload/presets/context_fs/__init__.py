@@ -122,6 +122,8 @@ class ContextFileSystem:
         compress: bool = False,
         **options: Unpack[PresetOptions],
     ) -> None:
+        if not isinstance(compress, bool):
+            raise ConfigError(f"compress must be a bool, got {compress!r:.60}")
         session = new_name() if session is None else check_name(session)
         self.root = _root(_DEFAULT_ROOT if root is None else root, session)
         self._tree = TreeStore(self.root)

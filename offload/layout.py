@@ -15,6 +15,7 @@ import hashlib
 import re
 import secrets
 import string
+from functools import lru_cache
 from typing import Literal, get_args
 
 from offload.errors import InvalidKeyError
@@ -82,6 +83,7 @@ def is_hashed(part: str) -> bool:
     return _HASH_MARK in part and part != _EMPTY
 
 
+@lru_cache(maxsize=1024)
 def decode_part(part: str) -> str:
     """Return the name that `encode_part` encoded as `part`; a hashed name ends in an ellipsis.
 

@@ -8,15 +8,18 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
 from offload.record import RecordInfo
 from offload.store import OffloadStore
+
+Listed = TypeVar("Listed")
+Row = TypeVar("Row", bound=Hashable)
 
 _SCHEMA = "1.0"
 TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
@@ -97,7 +100,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_until_current(
-    store: OffloadStore, key: str, render: Callable[[], bytes], empty: bytes = b""
+    store: OffloadStore,
+    key: str,
+    listing: Callable[[], Listed],
+    render: Callable[[Listed], bytes],
+    empty: bytes = b"",
 ) -> None:
     """Store what `render` makes of a fresh listing, until a listing after the write gives the same.
 
@@ -107,32 +114,41 @@ def write_until_current(
         stored = store.get(key)
     except NotFoundError:
         stored = empty
-    while (current := render()) != stored:
+    listed = listing()
+    while (current := render(listed)) != stored:
         store.put(key, current, overwrite=True)
-        stored = current
+        stored, before, listed = current, listed, listing()
+        if listed == before:
+            return
 
 
-class IndexFiles:
+class IndexFiles(Generic[Row]):
     """JSON files that list the records of a tree for people and agents, such as `index.json`; derived.
 
-    Each has `schema_version`, the fields of `head`, and `items`, one to a line, by `entry_of`.
+    Each has `schema_version`, the fields of `head`, and `items`, one to a line, by `entry_of`. A line is
+    rendered once: a turn pays for its own records, and only a listing for those of earlier turns.
 
     Args:
         store: the folder of the files.
-        entries: returns the entries of the file at a key, from a fresh listing.
+        rows: returns the rows of the file at a key, from a fresh listing; no two are equal.
+        entry: returns the entry of a row, which depends on nothing else.
         head: returns the other fields of the file at a key.
     """
 
     def __init__(
         self,
         store: OffloadStore,
-        entries: Callable[[str], Iterable[Mapping[str, Any]]],
+        rows: Callable[[str], Sequence[Row]],
+        entry: Callable[[Row], Mapping[str, Any]],
         head: Callable[[str], Mapping[str, Any]] = lambda _: {},
     ) -> None:
         self._store = store
-        self._entries = entries
+        self._rows = rows
+        self._entry = entry
         self._head = head
         self._stale: set[str] = set()
+        # The lines that were rendered last, by file.
+        self._lines: dict[str, dict[Row, str]] = {}
 
     def note_change(self, key: str) -> None:
         """Note that the records in the file at `key` have changed; the next `update` writes it."""
@@ -147,8 +163,9 @@ class IndexFiles:
                 write_until_current(
                     self._store,
                     key,
-                    partial(self._listed, key),
-                    empty=self._render(key, ()),
+                    partial(self._rows, key),
+                    partial(self._render, key),
+                    empty=self._empty(key),
                 )
             except BaseException:
                 self._stale.add(key)
@@ -157,15 +174,21 @@ class IndexFiles:
     def create(self, key: str) -> None:
         """Write the file at `key` without entries if there is none. Raises `StoreError`."""
         with suppress(ExistsError):
-            self._store.put(key, self._render(key, ()))
+            self._store.put(key, self._empty(key))
 
-    def _listed(self, key: str) -> bytes:
-        return self._render(key, self._entries(key))
+    def _render(self, key: str, rows: Sequence[Row]) -> bytes:
+        known = self._lines.get(key, {})
+        lines = {row: known.get(row) or json.dumps(self._entry(row), ensure_ascii=False) for row in rows}
+        self._lines[key] = lines
+        return self._with_head(key, lines.values())
 
-    def _render(self, key: str, entries: Iterable[Mapping[str, Any]]) -> bytes:
+    def _empty(self, key: str) -> bytes:
+        return self._with_head(key, ())
+
+    def _with_head(self, key: str, lines: Iterable[str]) -> bytes:
         head = json.dumps({"schema_version": _SCHEMA, **self._head(key), "items": []}, ensure_ascii=False)
-        lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
-        return f"{head[:-2]}\n{lines}\n]}}\n".encode("utf-8", "backslashreplace")
+        text = ",\n".join(lines)
+        return f"{head[:-2]}\n{text}\n]}}\n".encode("utf-8", "backslashreplace")
 
 
 def entry_of(info: RecordInfo, path: str) -> dict[str, Any]:

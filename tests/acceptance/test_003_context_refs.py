@@ -938,11 +938,12 @@ def test_44_a_turn_with_nothing_new_makes_no_store_operation():
 
 def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
     store = MemoryStore()
-    listings = iter([b"a", b"a b", b"a b"])
+    listings = iter(["a", "a b", "a b"])
 
-    write_until_current(store, "chat-1/manifest.json", lambda: next(listings))
+    write_until_current(store, "chat-1/manifest.json", lambda: next(listings), str.encode)
 
     assert store.get("chat-1/manifest.json") == b"a b"
+    assert list(listings) == []
 
 
 def test_46_an_output_without_a_call_id_is_restored_in_a_tool_message_that_has_one(refs, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,9 +11,13 @@ from hypothesis import strategies as st
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.layout import check_key, encode_part
+from offload.presets._files import IndexFiles
+from offload.presets.context_refs import ContextRefs
 from offload.presets.context_refs._citations import Citations, InUse, ids_in
 from offload.presets.context_refs._folders import part_of, readable_folder
 from offload.presets.context_refs._tools import ToolGroups
+from offload.presets.context_refs._tree import ContextTree
+from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 NAMES = st.text(alphabet="aAbBzZ09._-~= éÉ/", max_size=60) | st.text(max_size=30)
@@ -132,3 +137,68 @@ def test_outputs_are_in_use_until_a_list_shows_them_and_without_lists_the_latest
     in_use.note_list([{"role": "user", "content": "bbbbb ddddd"}])
     in_use.note_list([])
     assert in_use.ids() == set()
+
+
+class CountingStore(MemoryStore):
+    """A store that counts the listings of context files and the writes of manifests."""
+
+    listings = writes = 0
+
+    def keys(self, prefix="", *, after=""):
+        self.listings += "/artifacts/" in prefix
+        return super().keys(prefix, after=after)
+
+    def put(self, key, data, *, overwrite=False):
+        self.writes += key.endswith("/manifest.json")
+        super().put(key, data, overwrite=overwrite)
+
+
+def test_a_storing_call_renders_its_own_entries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[str] = []
+    entry = ContextTree._entry
+    monkeypatch.setattr(
+        ContextTree, "_entry", lambda tree, info: rendered.append(info.ref) or entry(tree, info)
+    )
+    store = CountingStore()
+    refs = ContextRefs(store, "chat")
+    for n in range(20):
+        refs.tool_output(f"{n}" * 2000, tool_name="query")
+    before = len(rendered), store.listings, store.writes
+
+    refs.tool_output("new" * 2000, tool_name="query")
+
+    assert before == (20, 40, 20)
+    assert (len(rendered), store.listings, store.writes) == (21, 42, 21)
+    items = json.loads(store.get("chat/manifest.json"))["items"]
+    assert [item["id"] for item in items] == rendered
+
+
+def test_an_entry_of_another_writer_between_listing_and_write_is_listed_too() -> None:
+    store, rows = MemoryStore(), ["a"]
+
+    class Overtaken(WrapperStore):
+        def put(self, key, data, *, overwrite=False):
+            # The other writer listed before us, and its index file is overwritten by ours.
+            if len(rows) < 3:
+                rows.append("abc"[len(rows)])
+            self.inner.put(key, data, overwrite=overwrite)
+
+    index = IndexFiles(Overtaken(store), lambda _: list(rows), lambda row: {"id": row})
+    index.note_change("index.json")
+    index.update()
+
+    assert [item["id"] for item in json.loads(store.get("index.json"))["items"]] == ["a", "b", "c"]
+    rows[:] = ["b", "c", "d"]
+    index.note_change("index.json")
+    index.update()
+    assert [item["id"] for item in json.loads(store.get("index.json"))["items"]] == ["b", "c", "d"]
+
+
+def test_an_entry_is_rendered_again_when_its_record_changes() -> None:
+    store, rows = MemoryStore(), [("a", 1)]
+    index = IndexFiles(store, lambda _: list(rows), lambda row: {"id": row[0], "size": row[1]})
+    for size in (1, 2):
+        rows[:] = [("a", size)]
+        index.note_change("index.json")
+        index.update()
+        assert json.loads(store.get("index.json"))["items"] == [{"id": "a", "size": size}]

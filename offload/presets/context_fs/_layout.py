@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from offload.errors import InvalidKeyError
@@ -123,6 +124,7 @@ def suffix_of(info: RecordInfo, placeholder: str) -> str:
     return ZST if is_compressed else JSON
 
 
+@lru_cache(maxsize=1024)
 def folder_of(part: str) -> str:
     """Return the folder name for a key part: the decoded name if it is plain, otherwise the part."""
     try:

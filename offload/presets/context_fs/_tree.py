@@ -10,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from offload.codec import find_codec
 from offload.errors import CorruptError, ExistsError, NotFoundError, StorePermissionError
@@ -46,7 +45,7 @@ class TreeStore(WrapperStore):
         super().__init__(open_backend(root / RECORDS_FOLDER))
         self.root = root
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
-        self._index = IndexFiles(open_backend(root), lambda _: self._entries())
+        self._index = IndexFiles(open_backend(root), lambda _: self._rows(), lambda row: entry_of(*row))
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
@@ -109,7 +108,7 @@ class TreeStore(WrapperStore):
 
     def documents(self, part: str | None = None) -> list[Document]:
         """Return the documents of a session, given by its key part, or of all; oldest first."""
-        return [Document(**entry) for entry in self._entries(part)]
+        return [Document(**entry_of(*row)) for row in self._rows(part)]
 
     def reindex(self) -> None:
         """Make every document and the index match the records again. Raises `StoreError`."""
@@ -125,11 +124,11 @@ class TreeStore(WrapperStore):
         if RECORD.match(key) or TOMBSTONE.match(key):
             self._has_deletions = True
 
-    def _entries(self, part: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the index entries of the documents, oldest first."""
+    def _rows(self, part: str | None = None) -> list[tuple[RecordInfo, str]]:
+        """Return the records that have a document, and its path, oldest first."""
         paths = {_stem(path): path for path in self._files()}
         live = sorted((int(info.created_at), stem_of(info), info.key, info) for info in self._infos(part))
-        return (entry_of(info, paths[stem]) for _, stem, _, info in live if stem in paths)
+        return [(info, paths[stem]) for _, stem, _, info in live if stem in paths]
 
     def _sync_documents(self) -> None:
         """Remove the documents of deleted records, and write those that are missing."""

@@ -36,6 +36,7 @@ from offload.layout import (
     Family,
     check_key,
     encode_part,
+    is_link,
     name_of,
     ref_of,
     session_part,
@@ -107,7 +108,7 @@ class ContextTree(WrapperStore):
     def __init__(self, inner: OffloadStore, groups: ToolGroups | None = None) -> None:
         super().__init__(inner)
         self._groups = ToolGroups() if groups is None else groups
-        self._index = IndexFiles(inner, self._entries, self._head)
+        self._index = IndexFiles(inner, self._rows, self._entry, self._head)
         self._folders: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._all_parts: list[str] = []
@@ -242,6 +243,7 @@ class ContextTree(WrapperStore):
         part_start, slash, name = prefix.removeprefix(root).partition("/")
         first = after.removeprefix(root).partition("/")[0] if after.startswith(root) else ""
         for part in [part_start] if slash else self._parts(part_start, first):
+            self._recall(part)
             files = self.inner.keys(f"{self.folder_of(part)}/{_FOLDERS[family]}/{name.partition('~')[0]}")
             objects = [o for file in files if (o := self._stored_object(family, part, file)) is not None]
             for stored in sorted(objects, key=attrgetter("key")):
@@ -261,6 +263,8 @@ class ContextTree(WrapperStore):
 
     def _stored_object(self, family: Family, part: str, file: StoredObject) -> StoredObject | None:
         """Return a file of a conversation under its store key; None for a foreign file."""
+        if family is RECORD and (known := self._keys.get(file.key)):
+            return StoredObject(known, file.size, file.modified)
         name = file.key.partition("/")[2].partition("/")[2]
         stem, dot, ending = name.rpartition(".txt" if family is RECORD else ".json")
         if not dot:
@@ -272,7 +276,6 @@ class ContextTree(WrapperStore):
 
     def _key_of(self, place: Place) -> str | None:
         """Return the record key of a file, from the known keys or from its header."""
-        self._recall(place.part)
         if place.path not in self._keys:
             try:
                 key = self._read_key(place)
@@ -315,23 +318,25 @@ class ContextTree(WrapperStore):
 
     # Manifest
 
-    def _entries(self, manifest: str) -> Iterator[dict[str, Any]]:
-        """Yield the entries of a manifest, for people and for a quick start, oldest first."""
+    def _rows(self, manifest: str) -> list[RecordInfo]:
+        """Return the records in a manifest, which is for people and for a quick start, oldest first."""
         folder = manifest.partition("/")[0]
-        infos = list_session(self, part_of(folder) or folder).records
-        for info in sorted(infos, key=attrgetter("created_at", "key")):
-            place = self.place_of(info.key)
-            if place.is_artifact:
-                yield {
-                    "id": info.ref,
-                    "category": self._groups.category(info.item_type, info.tool_name),
-                    "tool": info.tool_name,
-                    "chars": info.chars,
-                    "size": info.stored_bytes,
-                    "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
-                    "path": place.path.removeprefix(f"{folder}/"),
-                    "record": info.key,
-                }
+        records = list_session(self, part_of(folder) or folder).records
+        # A link, or a record of another codec, is no context file.
+        endings = tuple(_ENDINGS)
+        return [info for info in records if info.key.endswith(endings) and not is_link(info.key)]
+
+    def _entry(self, info: RecordInfo) -> dict[str, Any]:
+        return {
+            "id": info.ref,
+            "category": self._groups.category(info.item_type, info.tool_name),
+            "tool": info.tool_name,
+            "chars": info.chars,
+            "size": info.stored_bytes,
+            "created": datetime.fromtimestamp(info.created_at, UTC).isoformat(timespec="seconds"),
+            "path": self.place_of(info.key).path.partition("/")[2],
+            "record": info.key,
+        }
 
     def _head(self, manifest: str) -> dict[str, Any]:
         folder = manifest.partition("/")[0]

@@ -1090,6 +1090,7 @@ def test_49_a_wrong_call_is_a_clear_error(refs):
     calls: list[tuple[str, Any]] = [
         ("text", lambda: refs.tool_output(LISTING.encode(), tool_name="x")),
         ("exit_code", lambda: refs.tool_output(LISTING, tool_name="bash", exit_code="0")),
+        ("server_name", lambda: refs.tool_output(LISTING, tool_name="x", server_name=5)),
         ("which", lambda: refs.offload_history(messages, [1])),
         ("which", lambda: refs.offload_history(messages, 0)),
         ("max_bytes", lambda: refs.clean_up(-1, messages)),
@@ -1099,6 +1100,16 @@ def test_49_a_wrong_call_is_a_clear_error(refs):
             wrong()
     with pytest.raises(MessageError):
         refs.offload_history(None)
+
+
+@pytest.mark.parametrize("wrap", [str, answer, lambda _: None, len])
+def test_49_clean_up_refuses_what_is_no_list_of_messages(refs, wrap):
+    shown = refs.tool_output(FILES, tool_name="bash")
+
+    with pytest.raises(MessageError, match="expected a list of messages"):
+        refs.clean_up(0, wrap(shown))
+
+    assert ref_in(shown) in [info.ref for info in refs.offloader.records()]
 
 
 async def _async_turns(refs: ContextRefs, messages: list[Any]) -> None:

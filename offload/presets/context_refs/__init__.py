@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.engine.turn import NOT_STORED
-from offload.errors import ConfigError, NotFoundError, OffloadError, StoreError
+from offload.errors import ConfigError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.events import error_text
 from offload.layout import encode_part
 from offload.locks import Lock
@@ -226,6 +226,8 @@ class ContextRefs:
         self, *, tool_name: str, server_name: str | None = None, tool_use_id: str | None = None
     ) -> Iterator[Sink]:
         """Open a sink for an output of any size, written in chunks; see `Sink` and `tool_output`."""
+        if server_name is not None and not isinstance(server_name, str):
+            raise ConfigError(f"server_name must be a str or None, got {type(server_name).__name__}")
         name = full_name(tool_name, server_name)
         with self.offloader.open_sink(tool_name=name, tool_use_id=tool_use_id) as sink:
             yield sink
@@ -276,8 +278,12 @@ class ContextRefs:
 
         Raises:
             ConfigError: an argument is invalid.
+            MessageError: `messages` is no list of messages.
             StoreError: the store failed.
         """
+        # The characters of a text or the keys of a single message cite nothing, and every file would go.
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
         evicted = self._evict(_as_size("max_bytes", max_bytes), ids_in(messages))
         collect(self._tree, Retention(grace=grace), session=self.session)
         return evicted

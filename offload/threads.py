@@ -282,7 +282,10 @@ def _resolve_hook(value: Awaitable[Any], seconds: float) -> Any:
     if _running_loop() is not None:
         if inspect.iscoroutine(value):
             value.close()
-        raise ConfigError("an async hook cannot run in a thread that runs an event loop; use aoffload()")
+        raise ConfigError(
+            "an async hook cannot run in a thread that runs an event loop; "
+            "await the async method, such as aoffload() or abefore_model_call()"
+        )
     errand, until = _errand.get(), time.monotonic() + seconds
     try:
         if errand is None or errand.loop.is_closed():

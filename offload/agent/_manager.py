@@ -198,6 +198,8 @@ class ContextManager:
             ConfigError: the error is not about the length of a request; see `is_too_long`.
             OffloadError: with the offloader's `on_error="raise"`, the failure.
         """
+        if not isinstance(error, BaseException | None):
+            raise ConfigError(f"relieve takes the provider's error, got {type(error).__name__}")
         told = Refused() if error is None else refused(error)
         if told is None:
             raise ConfigError(f"{type(error).__name__} does not say that a request is too long") from error

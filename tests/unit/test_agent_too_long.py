@@ -478,3 +478,10 @@ def test_usage_given_as_an_object_is_read():
     m.after_model_call(usage=SimpleNamespace(input_tokens=200))
 
     assert m.before_model_call().tokens > 100
+
+
+def test_the_text_of_an_error_is_refused_in_place_of_it():
+    m = ContextManager(Offloader(MemoryStore(), session="s"))
+
+    with pytest.raises(ConfigError, match="relieve takes the provider's error, got str"):
+        m.relieve("prompt is too long")  # type: ignore[arg-type]

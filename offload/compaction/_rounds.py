@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from functools import partial
 from typing import Any, Literal, Self, cast, get_args
 
@@ -165,10 +166,19 @@ class _Rounds(StoringCompactor):
             return _unchanged(view)
         refusal = self._ask(view)
         planner = self._planner(view, refusal)
-        plan = best_plan(planner) if must_shrink else planner.draft(view.rounds[: -planner.keep])
+        try:
+            plan, error = self._plan(planner, must_shrink), None
+        except OffloadError as failed:
+            if view.total < self.config.max_context_tokens or self._summarizer is None:
+                raise
+            # The model cannot take the request as it is: a notice without a summary is better than none.
+            plan, error = self._plan(replaced(planner, summary=_no_summary), must_shrink), failed
         if plan.tokens >= view.total:
-            return _unchanged(view)
-        return self._carry_out(view, plan, refusal, replace)
+            return _unchanged(view, error)
+        return self._carry_out(view, plan, refusal, replace, error)
+
+    def _plan(self, planner: RoundPlanner, must_shrink: bool) -> Plan:
+        return best_plan(planner) if must_shrink else planner.draft(planner.view.rounds[: -planner.keep])
 
     def _ask(self, view: RoundView) -> Refusal | None:
         """Ask for a confirmation; return the refusal, None for a yes. Raises `RefusedError`."""
@@ -214,7 +224,12 @@ class _Rounds(StoringCompactor):
         return self._redacted(summary)
 
     def _carry_out(
-        self, view: RoundView, plan: Plan, refusal: Refusal | None, replace: Replace
+        self,
+        view: RoundView,
+        plan: Plan,
+        refusal: Refusal | None,
+        replace: Replace,
+        error: OffloadError | None,
     ) -> CompactResult:
         ref, notice, tokens = self._store(view, plan)
         removed = set(plan.removed)
@@ -227,7 +242,7 @@ class _Rounds(StoringCompactor):
             ref=ref,
             removed_count=len(removed),
             summary=plan.notice.summary,
-            error=self._full(tokens) if tokens > self.config.max_context_tokens else None,
+            error=self._full(tokens) if tokens > self.config.max_context_tokens else error,
         )
 
     def _full(self, tokens: int) -> ContextFullError:
@@ -298,7 +313,8 @@ class RoundCompactor(_Rounds):
 
         If the recent rounds exceed the trigger, fewer of them are kept. After a failure nothing is changed,
         and the result has the error: a `RefusedError` if the user refused, a `ContextFullError` if nothing
-        more may be removed. If no compaction is due, and none would shorten the context, all are kept.
+        more may be removed. If no compaction is due, and none would shorten the context, all are kept. If the
+        summarizer fails and the context fills the window, messages are removed without a summary.
 
         Args:
             messages: the conversation, in any format that `Offloader.offload` takes. Never changed.

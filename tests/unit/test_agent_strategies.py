@@ -289,6 +289,19 @@ def test_a_strategy_of_the_callers_own_needs_the_confirmation_too():
     assert m.compaction_count == 0
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_summarizer_that_is_down_lets_no_request_grow_above_the_window(strategy):
+    def overloaded(messages: list[Any]) -> str:
+        raise RuntimeError("overloaded")
+
+    m = manager(strategy=strategy, summarizer=overloaded)
+    talk = Talk(m, 30)
+
+    assert max(talk.tokens) <= 4000
+    assert {str(error) for error in talk.errors} == {"the summarizer failed: RuntimeError: overloaded"}
+    assert m.restore() == talk.messages
+
+
 def test_a_failing_store_ends_no_turn():
     for strategy in STRATEGIES:
         m = manager(FaultyStore(MemoryStore(), is_lasting=True), strategy, confirm=User("new_session"))

@@ -137,3 +137,22 @@ def test_events_are_those_of_the_offloader_unless_a_bus_is_given() -> None:
     off = Offloader("memory://", session="s")
 
     assert RoundCompactor(off).events is off.events
+
+
+def test_above_the_window_a_failing_summarizer_leaves_a_notice_without_a_summary() -> None:
+    def overloaded(_: list[Any]) -> str:
+        raise RuntimeError("overloaded")
+
+    below = [{"role": "user", "content": f"Request {n}."} for n in range(3)] * 40
+    above = [*below, {"role": "user", "content": LONG * 20}]
+    compactor = RoundCompactor(Offloader("memory://", session="s"), overloaded, SMALL)
+
+    kept = compactor.compact(below[:-1])
+    assert (kept.compacted_count, kept.new_messages) == (0, below[:-1])
+    assert "overloaded" in str(kept.error)
+
+    cut = compactor.compact([*above, {"role": "user", "content": "Go on."}])
+    assert cut.compacted_count > 0
+    assert cut.summary == ""
+    assert "overloaded" in str(cut.error)
+    assert compactor.restore(cut.new_messages) == [*above, {"role": "user", "content": "Go on."}]

@@ -122,6 +122,12 @@ def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         return error
 
 
+def check_callable(argument: str, value: object) -> None:
+    """Raise `ConfigError` unless the value of an argument is a function, or None."""
+    if value is not None and not callable(value):
+        raise ConfigError(f"{argument} must be a function, got {value!r:.60}")
+
+
 def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise `ConfigError` unless the value of an argument is one of `choices`."""
     allowed = tuple(choices)

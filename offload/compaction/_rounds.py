@@ -14,7 +14,7 @@ from offload.compaction._round_plan import RoundPlanner, RoundView, best_plan, j
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextIR, EventBus, MessageCounter
-from offload.errors import ConfigError, ContextFullError, OffloadError, RefusedError
+from offload.errors import ConfigError, ContextFullError, OffloadError, RefusedError, check_callable
 from offload.events import failure
 from offload.offloader import Offloader
 from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
@@ -129,6 +129,8 @@ class _Rounds(StoringCompactor):
         config: RoundConfig | None,
         confirm: Confirm | None,
     ) -> None:
+        check_callable("summarizer", summarizer)
+        check_callable("confirm", confirm)
         self.config = RoundConfig() if config is None else config
         is_set = "require_confirmation" in self.config.model_fields_set
         if confirm is None and is_set and self.config.require_confirmation:
@@ -276,7 +278,8 @@ class RoundCompactor(_Rounds):
         token_counter: counts tokens of a text; the default is the offline estimate.
 
     Raises:
-        ConfigError: the settings require a confirmation, and `confirm` is missing.
+        ConfigError: the settings require a confirmation, and `confirm` is missing, or one of the hooks is no
+            function.
     """
 
     def __init__(

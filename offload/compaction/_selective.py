@@ -13,7 +13,7 @@ from offload.compaction._strategy import CompactionResult, Plan, StoringCompacto
 from offload.compaction._summary import Summarizer, summarize
 from offload.compaction._windows import TRIGGER_RATIO, threshold_for
 from offload.context import ContextIR, ContextItem, ItemType, split_groups, waiting_from
-from offload.errors import ConfigError, ContextFullError, OffloadError, check_choice
+from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable, check_choice
 from offload.events import EventBus
 from offload.offloader import Offloader
 from offload.threads import in_thread
@@ -84,6 +84,7 @@ class SelectiveCompaction(StoringCompactor):
         on_error: OnFailure = "keep",
     ) -> None:
         check_choice("on_error", on_error, get_args(OnFailure))
+        check_callable("summarizer", summarizer)
         self.rules = merge_rules({} if rules is None else rules)
         self.threshold_tokens = _threshold(threshold_tokens, model, windows)
         super().__init__(offloader)

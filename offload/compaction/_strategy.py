@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -104,15 +105,25 @@ class StoringCompactor:
             result = work()
         except Exception as raised:  # noqa: BLE001 # a hook may raise anything
             error = raised if isinstance(raised, OffloadError) else failure("unexpected", raised)
-            _report_failure(events, tokens, error.kind, error)
+            self._report_failure(events, tokens, error)
             return error
         if result.is_compacted:
             _report_success(events, result)
         if result.error is not None:
-            _report_failure(events, result.new_token_count, result.error.kind, result.error)
+            self._report_failure(events, result.new_token_count, result.error)
         elif not result.is_compacted:
-            _report_failure(events, tokens, "no_gain", "a notice would be no shorter than the messages")
+            text = "a notice would be no shorter than the messages"
+            _log.warning("compaction failed: %s", text)
+            _emit_failure(events, tokens, "no_gain", text)
         return result
+
+    def _report_failure(self, events: EventBus, tokens: int, error: OffloadError) -> None:
+        text = error_text(error)
+        _log.warning("compaction failed: %s", text)
+        # The exception of a model's client may quote the messages that it was sent.
+        with suppress(Exception):
+            text = self._redacted(str(error))
+        _emit_failure(events, tokens, error.kind, text)
 
     def _store(self, view: View, plan: Plan) -> tuple[str, Any, int]:
         """Store the messages of a plan; return the record's ref, the notice as a message, the tokens after.
@@ -241,8 +252,7 @@ def _report_success(events: EventBus, result: CompactionResult) -> None:
     events.emit(ContextEvent(EventType.CONTEXT_COMPACTED, detail, figures))
 
 
-def _report_failure(events: EventBus, tokens: int, kind: str, error: OffloadError | str) -> None:
-    _log.warning("compaction failed: %s", error if isinstance(error, str) else error_text(error))
-    data = {"kind": kind, "tokens": tokens, "error": str(error)}
+def _emit_failure(events: EventBus, tokens: int, kind: str, error: str) -> None:
+    data = {"kind": kind, "tokens": tokens, "error": error}
     detail = f"a compaction of {tokens} tokens failed: {kind}"
     events.emit(ContextEvent(EventType.COMPACTION_FAILED, detail, data))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from offload import ContextFullError, Offloader
+from offload import ConfigError, ContextFullError, Offloader
 from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy
 from offload.context import ContextIR
 from offload.messages import as_data
@@ -156,3 +156,31 @@ def test_above_the_window_a_failing_summarizer_leaves_a_notice_without_a_summary
     assert cut.summary == ""
     assert "overloaded" in str(cut.error)
     assert compactor.restore(cut.new_messages) == [*above, {"role": "user", "content": "Go on."}]
+
+
+def test_what_fails_is_named_and_quotes_no_secret_in_an_event() -> None:
+    def quoting(_: list[Any]) -> str:
+        raise RuntimeError("bad request: the key is sk-1234")
+
+    def closed(_: Any) -> bool:
+        raise EOFError("no terminal, sk-1234")
+
+    off = Offloader("memory://", session="s", redact=lambda text: text.replace("sk-1234", "sk-…"))
+    events: list[Any] = []
+    off.events.subscribe(events.append)
+    messages = [{"role": "user", "content": f"Request {n}. {LONG}"} for n in range(20)]
+    asking = RoundCompactor(off, None, SMALL, confirm=closed).compact(messages)
+    RoundCompactor(off, quoting, SMALL).compact(messages[:5] * 2)
+
+    assert str(asking.error) == "confirm failed: EOFError: no terminal, sk-1234"
+    told = [event.data["error"] for event in events if "error" in event.data]
+    assert told == [
+        "confirm failed: EOFError: no terminal, sk-…",
+        "the summarizer failed: RuntimeError: bad request: the key is sk-…",
+    ]
+
+
+@pytest.mark.parametrize("hooks", [{"summarizer": "claude"}, {"confirm": True}], ids=str)
+def test_a_hook_that_is_no_function_is_refused(hooks: Any) -> None:
+    with pytest.raises(ConfigError, match="must be a function, got"):
+        RoundCompactor(Offloader("memory://", session="s"), **hooks)

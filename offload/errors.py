@@ -122,6 +122,12 @@ def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         return error
 
 
+def check_messages(messages: object) -> None:
+    """Raise `MessageError` unless `messages` is a list or another sequence, other than a text."""
+    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+        raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+
+
 def check_callable(argument: str, value: object) -> None:
     """Raise `ConfigError` unless the value of an argument is a function, or None."""
     if value is not None and not callable(value):

@@ -16,7 +16,7 @@ from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
-from offload.errors import ConfigError, MessageError, NotFoundError, check_choice
+from offload.errors import ConfigError, NotFoundError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item
@@ -476,8 +476,7 @@ def _item(
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:
-    if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
+    check_messages(messages)
     return messages if type(messages) is list else list(messages)
 
 

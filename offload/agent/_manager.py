@@ -178,9 +178,7 @@ class ContextManager:
         with exclusive(self._gate):
             errors: list[OffloadError] = []
             self._messages.flush()
-            text, data = self._counter.text, self._counter.data
-            prompt = text(system_prompt) if isinstance(system_prompt, str) else data(system_prompt)
-            self._fixed = prompt + data(list(tools))
+            self._fixed = self._counter.fixed(system_prompt, tools)
             self._report(self._messages.offload(self._offloader), errors)
             return self._request(errors)
 

@@ -14,7 +14,14 @@ from offload.compaction._round_plan import RoundPlanner, RoundView, best_plan, j
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextIR, EventBus, MessageCounter
-from offload.errors import ConfigError, ContextFullError, OffloadError, RefusedError, check_callable
+from offload.errors import (
+    ConfigError,
+    ContextFullError,
+    OffloadError,
+    RefusedError,
+    check_callable,
+    check_messages,
+)
 from offload.events import failure
 from offload.offloader import Offloader
 from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
@@ -297,20 +304,21 @@ class RoundCompactor(_Rounds):
         self._counter = MessageCounter(token_counter)
 
     def should_compact(
-        self, messages: Sequence[Any], system_prompt: str = "", tools: Sequence[Any] = ()
+        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
     ) -> bool:
         """Return whether a compaction is due: the request has reached the trigger.
 
         The arguments are those of `compact`. If the list grew since the last call, only the new messages are
         counted.
         """
+        check_messages(messages)
         if not self.config.enabled:
             return False
         fixed = self._fixed(system_prompt, tools)
         return fixed + self._counter.total(messages) >= self.config.trigger_tokens
 
     def compact(
-        self, messages: Sequence[Any], system_prompt: str = "", tools: Sequence[Any] = ()
+        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
     ) -> CompactResult:
         """Compact a conversation, due or not.
 
@@ -321,22 +329,26 @@ class RoundCompactor(_Rounds):
 
         Args:
             messages: the conversation, in any format that `Offloader.offload` takes. Never changed.
-            system_prompt: a system prompt that is sent separately; it is counted.
+            system_prompt: a system prompt that is sent separately, or its blocks; it is counted.
             tools: the tool definitions that are sent with it; they are counted.
+
+        Raises:
+            MessageError: `messages` is no list.
         """
+        check_messages(messages)
         tokens = self._counter.messages(messages)
         total = self._fixed(system_prompt, tools) + sum(tokens)
         view = self._view(list(messages), tokens, total, self._counter.message)
         return self._compact(view, self.events, partial(_replaced, view.messages))
 
     async def acompact(
-        self, messages: Sequence[Any], system_prompt: str = "", tools: Sequence[Any] = ()
+        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
     ) -> CompactResult:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, messages, system_prompt, tools)
 
-    def _fixed(self, system_prompt: str, tools: Sequence[Any]) -> int:
-        return self._counter.text(system_prompt) + self._counter.data(list(tools))
+    def _fixed(self, system_prompt: str | Sequence[Any], tools: Sequence[Any]) -> int:
+        return self._counter.fixed(system_prompt, tools)
 
 
 class RoundStrategy(_Rounds):

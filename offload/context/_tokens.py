@@ -34,6 +34,12 @@ class MessageCounter:
         """Return the tokens of data as JSON, such as tool definitions."""
         return self.text(json_text(value)) if value else 0
 
+    def fixed(self, system_prompt: str | Sequence[Any], tools: Sequence[Any]) -> int:
+        """Return the tokens of what is sent with messages: a system prompt, as text or blocks, and tools."""
+        blocks = [] if isinstance(system_prompt, str) else list(system_prompt)
+        text = system_prompt if isinstance(system_prompt, str) else ""
+        return self.text(text) + self.data(blocks) + self.data(list(tools))
+
     def message(self, message: Any) -> int:
         """Return the tokens of one message: 4, and those of its texts, and of images that it holds."""
         return MESSAGE_TOKENS + scan_of(message).tokens(self.text)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from offload import ConfigError, ContextFullError, Offloader
+from offload import ConfigError, ContextFullError, MessageError, Offloader
+from offload.agent import ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, RoundStrategy
 from offload.context import ContextIR
 from offload.messages import as_data
@@ -184,3 +185,22 @@ def test_what_fails_is_named_and_quotes_no_secret_in_an_event() -> None:
 def test_a_hook_that_is_no_function_is_refused(hooks: Any) -> None:
     with pytest.raises(ConfigError, match="must be a function, got"):
         RoundCompactor(Offloader("memory://", session="s"), **hooks)
+
+
+@pytest.mark.parametrize("messages", ["hello", {"role": "user", "content": "hello"}, None], ids=str)
+def test_what_is_no_list_of_messages_is_refused(messages: Any) -> None:
+    compactor = RoundCompactor(Offloader("memory://", session="s"))
+    for call in (compactor.compact, compactor.should_compact):
+        with pytest.raises(MessageError, match="expected a list of messages"):
+            call(messages)
+
+
+def test_a_system_prompt_of_blocks_is_counted() -> None:
+    blocks = [{"type": "text", "text": LONG * 30, "cache_control": {"type": "ephemeral"}}]
+    off = Offloader("memory://", session="s")
+    compactor, agent = RoundCompactor(off, None, SMALL), ContextManager(off)
+
+    assert compactor.should_compact([], LONG * 30)
+    assert compactor.should_compact([], blocks)
+    counted = [agent.before_model_call(system_prompt=prompt).tokens for prompt in (LONG * 30, blocks)]
+    assert counted[0] < counted[1] < counted[0] + 100

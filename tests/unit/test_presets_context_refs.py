@@ -156,9 +156,12 @@ class CountingStore(MemoryStore):
 def test_a_storing_call_renders_its_own_entries_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[str] = []
     entry = ContextTree._entry
-    monkeypatch.setattr(
-        ContextTree, "_entry", lambda tree, info: rendered.append(info.ref) or entry(tree, info)
-    )
+
+    def counted(tree: ContextTree, info: Any) -> Any:
+        rendered.append(info.ref)
+        return entry(tree, info)
+
+    monkeypatch.setattr(ContextTree, "_entry", counted)
     store = CountingStore()
     refs = ContextRefs(store, "chat")
     for n in range(20):

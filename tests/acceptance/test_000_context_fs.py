@@ -1003,13 +1003,13 @@ def test_34_an_adopted_record_has_its_document(make, root):
 
 
 def test_35_a_turn_with_nothing_new_lists_nothing(make, monkeypatch):
-    fs, listings, live = make(), [], TreeStore._live
+    fs, listings, infos = make(), [], TreeStore._infos
 
     def counted(tree, *part):
         listings.append(tree)
-        return live(tree, *part)
+        return infos(tree, *part)
 
-    monkeypatch.setattr(TreeStore, "_live", counted)
+    monkeypatch.setattr(TreeStore, "_infos", counted)
     messages = [*turn("a", words(3000)), ANSWER]
     fs.offload(messages)
     assert listings

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
@@ -129,10 +129,14 @@ def offload_tool_results(
         changed message is a deep copy.
 
     Raises:
-        MessageError: a large result has no string `tool_use_id`, or its blocks are not valid JSON.
+        MessageError: `messages` is no list, a large result has no string `tool_use_id`, or its blocks are not
+            valid JSON.
         StoreError: a file could not be written.
         ConfigError: `output_dir` is a URL or contains a NUL character.
     """
+    # A text or a single message is iterable too, and would count as messages without a large result.
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise MessageError(f"expected a list of messages, got {type(messages).__name__}")
     messages = list(messages)
     large = [list(_large_results(message, f"messages[{n}]")) for n, message in enumerate(messages)]
     results = list(chain.from_iterable(large))

@@ -701,3 +701,9 @@ def test_48_names_that_may_not_be_durable_raise(out, monkeypatch):
 
     with pytest.raises(StoreError, match="Input/output error"):
         offload_tool_results([user(result(LARGE))], out)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "text", b"text", {"role": "user", "content": []}])
+def test_what_is_no_list_of_messages_is_refused(tmp_path, wrong):
+    with pytest.raises(MessageError, match="expected a list of messages, got"):
+        offload_tool_results(wrong, tmp_path)

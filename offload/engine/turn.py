@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from offload.policy import Sweep
 
 VETO = "kept by should_offload"
-NOT_STORED = "not stored: "
+# The beginnings of reasons whose error was reported.
+NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
 # Beginning of a text that is kept as the query of later previews.
 _QUERY_CHARS = 4_000
 # No placeholder is shorter, so no shorter item can have been offloaded.
@@ -109,7 +110,7 @@ class Turn:
             slot.claim = None if plain else self._recognition.claim(slot.item)
         except OffloadError as error:
             problem = error
-        slot.problem = None if problem is None else f"not offloaded: {problem}"
+        slot.problem = None if problem is None else f"{NOT_OFFLOADED}{problem}"
         if problem is not None:
             self._failures.report(problem)
 
@@ -224,7 +225,7 @@ class Turn:
                 slot.is_approved = self._options.approves(slot.decision.item)
             except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
                 problem = failure("should_offload:", error)
-                history.keep(slot, f"not offloaded: {problem}")
+                history.keep(slot, f"{NOT_OFFLOADED}{problem}")
                 self._failures.report(problem)
                 continue
             if not slot.is_approved:
@@ -313,11 +314,12 @@ class Turn:
     # Report
 
     def _report_excess(self, known: int) -> None:
-        """Report what remains above the ceiling; a store's failure was reported already."""
+        """Report what remains above the ceiling, except for items whose failure was reported."""
         if self._judge.policy.max_view_tokens is None:
             return
         for turn in self._history.turns(known):
-            view = [s.decision for s in turn if s.is_in_view and not s.decision.reason.startswith(NOT_STORED)]
+            decisions = [slot.decision for slot in turn if slot.is_in_view]
+            view = [d for d in decisions if not d.reason.startswith((NOT_STORED, NOT_OFFLOADED))]
             for text in excess(view, self._judge.policy.max_view_tokens):
                 self._failures.note(OffloadError(text))
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
 import pytest
 import servers
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from relay import Proxy, serving
 from servers import Bucket, Server, new_bucket
@@ -20,8 +23,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def put_at_once(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return `put` as one step: moto lets other threads in between its check of a condition and its write."""
+    lock = threading.Lock()
+
+    def locked(response: Any) -> Any:
+        with lock:
+            return put(response)
+
+    return locked
+
+
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
+    S3Response.put_object = put_at_once(S3Response.put_object)  # type: ignore[assignment,method-assign] # its own type is narrower
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

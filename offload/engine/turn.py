@@ -59,6 +59,8 @@ class Turn:
             late = [slot for slot in history.open_slots() if slot.at < known and slot.is_leaving]
             self._ask_hook()
             self._store()
+            # The same item may have come twice in this turn.
+            self._note_stored(known)
             late += [slot for slot in self._store_cited() if slot.at < known]
             for index in history.edited_outputs():
                 self._render(index)
@@ -128,10 +130,14 @@ class Turn:
         # More than one reply at once: another process continued the session, or it was rolled back.
         if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
             self._recognition.load_session()
-        for slot in history.since(known):
+        self._note_stored(known)
+
+    def _note_stored(self, known: int) -> None:
+        """Note which new items the session is known to hold."""
+        for slot in self._history.since(known):
             facts = slot.decision.item
             may_leave = slot.decision.action == "wait" or slot.decision.is_below or facts.is_error
-            if may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
+            if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
                 slot.stored = self._recognition.stored_ref(slot.item)
 
     def _prove_claims(self) -> None:

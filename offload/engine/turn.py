@@ -59,7 +59,7 @@ class Turn:
             late = [slot for slot in history.open_slots() if slot.at < known and slot.is_leaving]
             self._ask_hook()
             self._store()
-            # The same item may have come twice in this turn.
+            # An item can come twice in one turn.
             self._note_stored(known)
             late += [slot for slot in self._store_cited() if slot.at < known]
             for index in history.edited_outputs():

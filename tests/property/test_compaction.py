@@ -6,6 +6,7 @@ import copy
 import json
 import os
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -156,17 +157,18 @@ def by_rounds(off: Offloader, limit: int, *, has_model: bool) -> CompactionStrat
     return RoundStrategy(off, summarize if has_model else None, config)
 
 
-CASES = [
-    pytest.param(path, strategy, id=f"{path.parent.name}/{path.stem}-{strategy.__name__}")
-    for strategy, paths in ((by_type, FILES), (by_rounds, FILES[::3]))
-    for path in paths
-]
+def cases() -> Iterator[Any]:
+    """Yield sessions with each strategy and format: one format in turn, and the other in the long run."""
+    for strategy, paths in ((by_type, FILES), (by_rounds, FILES[::3])):
+        for (number, path), (place, name) in product(enumerate(paths), enumerate(ACCEPTED)):
+            case = f"{path.parent.name}/{path.stem}-{strategy.__name__}-{name}"
+            marks = () if number % len(ACCEPTED) == place else (pytest.mark.slow,)
+            yield pytest.param(path, strategy, name, id=case, marks=marks)
 
 
 @recorded
-@pytest.mark.parametrize("name", ACCEPTED)
-@pytest.mark.parametrize(("path", "strategy"), CASES)
-def test_a_session_is_left_valid_and_comes_back_from_the_store(path, name, strategy):
+@pytest.mark.parametrize(("path", "strategy", "name"), [*cases()])
+def test_a_session_is_left_valid_and_comes_back_from_the_store(path, strategy, name):
     messages = session(path, name)
     loose_calls, loose_results = unpaired(messages)
     whole = context_of(messages)

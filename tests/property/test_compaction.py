@@ -158,11 +158,11 @@ def by_rounds(off: Offloader, limit: int, *, has_model: bool) -> CompactionStrat
 
 
 def cases() -> Iterator[Any]:
-    """Yield sessions with each strategy and format: one format in turn, and the other in the long run."""
+    """Yield sessions with each strategy and format; three of four cases are for the long run."""
     for strategy, paths in ((by_type, FILES), (by_rounds, FILES[::3])):
         for (number, path), (place, name) in product(enumerate(paths), enumerate(ACCEPTED)):
             case = f"{path.parent.name}/{path.stem}-{strategy.__name__}-{name}"
-            marks = () if number % len(ACCEPTED) == place else (pytest.mark.slow,)
+            marks = () if number % (2 * len(ACCEPTED)) == 2 * place else (pytest.mark.slow,)
             yield pytest.param(path, strategy, name, id=case, marks=marks)
 
 

@@ -8,16 +8,15 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from command import Run, runner
 from rich.console import Console
 
 from offload import Offloader, open_store
-from offload.__main__ import main
 from offload.cli import config, retention, terminal
 from offload.cli.app import COMMANDS
 
@@ -44,15 +43,6 @@ OF_A_SESSION = [
 OF_A_STORE = ["ls", "verify", "du", "gc", "reindex"]
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture(autouse=True)
 def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
@@ -63,17 +53,7 @@ def _away_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    def ran(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["offload", *map(str, arguments)])
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return Done(code, *capsys.readouterr())
-
-    return ran
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
+from command import Run, runner
 
 from offload import Offloader, open_store
-from offload.__main__ import main
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
 from offload.presets.tool_results import offload_tool_results
@@ -61,31 +59,12 @@ def make(layout: str, root: Path) -> Made:
     return Made(root, session, messages[2]["content"][0]["content"], file)
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
 
-    def ran(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["offload", *map(str, arguments)])
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return Done(code, *capsys.readouterr())
-
-    return ran
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture(params=LAYOUTS)

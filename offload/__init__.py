@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     )
     from offload.offloader import Offloader
     from offload.placeholder import PlaceholderFacts, PlaceholderRenderer, TemplateRenderer
-    from offload.policy import Decision, ItemFacts, OffloadPolicy, Retention, Rule, Sweep, explain
+    from offload.policy import (
+        CacheModel,
+        Decision,
+        ItemFacts,
+        OffloadPolicy,
+        Retention,
+        Rule,
+        Sweep,
+        explain,
+    )
     from offload.record import RecordInfo
     from offload.registry import open_store
     from offload.retention import GcReport
@@ -47,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "CacheModel",
     "CacheReport",
     "CollisionError",
     "ConfigError",
@@ -99,7 +109,16 @@ _MODULES = {
     "engine.sink": ("Sink",),
     "offloader": ("Offloader",),
     "placeholder": ("PlaceholderFacts", "PlaceholderRenderer", "TemplateRenderer"),
-    "policy": ("Decision", "ItemFacts", "OffloadPolicy", "Retention", "Rule", "Sweep", "explain"),
+    "policy": (
+        "CacheModel",
+        "Decision",
+        "ItemFacts",
+        "OffloadPolicy",
+        "Retention",
+        "Rule",
+        "Sweep",
+        "explain",
+    ),
     "record": ("RecordInfo",),
     "registry": ("open_store",),
     "retention": ("GcReport",),

@@ -15,16 +15,20 @@ from offload.policy._groups import excess, over_budget, over_ceiling, saving, sw
 from offload.policy._tool_names import TOOL_NAMES, words_of
 
 if TYPE_CHECKING:
+    from offload.policy._cache import CACHES, CacheModel, KnownCache
     from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
     from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, matches_any
     from offload.policy._rules import Retention, Rule, Sweep
 
 __all__ = [
+    "CACHES",
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
     "TOOL_NAMES",
+    "CacheModel",
     "Decision",
     "ItemFacts",
+    "KnownCache",
     "OffloadPolicy",
     "PolicyName",
     "Readers",
@@ -43,6 +47,7 @@ __all__ = [
 
 # Loading pydantic takes longer than the rest of the library; the first policy does.
 _MODELS = {
+    "_cache": ("CACHES", "CacheModel", "KnownCache"),
     "_defaults": ("DEFAULT_MIN_TOKENS", "PolicyName"),
     "_policy": ("MAX_VIEW_TOKENS", "OffloadPolicy", "matches_any"),
     "_rules": ("Retention", "Rule", "Sweep"),

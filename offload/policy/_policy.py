@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, cast
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
+from offload.policy._cache import CacheModel
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
 from offload.policy._facts import Action, Decision, ItemFacts, Readers
 from offload.policy._rules import Retention, Rule, Sweep
@@ -50,6 +51,7 @@ class OffloadPolicy(LoadableSettings):
         min_saving: keep an item if offloading it frees fewer tokens than this, placeholder included.
         sweep: when to sweep a long conversation; None is never.
         retention: quotas and grace period of `gc`.
+        cache: what the provider's prompt cache charges, or the name of a known one, see `CacheModel`.
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -67,6 +69,7 @@ class OffloadPolicy(LoadableSettings):
     min_saving: Count = 100
     sweep: Sweep | None = None
     retention: Retention = Retention()
+    cache: CacheModel = CacheModel()
 
     @model_validator(mode="before")
     @classmethod

@@ -13,11 +13,13 @@ from offload.settings import Count, Flag, Fraction, Seconds, SettingsModel, Size
 _MIN_TOKENS = 2000
 
 
-class _PolicyPart(SettingsModel):
+class PolicyPart(SettingsModel):
+    """A part of a policy, whose errors are `PolicyError`."""
+
     _error: ClassVar[type[ConfigError]] = PolicyError
 
 
-class Rule(_PolicyPart):
+class Rule(PolicyPart):
     """Size threshold and timing for offloading an item.
 
     Set at most one of the three thresholds; without one it is `min_tokens=2000`.
@@ -63,7 +65,7 @@ class Rule(_PolicyPart):
         return None if size >= least else f"{size} {unit}, fewer than {least}"
 
 
-class Sweep(_PolicyPart):
+class Sweep(PolicyPart):
     """A bulk pass that offloads many old items at once when the conversation is long.
 
     A sweep changes text in the provider's prompt cache, so it should be rare and large: it offloads all
@@ -100,7 +102,7 @@ class Sweep(_PolicyPart):
         return int((self.trigger_fraction or 0) * (self.context_tokens or 0))
 
 
-class Retention(_PolicyPart):
+class Retention(PolicyPart):
     """Quotas of stored records, and the grace period before their bytes are deleted.
 
     A quota evicts the oldest records of a session; a quota of the store starts with the least recently used

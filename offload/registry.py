@@ -45,7 +45,7 @@ _SCHEMES = re.compile(
 _LAYOUTS = {
     "context_fs": ("offload.presets.context_fs._tree", "TreeStore.over"),
     "context_refs": ("offload.presets.context_refs._tree", "ContextTree"),
-    "tool_results": ("offload.presets.tool_results_store", "ToolResultsStore"),
+    "tool_results": ("offload.presets._tool_results_store", "ToolResultsStore"),
 }
 _STATE = "~state"
 # The folders of a tree above a file in it.

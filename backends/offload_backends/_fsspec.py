@@ -115,7 +115,6 @@ class FsspecStore:
                 raise ExistsError(f"{self.url}: {key!r} is taken: another writer stored it meanwhile")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         check_key(key)
         check_range(start, end)
         with self._mapped_errors(key):
@@ -140,7 +139,6 @@ class FsspecStore:
                 return bytes(system.cat_file(path, start=first, end=last))
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, listing one folder at a time; see `OffloadStore.keys`."""
         folder = prefix.rpartition("/")[0]
         if folder == "" or is_key(folder):
             with self._mapped_errors(prefix):
@@ -148,7 +146,6 @@ class FsspecStore:
                 yield from self._walk(folder, prefix, after)
 
     def delete(self, key: str) -> None:
-        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         with suppress(NotFoundError), self._mapped_errors(key):
             system, path = self._locate(key)

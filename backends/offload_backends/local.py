@@ -101,7 +101,6 @@ class LocalStore(OneByOne):
         return f"LocalStore({self.url!r})"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`; see `OffloadStore.put`."""
         check_key(key)
         if not overwrite:
             self._create(key, [data])
@@ -112,7 +111,6 @@ class LocalStore(OneByOne):
             self._sweep_once(path, folder)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key`, writing `pieces` to its file as they come; see `SupportsStreams.put_stream`."""
         check_key(key)
         try:
             self._create(key, _Source(pieces, size))
@@ -124,7 +122,6 @@ class LocalStore(OneByOne):
         raise failure
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         check_key(key)
         check_range(start, end)
         path, _, name = key.rpartition("/")
@@ -133,14 +130,12 @@ class LocalStore(OneByOne):
         raise NotFoundError(f"{self.url}: no key {key!r}")
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, reading one folder at a time; see `OffloadStore.keys`."""
         path = prefix.rpartition("/")[0]
         if path == "" or is_key(path):
             with self._mapped_errors(prefix):
                 yield from self._walk(path, prefix, after)
 
     def delete(self, key: str) -> None:
-        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
@@ -150,7 +145,6 @@ class LocalStore(OneByOne):
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store the objects, many waits for the disk at a time; see `SupportsBulk.put_many`."""
         put = partial(result_or_error, partial(self.put, overwrite=overwrite))
         made: set[str] = set()
         started: list[Future[OffloadError | None] | OffloadError | None] = []

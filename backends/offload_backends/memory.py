@@ -60,7 +60,6 @@ class MemoryStore:
         return f"{self.url} {self._objects.name}"
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`; see `OffloadStore.put`."""
         full_key = self._prefix + check_key(key)
         entry = (bytes(data), time.time())
         if overwrite:
@@ -69,7 +68,6 @@ class MemoryStore:
             raise ExistsError(f"{self.url}: key {key!r} is taken")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         full_key = self._prefix + check_key(key)
         check_range(start, end)
         entry = self._objects.get(full_key)
@@ -78,7 +76,6 @@ class MemoryStore:
         return entry[0][start:end]
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order; see `OffloadStore.keys`."""
         objects = [
             StoredObject(full_key[len(self._prefix) :], len(data), modified)
             for full_key, (data, modified) in self._objects.copy().items()
@@ -87,6 +84,5 @@ class MemoryStore:
         yield from sorted((o for o in objects if o.key > after), key=lambda o: o.key)
 
     def delete(self, key: str) -> None:
-        """Delete `key`; see `OffloadStore.delete`."""
         full_key = self._prefix + check_key(key)
         self._objects.pop(full_key, None)

@@ -104,7 +104,6 @@ class S3Store:
         return self._used is None or self._used[1].conditions.known in {None, "enforced"}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, in one request or in parts; see `OffloadStore.put`."""
         check_key(key)
         if len(data) > _ONE_PUT:
             self._upload(key, [data], len(data), overwrite=overwrite)
@@ -112,7 +111,6 @@ class S3Store:
             self._client().run(self._put, key, data, overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key`, with four parts in memory; see `SupportsStreams.put_stream`."""
         check_key(key)
         if size > _ONE_PUT:
             self._upload(key, pieces, size)
@@ -120,7 +118,6 @@ class S3Store:
             self.put(key, b"".join(sized(pieces, size)))
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range in one request; see `OffloadStore.get`."""
         check_key(key)
         check_range(start, end)
         return self._client().run(self._get, key, start, end)
@@ -133,14 +130,12 @@ class S3Store:
         yield from S3Listing(self._client()).keys(prefix, after)
 
     def delete(self, key: str) -> None:
-        """Delete `key`; see `OffloadStore.delete`."""
         check_key(key)
         self._client().run(self._delete, key)
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store up to 64 objects at a time while `items` yields others; see `SupportsBulk.put_many`."""
         client, calls = self._client(), _Calls()
         started: list[Future[OffloadError | None] | OffloadError | None] = []
         try:
@@ -157,11 +152,9 @@ class S3Store:
             raise
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
-        """Return up to 64 objects at a time; see `SupportsBulk.get_many`."""
         return self._client().run(_Calls().all, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Delete up to 64 objects at a time; see `SupportsBulk.delete_many`."""
         checked = [check_key(key) for key in keys]
         results = self._client().run(_Calls().all, [partial(self._delete, key) for key in checked])
         for error in filter(None, results):

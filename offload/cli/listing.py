@@ -42,7 +42,7 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
 def verify(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
     """Check every record and list damaged ones; exit with 3 if there are any."""
     # Only this command needs it here, and a check loads its parts anyway.
-    from offload.presets.tool_results_store import ToolResultsStore  # noqa: PLC0415
+    from offload.presets._tool_results_store import ToolResultsStore  # noqa: PLC0415
 
     opened = existing_store(store, session)
     names = session_names(opened, session)

@@ -30,7 +30,7 @@ class FaultyStore(WrapperStore):
     Args:
         inner: the wrapped store.
         nth: number of the operation that fails, from 1. A listing counts when its first entry is read.
-        verb: count and fail only operations of this verb; None counts all four.
+        verb: count and fail only operations of this verb; None counts all four. A stream is a put.
         moment: "before" the operation reaches `inner`; "after" it was applied, so that only its answer is
             lost (for a listing: after its last entry); "torn", for puts only: half of the data is stored,
             which a correct store never does.
@@ -78,30 +78,25 @@ class FaultyStore(WrapperStore):
         self._nth = math.inf
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Do `OffloadStore.put`, or fail."""
         with self._operation("put", key) as fails:
             stored = data[: len(data) // 2] if fails and self._moment == "torn" else data
             self.inner.put(key, stored, overwrite=overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Do `SupportsStreams.put_stream`, or fail; an operation of the verb "put"."""
         with self._operation("put", key) as fails:
             if fails and self._moment == "torn":
                 pieces, size = [b"".join(pieces)[: size // 2]], size // 2
             put_stream(self.inner, key, pieces, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Do `OffloadStore.get`, or fail."""
         with self._operation("get", key):
             return self.inner.get(key, start=start, end=end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Do `OffloadStore.keys`, or fail."""
         with self._operation("keys", prefix):
             yield from self.inner.keys(prefix, after=after)
 
     def delete(self, key: str) -> None:
-        """Do `OffloadStore.delete`, or fail."""
         with self._operation("delete", key):
             self.inner.delete(key)
 

@@ -137,13 +137,11 @@ class TarStore:
         return name
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Add an object; see `OffloadStore.put`. Raises `StorePermissionError` with `overwrite`."""
         if overwrite:
             raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
         self.put_stream(key, (data,), len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Add an object piece by piece; see `SupportsStreams.put_stream`."""
         if check_key(key) in self._members:
             raise ExistsError(f"{self.url}: key {key!r} is taken")
         if not self._file.writable():
@@ -161,7 +159,6 @@ class TarStore:
         self._file.write(_END)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         member = self._members.get(key)
         if member is None:
             raise NotFoundError(f"{self.url}: no key {key!r}")
@@ -170,13 +167,11 @@ class TarStore:
         return self._file.read(max(0, last - first))
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, without modification times. See `OffloadStore.keys`."""
         for key in sorted(self._members):
             if key.startswith(prefix) and key > after:
                 yield StoredObject(key, self._members[key].size, 0.0)
 
     def delete(self, key: str) -> None:
-        """Raise `StorePermissionError`: objects cannot be deleted."""
         raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
 
 

@@ -33,44 +33,34 @@ class WrapperStore:
         return self.inner.url
 
     def identity(self) -> str:
-        """Return the identity of the wrapped store; see `SupportsIdentity.identity`."""
         return identity_of(self.inner)
 
     @property
     def is_shared(self) -> bool:
-        """Whether the wrapped store is shared."""
         return self.inner.is_shared
 
     @property
     def has_atomic_create(self) -> bool:
-        """Whether the wrapped store's creates are atomic."""
         return self.inner.has_atomic_create
 
     @property
     def durability(self) -> Durability:
-        """The durability of the wrapped store."""
         return self.inner.durability
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`; see `OffloadStore.put`."""
         self.inner.put(key, data, overwrite=overwrite)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         return self.inner.get(key, start=start, end=end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order; see `OffloadStore.keys`."""
         return self.inner.keys(prefix, after=after)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
         self.inner.delete(key)
 
     def path_of(self, key: str) -> str:
-        """Return the path of the file that shows an object; see `SupportsPaths.path_of`."""
         return path_of(self.inner, key)
 
     def update_index(self) -> None:
-        """Update the index files of the wrapped store, if any; see `SupportsIndex.update_index`."""
         update_index(self.inner)

@@ -63,12 +63,10 @@ class CachingStore(WrapperStore):
         )
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key` in the wrapped store; see `OffloadStore.put`."""
         with self._changing([check_key(key)]):
             self.inner.put(key, data, overwrite=overwrite)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them, from the cache if possible."""
         check_key(key)
         check_range(start, end)
         cached = self._cache.get(key)
@@ -81,20 +79,17 @@ class CachingStore(WrapperStore):
         return data
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
         with self._changing([check_key(key)]):
             self.inner.delete(key)
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store many objects in the wrapped store; see `SupportsBulk.put_many`."""
         items = list(items)
         with self._changing([key for key, _ in items]):
             return put_many(self.inner, items, overwrite=overwrite)
 
     def get_many(self, keys: Sequence[str]) -> Iterator[bytes | OffloadError]:
-        """Yield many objects; those that are not cached are fetched together."""
         results: dict[str, bytes | OffloadError] = {}
         for key in keys:
             cached = self._cache.get(key)
@@ -107,13 +102,11 @@ class CachingStore(WrapperStore):
                 yield results[key]
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove many keys; see `SupportsBulk.delete_many`."""
         keys = list(keys)
         with self._changing(keys):
             delete_many(self.inner, keys)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` in the wrapped store, past the cache; see `SupportsStreams.put_stream`."""
         with self._changing([check_key(key)]):
             put_stream(self.inner, key, pieces, size)
 

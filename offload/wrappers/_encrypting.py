@@ -74,7 +74,6 @@ class EncryptingStore(WrapperStore):
         self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, sealed; see `OffloadStore.put`."""
         self.inner.put(key, self._key.seal(check_key(key), data), overwrite=overwrite)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
@@ -91,30 +90,25 @@ class EncryptingStore(WrapperStore):
         return self._open_range(key, start, sys.maxsize if end is None else end)
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, with their plain sizes; see `OffloadStore.keys`."""
         for entry in self.inner.keys(prefix, after=after):
             yield replace(entry, size=plain_size(entry.size))
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store many objects, sealed; see `SupportsBulk.put_many`."""
         sealed = ((key, self._key.seal(key, data)) for key, data in items)
         return put_many(self.inner, sealed, overwrite=overwrite)
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
-        """Return many objects, opened; see `SupportsBulk.get_many`."""
         return (
             result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
             for key, stored in zip(keys, get_many(self.inner, keys), strict=True)
         )
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove many keys; see `SupportsBulk.delete_many`."""
         delete_many(self.inner, keys)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece, sealed; see `SupportsStreams.put_stream`."""
         sealed = self._key.seal_stream(check_key(key), pieces, size)
         put_stream(self.inner, key, sealed, sealed.size)
 

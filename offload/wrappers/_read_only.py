@@ -14,19 +14,15 @@ class ReadOnlyStore(OneByOne, WrapperStore):
     """Forwards reads and listings; every put and delete raises `StorePermissionError`."""
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:  # noqa: ARG002  # the contract's arguments
-        """Raise `StorePermissionError`."""
         raise self._refusal(key)
 
     def delete(self, key: str) -> None:
-        """Raise `StorePermissionError`, also for an absent key."""
         raise self._refusal(key)
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
-        """Return many objects; see `SupportsBulk.get_many`."""
         return get_many(self.inner, keys)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:  # noqa: ARG002  # the contract's arguments
-        """Raise `StorePermissionError` without reading a piece."""
         raise self._refusal(key)
 
     def update_index(self) -> None:

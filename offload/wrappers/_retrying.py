@@ -82,7 +82,6 @@ class RetryingStore(WrapperStore):
         self._call = partial(RetryState, deadline, first_pause, max_pause, clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, with retries; see `OffloadStore.put`."""
         call = self._call()
         try:
             call.run(partial(self.inner.put, key, data, overwrite=overwrite))
@@ -91,11 +90,9 @@ class RetryingStore(WrapperStore):
                 raise
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them, with retries; see `OffloadStore.get`."""
         return self._call().run(partial(self.inner.get, key, start=start, end=end))
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order, with retries; see `OffloadStore.keys`."""
         call = self._call()
         while True:
             try:
@@ -110,13 +107,11 @@ class RetryingStore(WrapperStore):
                 return
 
     def delete(self, key: str) -> None:
-        """Remove `key`, with retries; see `OffloadStore.delete`."""
         self._call().run(partial(self.inner.delete, key))
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[OffloadError | None]:
-        """Store many objects, with retries; see `SupportsBulk.put_many`."""
         items = list(items)
         call = self._call()
         results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
@@ -125,17 +120,14 @@ class RetryingStore(WrapperStore):
         return results
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
-        """Return many objects, with retries; see `SupportsBulk.get_many`."""
         if isinstance(self.inner, SupportsBulk):
             return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
         return (result_or_error(self.get, key) for key in keys)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        """Remove many keys, with retries; see `SupportsBulk.delete_many`."""
         self._call().run(partial(delete_many, self.inner, list(keys)))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece, with retries; see `SupportsStreams.put_stream`."""
         call = self._call()
         try:
             call.run(partial(put_stream, self.inner, key, pieces, size))
@@ -144,7 +136,6 @@ class RetryingStore(WrapperStore):
                 raise
 
     def update_index(self) -> None:
-        """Update the index files of the wrapped store, with retries; see `SupportsIndex.update_index`."""
         self._call().run(partial(update_index, self.inner))
 
     def _has_bytes(self, call: RetryState, key: str, data: bytes) -> bool:

@@ -83,12 +83,10 @@ class TreeStore(WrapperStore):
         self._write_document(info, data)
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
         super().delete(key)
         self._note_deletion(key)
 
     def update_index(self) -> None:
-        """Remove the documents of deleted records and update the index; see `SupportsIndex.update_index`."""
         if self._has_deletions:
             self._has_deletions = False
             try:

@@ -119,7 +119,6 @@ class ContextTree(WrapperStore):
         self.notes_uses = True
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`; see `OffloadStore.put`."""
         place = self.place_of(key)
         if place.is_artifact and overwrite and not data:
             # gc empties a record and then deletes its header; this mark keeps the record's key.
@@ -128,13 +127,11 @@ class ContextTree(WrapperStore):
         self._note_change(key, place, len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
         place = self.place_of(key)
         put_stream(self.inner, place.path, pieces, size)
         self._note_change(key, place, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         place = self.place_of(key)
         data = self.inner.get(place.path, start=start, end=end)
         if place.is_artifact:
@@ -142,13 +139,11 @@ class ContextTree(WrapperStore):
         return data
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order; see `OffloadStore.keys`."""
         listed = [self._tree_keys(family, prefix, after) for family in _FOLDERS]
         merged = heapq.merge(*listed, self._state_keys(prefix, after), key=attrgetter("key"))
         return (next(same) for _, same in groupby(merged, key=attrgetter("key")))
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`."""
         place = self.place_of(key)
         self.inner.delete(place.path)
         if place.is_artifact:
@@ -191,7 +186,6 @@ class ContextTree(WrapperStore):
         return other
 
     def path_of(self, key: str) -> str:
-        """Return the path of an object in the tree; see `SupportsPaths.path_of`."""
         return self.place_of(key).path
 
     def reindex(self) -> None:

@@ -76,17 +76,14 @@ class ToolResultsStore(WrapperStore):
         self._known: dict[str, _File] = {}
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`; see `OffloadStore.put`. A key of the files' session is refused."""
         self._check_free(key)
         self.inner.put(key, data, overwrite=overwrite)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        """Create `key` piece by piece; see `SupportsStreams.put_stream`."""
         self._check_free(key)
         put_stream(self.inner, key, pieces, size)
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them; see `OffloadStore.get`."""
         check_range(start, end)
         file = self._file_of(key)
         if file is None:
@@ -95,7 +92,6 @@ class ToolResultsStore(WrapperStore):
         return data[start:end]
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
-        """Yield objects in key order; see `OffloadStore.keys`."""
         is_asked = any(own.startswith(prefix) or prefix.startswith(own) for own in _PREFIXES)
         files = [each for file in self._files() for each in file.objects()] if is_asked else []
         listed = [each for each in files if each.key.startswith(prefix) and each.key > after]
@@ -103,12 +99,10 @@ class ToolResultsStore(WrapperStore):
         return heapq.merge(*merged, key=attrgetter("key"))
 
     def delete(self, key: str) -> None:
-        """Remove `key`; see `OffloadStore.delete`. A key of the files' session is refused."""
         self._check_free(key)
         self.inner.delete(key)
 
     def path_of(self, key: str) -> str:
-        """Return the path of the file that shows an object; see `SupportsPaths.path_of`."""
         file = self._file_of(key)
         return key if file is None else file.name
 

@@ -6,7 +6,8 @@ backup, wait. `kind` is a stable code for programs; codes are only ever added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -112,6 +113,15 @@ class StoreMissingError(StoreError, kind="store_missing"):
 
 class StoreUnavailableError(StoreError, kind="store_unavailable"):
     """The store did not answer within the deadline; the same call may work later."""
+
+
+@contextmanager
+def needs_extra(name: str) -> Iterator[None]:
+    """Raise `MissingExtraError` if an import in the block fails: it needs the extra `name`."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{error}; it comes with: pip install 'offload[{name}]'") from error
 
 
 def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OffloadError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from offload.errors import ConfigError, MissingExtraError
+from offload.errors import ConfigError, needs_extra
 
 _DURATION = re.compile(r"(\d+)\s*([smhd])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -209,10 +209,8 @@ def _set(data: dict[str, Any], path: list[str], value: Any, variable: str) -> No
 
 
 def _parse_yaml(text: str) -> Any:
-    try:
+    with needs_extra("yaml"):
         import yaml  # noqa: PLC0415 # an extra
-    except ImportError as error:
-        raise MissingExtraError("a YAML file needs PyYAML: pip install 'offload[yaml]'") from error
     loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()

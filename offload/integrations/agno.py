@@ -9,18 +9,16 @@ from inspect import isawaitable
 from typing import Any, Unpack
 from uuid import UUID
 
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
 
-try:
+with needs_extra("agno"):
     from agno.run import RunContext
     from agno.tools import Toolkit
     from agno.tools.function import Function, ToolResult
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[agno]'") from error
 
 __all__ = ["OffloadTools"]
 

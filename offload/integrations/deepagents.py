@@ -13,10 +13,10 @@ from typing import Any
 
 from offload.errors import (
     ConfigError,
-    MissingExtraError,
     NotFoundError,
     OffloadError,
     StorePermissionError,
+    needs_extra,
     result_or_error,
 )
 from offload.integrations._objects import ObjectStore, StorageOptions, found
@@ -27,7 +27,7 @@ from offload.registry import open_store
 from offload.session import check_name, new_name
 from offload.store import StoredObject
 
-try:
+with needs_extra("deepagents"):
     from deepagents.backends import protocol
     from deepagents.backends.utils import (
         InvalidGlobPatternError,
@@ -37,8 +37,6 @@ try:
         slice_read_response,
     )
     from langchain_core.runnables.config import var_child_runnable_config
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[deepagents]'") from error
 
 # Files that a search keeps in memory at once.
 _BATCH_FILES = 16

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, Unpack
 
-from offload.errors import ExistsError, MissingExtraError
+from offload.errors import ExistsError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import FILE, encode_part
@@ -15,7 +15,7 @@ from offload.options import StoreArguments
 from offload.registry import open_store
 from offload.threads import in_thread
 
-try:
+with needs_extra("google-adk"):
     from google.adk.artifacts import BaseArtifactService, artifact_util
     from google.adk.artifacts.base_artifact_service import ArtifactVersion, ensure_part
     from google.adk.errors.input_validation_error import InputValidationError
@@ -23,8 +23,6 @@ try:
     from google.adk.tools import BaseTool
     from google.genai import types
     from pydantic import BaseModel
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[google-adk]'") from error
 
 # A reference may point to another reference; ADK's own services follow as many.
 _MAX_REFERENCES = 5

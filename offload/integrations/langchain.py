@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
@@ -17,7 +17,7 @@ from offload.options import SessionArguments
 from offload.session import new_name
 from offload.threads import in_thread
 
-try:
+with needs_extra("langchain"):
     from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
     from langchain.agents.middleware.types import ExtendedModelResponse, OmitFromInput
     from langchain_core.messages import SystemMessage, ToolMessage
@@ -25,8 +25,6 @@ try:
     from langchain_core.stores import BaseStore
     from langchain_core.tools import BaseTool, ToolException
     from langgraph.types import Command
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[langchain]'") from error
 
 __all__ = ["OffloadByteStore", "OffloadMiddleware", "thread_id"]
 

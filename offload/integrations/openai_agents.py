@@ -8,18 +8,16 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
-from offload.errors import ConfigError, MissingExtraError
+from offload.errors import ConfigError, needs_extra
 from offload.integrations._sessions import OPEN, Sessions
 from offload.offloader import Offloader
 from offload.options import StoreArguments
 from offload.threads import in_thread
 
-try:
+with needs_extra("openai-agents"):
     from agents import FunctionTool, OpenAIConversationsSession, RunConfig
     from agents.run_config import CallModelData, ModelInputData
     from agents.tool_context import ToolContext
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[openai-agents]'") from error
 
 _log = logging.getLogger("offload")
 

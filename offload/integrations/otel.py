@@ -12,14 +12,12 @@ from functools import cache
 from typing import Any
 
 from offload import __version__
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 from offload.events import ContextEvent, EventBus, EventType
 
-try:
+with needs_extra("otel"):
     from opentelemetry.metrics import Meter, MeterProvider, get_meter
     from opentelemetry.trace import Status, StatusCode, Tracer, TracerProvider, get_tracer
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[otel]'") from error
 
 __all__ = ["instrument"]
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
-from offload.errors import CorruptError, MissingExtraError
+from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
@@ -16,7 +16,7 @@ from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
 
-try:
+with needs_extra("pydantic-ai"):
     from pydantic_ai import RunContext, Tool
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.messages import (
@@ -31,8 +31,6 @@ try:
         tool_return_ta,
     )
     from pydantic_ai.toolsets import FunctionToolset
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[pydantic-ai]'") from error
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 

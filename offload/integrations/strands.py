@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
-from offload.errors import ConfigError, MissingExtraError, OffloadError
+from offload.errors import ConfigError, OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
@@ -16,7 +16,7 @@ from offload.options import SessionArguments
 from offload.session import check_name, new_name
 from offload.threads import in_thread
 
-try:
+with needs_extra("strands"):
     from strands import Agent
     from strands.hooks import AfterToolCallEvent, AfterToolsEvent
     from strands.middleware import InvokeModelStage
@@ -25,8 +25,6 @@ try:
     from strands.storage import Storage
     from strands.tools import PythonAgentTool
     from strands.types.exceptions import StorageError
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[strands]'") from error
 
 # The preview of Strands' own `ContextOffloader`, its retrieval tool, and a limit above the size of both.
 _OWN_PREVIEW = re.compile(

@@ -6,11 +6,9 @@ content security policy keeps it from executing.
 
 from __future__ import annotations
 
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 
-try:
+with needs_extra("web"):
     from offload.web._app import serve, web_app
-except ModuleNotFoundError as error:
-    raise MissingExtraError(f"{error}; install it with: pip install 'offload[web]'") from error
 
 __all__ = ["serve", "web_app"]

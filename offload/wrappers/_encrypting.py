@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from offload.errors import (
     CorruptError,
-    MissingExtraError,
     OffloadError,
     StoreUnavailableError,
+    needs_extra,
     result_or_error,
 )
 from offload.layout import check_key
@@ -65,11 +65,8 @@ class EncryptingStore(WrapperStore):
 
     def __init__(self, inner: OffloadStore, key: bytes | str | None = None) -> None:
         super().__init__(inner)
-        try:
+        with needs_extra("crypto"):
             from offload.wrappers import _sealed  # noqa: PLC0415  # loads cryptography
-        except ImportError as error:
-            message = "an EncryptingStore needs cryptography: pip install 'offload[crypto]'"
-            raise MissingExtraError(message) from error
         self._key = _sealed.read_key(key)
         self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)
 

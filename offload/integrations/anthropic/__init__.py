@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 
-try:
+with needs_extra("anthropic"):
     from offload.integrations.anthropic._clearing import ClearedResults
     from offload.integrations.anthropic._memory import AsyncOffloadMemory, OffloadMemory
     from offload.integrations.anthropic._runner import aoffloaded, async_tools, offloaded, tools
-except ImportError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[anthropic]'") from error
 
 __all__ = [
     "AsyncOffloadMemory",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from offload.errors import MissingExtraError
+from offload.errors import needs_extra
 
-try:
+with needs_extra("mcp"):
     from offload.integrations.mcp._proxy import Proxy, wrap
     from offload.integrations.mcp._results import ResultOffloader
     from offload.integrations.mcp._server import context_server, http_app, serve_http, serve_stdio
-except ModuleNotFoundError as error:
-    raise MissingExtraError(f"{error}; it comes with: pip install 'offload[mcp]'") from error
 
 __all__ = [
     "Proxy",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from offload.messages import Item, scan_of
+from offload.messages import COMMAND_FIELDS, PATH_FIELDS, Item, scan_of
 from offload.tokens import estimate_tokens
 
 Redact = Callable[[str], str]
@@ -87,11 +87,6 @@ _STANDING = re.compile(
     re.IGNORECASE,
 )
 _SHELL = re.compile(r"bash|shell|terminal|exec|command|cmd|run", re.IGNORECASE)
-_COMMAND_FIELDS = ("command", "cmd", "script", "commands")
-_PATH_FIELDS = (
-    *("path", "file_path", "filepath", "filePath", "file", "filename", "file_name", "notebook_path"),
-    *("target_file", "relative_path", "absolute_path", "uri"),
-)
 _EDIT_FIELDS = (
     *("content", "contents", "file_text", "text", "new_str", "new_string", "newText", "new_source", "edits"),
     *("patch", "diff", "replacement", "replacement_text", "code_edit", "insert_line"),
@@ -281,8 +276,8 @@ def _statement(text: str) -> Iterator[Mention]:
 
 def _of_call(item: Item, redact: Redact) -> Iterator[Mention]:
     fields = _fields_of(item)
-    path = next((value for name in _PATH_FIELDS if isinstance(value := fields.get(name), str)), "")
-    command = next((value for name in _COMMAND_FIELDS if (value := fields.get(name))), "")
+    path = next((value for name in PATH_FIELDS if isinstance(value := fields.get(name), str)), "")
+    command = next((value for name in COMMAND_FIELDS if (value := fields.get(name))), "")
     if path := redact(path).strip():
         if len(path) <= _LONGEST_PATH and "\n" not in path:
             is_written = any(name in fields for name in _EDIT_FIELDS)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from offload.messages import adapter_for, answered_calls, is_result, role_or_none, scan_of
+from offload.messages import CallId, adapter_for, answered_calls, is_result, role_or_none, scan_of
 
 
 def partners(messages: Sequence[Any]) -> dict[int, int]:
@@ -14,7 +14,7 @@ def partners(messages: Sequence[Any]) -> dict[int, int]:
 
     An id that is used again belongs to the latest call before the result.
     """
-    made: dict[str, int] = {}
+    made: dict[CallId, int] = {}
     last: dict[int, int] = {}
     for index, message in enumerate(messages):
         for call in answered_calls(message):

@@ -18,7 +18,7 @@ from typing import Any
 from offload.engine.recognition import Claim, Proof
 from offload.engine.results import CacheReport
 from offload.engine.watching import is_same, look
-from offload.messages import Item
+from offload.messages import Call, CallId, Item
 from offload.policy import Decision, ItemFacts, saving
 from offload.record import RecordInfo
 
@@ -104,23 +104,23 @@ class MessageState:
 
     Attributes:
         fixed_tokens: tokens of its texts that are not items.
-        calls: the tool calls that it makes, id → tool name.
+        calls: the tool calls that it makes.
         answers: number of assistant messages up to and including this one.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
             arguments.
         seen: how the message looked, and `output_seen` how it looked with its items replaced.
-        renamed: previous tool names of its call ids, to undo `calls`.
+        replaced_calls: the earlier calls of the same ids, to undo `calls`.
     """
 
     slots: list[Slot]
     fixed_tokens: int
-    calls: dict[str, str]
+    calls: dict[CallId, Call]
     answers: int
     role: str
     texts: Mapping[str, str]
     seen: Any = None
     output_seen: Any = None
-    renamed: dict[str, str | None] = field(default_factory=dict)
+    replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -135,12 +135,12 @@ class History:
 
     Attributes:
         messages: the messages as they were passed.
-        tool_names: tool names by call id.
+        calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
     """
 
     def __init__(self) -> None:
-        self.tool_names: dict[str, str] = {}
+        self.calls: dict[CallId, Call] = {}
         self.tokens = self.tokens_freed = self.chars_freed = 0
         # The decision on every item, in order; results share the list, so that they cost no copy.
         self._decisions: list[Decision] = []
@@ -204,13 +204,13 @@ class History:
 
     def add(self, message: Any, state: MessageState) -> None:
         """Append a message; its items are open."""
-        state.renamed = {call: self.tool_names.get(call) for call in state.calls}
+        state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
         state.seen = look(message)
         self.states.append(state)
         self.messages.append(message)
         self._output.append(message)
         self.tokens += state.tokens
-        self.tool_names.update(state.calls)
+        self.calls.update(state.calls)
         for slot in state.slots:
             slot.number = len(self._decisions)
             slot.ordinal = self._kinds[slot.kind]
@@ -431,11 +431,11 @@ class History:
             self._count(slot, -1)
             if slot.standing is not None:
                 self._standing[slot.standing] -= 1
-        for call, name in state.renamed.items():
-            if name is None:
-                self.tool_names.pop(call, None)
+        for key, call in state.replaced_calls.items():
+            if call is None:
+                self.calls.pop(key, None)
             else:
-                self.tool_names[call] = name
+                self.calls[key] = call
 
 
 def _is_equal(one: Any, other: Any) -> bool:

@@ -86,7 +86,7 @@ class Turn:
         history, judge = self._history, self._judge
         try:
             role = role_of(message, f"messages[{index}]")
-            scan = adapter_for(message).scan(message, f"messages[{index}]", history.tool_names)
+            scan = adapter_for(message).scan(message, f"messages[{index}]", history.calls)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
             self._failures.report(malformed(error, index))
             role, scan = "", Scan()

@@ -8,6 +8,7 @@ accepts each placeholder: it replaces an object by an object.
 """
 
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
+from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject
 from offload.messages._formats import (
     FORMATS,
     adapter_for,
@@ -21,13 +22,18 @@ from offload.messages._media import MediaFacts, media_facts, media_ref
 from offload.messages._stored import as_data, from_json, map_texts, to_json
 
 __all__ = [
+    "COMMAND_FIELDS",
     "FORMATS",
+    "PATH_FIELDS",
     "SYSTEM_ROLES",
     "Block",
+    "Call",
+    "CallId",
     "Item",
     "MediaFacts",
     "MessageAdapter",
     "Scan",
+    "Subject",
     "adapter_for",
     "answered_calls",
     "as_data",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,7 @@ from offload.messages._access import (
     role_of,
     string_or_none,
 )
+from offload.messages._calls import Call, CallId, Subject
 from offload.messages._media import MediaFacts, media_facts
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
 from offload.record import ItemIdentity, escape_surrogates
@@ -42,6 +44,8 @@ class Item:
             it is one string.
         is_pending: whether the format says that it is not finished yet.
         media: facts about an image or a document, whose text is its data URL.
+        call: the tool call whose result or arguments it is, if the messages have it.
+        title: a title that the caller gave; it precedes that of the call.
         path: the fields and indices that lead to its value in the message, which has the shape `shape`.
     """
 
@@ -54,6 +58,8 @@ class Item:
     form: str | None = None
     is_pending: bool = False
     media: MediaFacts | None = None
+    call: Call | None = field(default=None, compare=False, repr=False)
+    title: str | None = field(default=None, compare=False, repr=False)
     path: Path = field(default=(), compare=False, repr=False)
     shape: Shape = field(default=PLAIN, compare=False, repr=False)
 
@@ -63,6 +69,13 @@ class Item:
             value = getattr(self, name)
             if value is not None and not value.isascii():
                 object.__setattr__(self, name, escape_surrogates(value))
+
+    @property
+    def subject(self) -> Subject | None:
+        """What it is of, by the caller or by its tool call; None if neither says so."""
+        if self.title is not None:
+            return Subject("text", self.title)
+        return None if self.call is None else self.call.subject
 
     def replace_in(self, message: Any, text: str) -> Any:
         """Return a copy of `message` with this item replaced by `text`."""
@@ -82,7 +95,7 @@ class Scan:
     """The parts of one message.
 
     Attributes:
-        tool_names: the tool calls of earlier messages, id → tool name; `calls` has its own.
+        earlier_calls: the tool calls of earlier messages; `calls` has its own.
         text_type: the item type of the message's own texts.
         media: its images and documents, and texts that look like a placeholder of one. Those in one tool
             result are replaced, and restored, before its text: that changes how many blocks it has.
@@ -92,19 +105,21 @@ class Scan:
             read by that code and not by the model.
     """
 
-    tool_names: Mapping[str, str] = field(default_factory=dict)
+    earlier_calls: Mapping[CallId, Call] = field(default_factory=dict)
     text_type: str = "user_message"
     items: list[Item] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    calls: dict[str, str] = field(default_factory=dict)
+    calls: dict[CallId, Call] = field(default_factory=dict)
     open_calls: list[str | None] = field(default_factory=list)
     media: list[Item] = field(default_factory=list)
     code_calls: set[str] = field(default_factory=set)
+    _calls_without_id: Counter[str] = field(default_factory=Counter)
+    _results_without_id: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of_role(cls, role: str, tool_names: Mapping[str, str]) -> Scan:
+    def of_role(cls, role: str, earlier_calls: Mapping[CallId, Call]) -> Scan:
         """Return an empty scan of a message of `role`."""
-        return cls(tool_names, _TEXT_TYPES.get(role, "user_message"))
+        return cls(earlier_calls, _TEXT_TYPES.get(role, "user_message"))
 
     @property
     def offloadable(self) -> list[Item]:
@@ -141,8 +156,7 @@ class Scan:
         self, block: int, path: Path, call: Any, name: Any, arguments: Any, *, shape: Shape = ARGUMENTS
     ) -> None:
         """Add a tool call, and its arguments: an item if they can be restored exactly, else a text."""
-        if isinstance(call, str) and isinstance(name, str):
-            self.calls[call] = name
+        made = self.note_call(call, name, arguments)
         name, call = string_or_none(name), string_or_none(call)
         self.open_calls.append(call)
         item_text = shape.read(arguments, "")
@@ -150,7 +164,17 @@ class Scan:
             self.texts.append(json_text(arguments))
             return
         text, form = item_text
-        self.items.append(Item(block, "tool_call", text, name, call, form=form, path=path, shape=shape))
+        self.items.append(
+            Item(block, "tool_call", text, name, call, form=form, call=made, path=path, shape=shape)
+        )
+
+    def note_call(self, call: Any, name: Any, arguments: Any) -> Call | None:
+        """Note a tool call for its results, and return it; one without a tool is none."""
+        if not isinstance(name, str):
+            return None
+        made = Call(name, arguments)
+        self.calls[_call_id(call, name, self._calls_without_id)] = made
+        return made
 
     def note_caller(self, call: Any, *names: str) -> None:
         """Note a tool call or a result that code made, by the fields `names` that may hold its id."""
@@ -174,18 +198,29 @@ class Scan:
 
         The call `call` of an earlier message names the tool; `name` is for results without such a call.
         """
-        name = string_or_none(self.tool_names.get(call, name) if isinstance(call, str) else name)
-        call = string_or_none(call)
+        made = self._call_of(call, name)
+        name, call = string_or_none(name if made is None else made.name), string_or_none(call)
         item_text = shape.read(content, where)
         if item_text is not None:
             text, form = item_text
             self.items.append(
-                Item(block, "tool_result", text, name, call, is_error, form, path=path, shape=shape)
+                Item(
+                    block, "tool_result", text, name, call, is_error, form, call=made, path=path, shape=shape
+                )
             )
         media = shape.media
         for i, part in enumerate(block_list(content)):
             place = i if block is None else (block, i)
-            self.add_media(place, (*path, i), part, media, item_type="tool_result", call=call, name=name)
+            self.add_media(
+                place, (*path, i), part, media, item_type="tool_result", call=call, name=name, made=made
+            )
+
+    def _call_of(self, call: Any, name: Any) -> Call | None:
+        """Return the call that a result answers, if this or an earlier message has it."""
+        if not isinstance(call, str) and not isinstance(name, str):
+            return None
+        key = _call_id(call, name, self._results_without_id)
+        return self.calls.get(key) or self.earlier_calls.get(key)
 
     def add_media(
         self,
@@ -197,6 +232,7 @@ class Scan:
         item_type: str = "user_message",
         call: str | None = None,
         name: str | None = None,
+        made: Call | None = None,
     ) -> bool:
         """Add an image, a document or the placeholder of one; return whether `shape` reads one.
 
@@ -209,8 +245,11 @@ class Scan:
             return False
         text, form = item_text
         facts = None if form is None else media_facts(text)
-        item = Item(block, item_type, text, name, call, form=form, media=facts, path=path, shape=shape)
-        self.media.append(item)
+        self.media.append(
+            Item(
+                block, item_type, text, name, call, form=form, media=facts, call=made, path=path, shape=shape
+            )
+        )
         return True
 
     def mark_pending(self, first: int = 0) -> None:
@@ -220,6 +259,14 @@ class Scan:
 
 
 AddBlock = Callable[[Scan, int, Path, Any, str], None]
+
+
+def _call_id(call: Any, name: str, without_id: Counter[str]) -> CallId:
+    """Return the id of a call; a result without one answers the call to its tool with the same number."""
+    if isinstance(call, str):
+        return call
+    without_id[name] += 1
+    return name, without_id[name]
 
 
 class MessageAdapter(ABC):
@@ -232,11 +279,11 @@ class MessageAdapter(ABC):
         """Return whether `message` is certainly in this format."""
 
     @abstractmethod
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`, a mapping or an object with the same attributes.
 
-        `where` is its place, for errors, such as `messages[3]`; `tool_names` are the tool calls of earlier
-        messages, id → tool name. Raises `MessageError` if the message is malformed.
+        `where` is its place, for errors, such as `messages[3]`; `calls` are the tool calls of earlier
+        messages. Raises `MessageError` if the message is malformed.
         """
 
     def role(self, message: Any, where: str) -> str:

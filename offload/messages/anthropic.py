@@ -10,6 +10,7 @@ from typing import Any
 
 from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
 
@@ -27,9 +28,9 @@ class AnthropicAdapter(MessageAdapter):
         content = get(message, "content")
         return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
-        scan = Scan.of_role(role_of(message, where), tool_names)
+        scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from offload.messages._access import Path, block_list, get, role_of, string_field, text_of
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import faithful_json
@@ -65,9 +66,9 @@ class BedrockAdapter(MessageAdapter):
             for block in content
         )
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
-        scan = Scan.of_role(role_of(message, where), tool_names)
+        scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from offload.messages._access import Path, block_list, get, text_of
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import Media, Place
 from offload.messages._shapes import JsonObject
 
@@ -52,9 +53,9 @@ class GeminiAdapter(MessageAdapter):
         role = get(message, "role")
         return _ROLES.get(role) or str(role)
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
-        scan = Scan.of_role(self.role(message, where), tool_names)
+        scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
         return scan
 

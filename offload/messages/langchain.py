@@ -11,6 +11,7 @@ from typing import Any
 
 from offload.messages._access import Path, block_list, get, is_by_code, role_of, string_or_none
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import PLAIN
@@ -63,11 +64,11 @@ class LangChainAdapter(MessageAdapter):
         kind = _kind(fields)
         return role_of(fields, where) if kind == "chat" else _ROLES.get(kind, kind)
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
         envelope, fields = _opened(message)
         role, content, path = self.role(message, where), get(fields, "content"), (*envelope, "content")
-        scan = Scan.of_role(role, tool_names)
+        scan = Scan.of_role(role, calls)
         if role in _RESULT_ROLES:
             scan.add_result(
                 None,
@@ -81,9 +82,9 @@ class LangChainAdapter(MessageAdapter):
             )
         elif content is not None:
             scan.add_blocks(content, path, f"{where}.content", _scan_block)
-        calls, first = get(fields, "tool_calls"), len(block_list(content))
-        if calls is not None:
-            scan.add_blocks(calls, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
+        made, first = get(fields, "tool_calls"), len(block_list(content))
+        if made is not None:
+            scan.add_blocks(made, (*envelope, "tool_calls"), f"{where}.tool_calls", _scan_call, first=first)
         _note_callers(scan, fields)
         return scan
 
@@ -131,4 +132,5 @@ def _note_callers(scan: Scan, fields: Any) -> None:
             scan.note_caller(call, "id", "call_id")
     if is_by_code(more) or is_by_code(fields):
         call = get(fields, "tool_call_id")
-        scan.code_calls |= {escape_surrogates(call)} if isinstance(call, str) else scan.calls.keys()
+        made = {escape_surrogates(each) for each in scan.calls if isinstance(each, str)}
+        scan.code_calls |= {escape_surrogates(call)} if isinstance(call, str) else made

@@ -10,6 +10,7 @@ from typing import Any
 
 from offload.messages._access import Path, block_list, get, role_of, string_field, text_of, type_of
 from offload.messages._base import SYSTEM_ROLES, MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import TYPED
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
@@ -36,10 +37,10 @@ class OpenAIChatAdapter(MessageAdapter):
             or (role == "assistant" and get(message, "content") is None)
         )
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
         role, content = role_of(message, where), get(message, "content")
-        scan = Scan.of_role(role, tool_names)
+        scan = Scan.of_role(role, calls)
         if role in _RESULT_ROLES:
             call, name = get(message, "tool_call_id"), get(message, "name")
             if role == "tool":
@@ -51,9 +52,12 @@ class OpenAIChatAdapter(MessageAdapter):
         scan.note_texts(get(message, "reasoning_content"))
         if content is not None:
             scan.add_blocks(content, ("content",), f"{where}.content", _scan_part)
-        calls, first = get(message, "tool_calls"), len(block_list(content))
-        if calls is not None:
-            scan.add_blocks(calls, ("tool_calls",), f"{where}.tool_calls", _scan_call, first=first)
+        made, first = get(message, "tool_calls"), len(block_list(content))
+        if made is not None:
+            scan.add_blocks(made, ("tool_calls",), f"{where}.tool_calls", _scan_call, first=first)
+        # The older form of a call has no id; its arguments are kept.
+        legacy = get(message, "function_call")
+        scan.note_call(None, get(legacy, "name"), get(legacy, "arguments"))
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from offload.messages._access import Path, blocks_of, get, json_text, role_of, text_of
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages._media import Media, Place
 from offload.messages._results import ResultBlocks
 from offload.messages._shapes import ARGUMENTS, PLAIN, Shape
@@ -71,9 +72,9 @@ class OpenAIResponsesAdapter(MessageAdapter):
         kind = get(message, "type")
         return "assistant" if kind in ("reasoning", "program") or kind.endswith("_call") else "tool"
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
         """Return the parts of `message`."""
-        scan = Scan.of_role(self.role(message, where), tool_names)
+        scan = Scan.of_role(self.role(message, where), calls)
         if get(message, "role") is not None:
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         elif get(message, "type") == "reasoning":
@@ -109,11 +110,11 @@ def _scan_call(scan: Scan, message: Any) -> None:
         field, shape = _INPUTS[kind]
         scan.add_call(0, (field,), call, get(message, "name"), get(message, field), shape=shape)
     elif kind == "program" or kind.endswith("_call"):
+        written = [value for field in _BUILT_IN_INPUTS if (value := get(message, field)) is not None]
         if isinstance(call, str):
-            scan.calls[call] = kind.removesuffix("_call")
+            scan.note_call(call, kind.removesuffix("_call"), next(iter(written), None))
             scan.open_calls.append(call)
-        written = (get(message, field) for field in _BUILT_IN_INPUTS)
-        scan.texts.extend(json_text(as_data(value)) for value in written if value is not None)
+        scan.texts.extend(json_text(as_data(value)) for value in written)
     if kind in _RUN_BY_API:
         scan.open_calls.clear()
 

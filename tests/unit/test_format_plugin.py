@@ -12,7 +12,16 @@ from offload.agent import AgentConfig, ContextManager
 from offload.compaction import RoundCompactor, RoundConfig, SelectiveCompaction
 from offload.context import ContextIR, ItemType, MessageCounter, partners, split_rounds, waiting_from
 from offload.errors import MessageError
-from offload.messages import FORMATS, MessageAdapter, Scan, adapter_for, answered_calls, is_result
+from offload.messages import (
+    FORMATS,
+    Call,
+    CallId,
+    MessageAdapter,
+    Scan,
+    adapter_for,
+    answered_calls,
+    is_result,
+)
 
 TEXT = "many words of a toy message\n"
 
@@ -31,8 +40,8 @@ class ToyAdapter(MessageAdapter):
             raise MessageError(f"{where}: unknown speaker")
         return roles[message["who"]]
 
-    def scan(self, message: Any, where: str, tool_names: Mapping[str, str]) -> Scan:
-        scan = Scan.of_role(self.role(message, where), tool_names)
+    def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
+        scan = Scan.of_role(self.role(message, where), calls)
         if "says" in message:
             scan.add_text(0, ("says",), message["says"])
         if "asks" in message:

@@ -107,9 +107,9 @@ def test_what_was_not_edited_is_not_looked_at_twice(kind: str, monkeypatch: pyte
     scanned: list[str] = []
     scan = adapter.scan
 
-    def counted(self: Any, message: Any, where: str, tool_names: Any) -> Any:
+    def counted(self: Any, message: Any, where: str, calls: Any) -> Any:
         scanned.append(where)
-        return scan(self, message, where, tool_names)
+        return scan(self, message, where, calls)
 
     monkeypatch.setattr(adapter, "scan", counted)
 

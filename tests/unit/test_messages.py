@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offload.errors import MessageError
-from offload.messages import Block, Scan, adapter_for, role_of
+from offload.messages import Block, Call, CallId, Scan, adapter_for, role_of
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 
@@ -15,8 +15,8 @@ IMAGE = {"type": "image", "source": {"type": "base64", "data": "aGk="}}
 TOOL_USE = {"type": "tool_use", "id": "t", "name": "f"}
 
 
-def scan(message: Any, tool_names: dict[str, str] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", tool_names or {})
+def scan(message: Any, calls: dict[CallId, Call] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", calls or {})
 
 
 def texts(message: Any) -> list[tuple[Block, str, str]]:
@@ -61,7 +61,7 @@ def test_a_tool_result_is_an_item_with_the_name_and_the_id_of_its_call() -> None
         "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"cmd": "ls"}}],
     }
     calls = scan(call)
-    assert calls.calls == {"t1": "Bash"}
+    assert calls.calls == {"t1": Call("Bash", {"cmd": "ls"})}
     [item] = scan(result("out", is_error=True), calls.calls).items
     assert (item.block, item.item_type, item.text) == (0, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id, item.is_error, item.form) == ("Bash", "t1", True, None)
@@ -131,7 +131,7 @@ def test_a_message_of_role_tool_is_an_item_with_the_name_of_its_call() -> None:
         ],
     }
     calls = scan(call)
-    assert calls.calls == {"c1": "Bash"}
+    assert calls.calls == {"c1": Call("Bash", '{"a": 1}')}
     [item] = scan({"role": "tool", "tool_call_id": "c1", "content": "out"}, calls.calls).items
     assert (item.block, item.item_type, item.text) == (None, "tool_result", "out")
     assert (item.tool_name, item.tool_use_id) == ("Bash", "c1")
@@ -160,7 +160,7 @@ def test_a_call_of_a_custom_tool_and_arguments_that_are_an_object_are_understood
         (0, "tool_call", "ls", "sh"),
         (1, "tool_call", '{"a": 1}', "f"),
     ]
-    assert found.calls == {"c": "sh", "d": "f"}
+    assert found.calls == {"c": Call("sh", "ls"), "d": Call("f", {"a": 1})}
 
 
 def test_the_texts_of_a_tool_message_in_parts_are_one_item_and_of_another_message_several() -> None:
@@ -246,7 +246,7 @@ def test_an_input_that_has_no_json_counts_as_nothing() -> None:
         found = scan({"role": "assistant", "content": [{**TOOL_USE, "input": value}]})
 
         assert found.texts == [""]
-        assert found.calls == {"t": "f"}
+        assert found.calls["t"].name == "f"
 
 
 def test_a_role_is_read_from_mappings_and_objects_alike() -> None:
@@ -259,5 +259,5 @@ def test_a_role_is_read_from_mappings_and_objects_alike() -> None:
 def test_names_without_a_utf_8_form_are_escaped() -> None:
     message = result("out")
     message["content"][0]["tool_use_id"] = "t\ud800"
-    [item] = scan(message, {"t\ud800": "Bash\ud800"}).items
+    [item] = scan(message, {"t\ud800": Call("Bash\ud800")}).items
     assert (item.tool_use_id, item.tool_name) == ("t\\ud800", "Bash\\ud800")

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from offload.errors import MessageError
-from offload.messages import Item, Scan, adapter_for, role_of
+from offload.messages import Call, CallId, Item, Scan, adapter_for, role_of
 
 LONG = "line one\nline two"
 
 
-def scan(message: Any, tool_names: dict[str, str] | None = None) -> Scan:
-    return adapter_for(message).scan(message, "messages[3]", tool_names or {})
+def scan(message: Any, calls: dict[CallId, Call] | None = None) -> Scan:
+    return adapter_for(message).scan(message, "messages[3]", calls or {})
 
 
-def only(message: Any, tool_names: dict[str, str] | None = None) -> Item:
-    [item] = scan(message, tool_names).items
+def only(message: Any, calls: dict[CallId, Call] | None = None) -> Item:
+    [item] = scan(message, calls).items
     return item
 
 
@@ -73,7 +73,7 @@ def test_arguments_in_an_object_are_one_item_and_replaced_by_an_object() -> None
         item = only(message)
         assert (item.item_type, item.tool_name, item.tool_use_id) == ("tool_call", "w", "c")
         assert item.text == json.dumps(WRITE)
-        assert scan(message).calls == {"c": "w"}
+        assert scan(message).calls == {"c": Call("w", WRITE)}
         assert value(replaced(message)) == {"offloaded": "P"}
         assert_restored(message)
 
@@ -194,7 +194,7 @@ def test_each_stream_of_a_shell_is_an_item() -> None:
     ]
     message = {"type": "shell_call_output", "call_id": "c", "output": chunks}
 
-    assert [(i.block, i.text, i.tool_name) for i in scan(message, {"c": "shell"}).items] == [
+    assert [(i.block, i.text, i.tool_name) for i in scan(message, {"c": Call("shell")}).items] == [
         (0, "a", "shell"),
         (2, "b", "shell"),
         (3, "c", "shell"),
@@ -240,7 +240,11 @@ def test_reasoning_and_calls_of_built_in_tools_are_counted_and_never_offloaded()
     assert (scan(reasoning).items, scan(reasoning).texts) == ([], ["hm", "so"])
     call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["ls"]}}
     found = scan(call)
-    assert (found.items, found.texts, found.calls) == ([], ['{"commands": ["ls"]}'], {"c": "shell"})
+    assert (found.items, found.texts, found.calls) == (
+        [],
+        ['{"commands": ["ls"]}'],
+        {"c": Call("shell", {"commands": ["ls"]})},
+    )
 
 
 @pytest.mark.parametrize(
@@ -282,7 +286,7 @@ def test_a_langchain_text_is_an_item_of_the_type_of_its_class(kind: str, item_ty
 def test_a_tool_message_keeps_its_artifact_and_status_in_every_dict_form(envelope: str | None) -> None:
     message = TOOL if envelope is None else {"type": "tool", envelope: TOOL}
 
-    item = only(message, {"c": "Bash"})
+    item = only(message, {"c": Call("Bash")})
     assert (item.item_type, item.text, item.tool_name, item.tool_use_id, item.is_error) == (
         "tool_result",
         LONG,
@@ -326,7 +330,7 @@ def converse(content: list[Any], **more: Any) -> dict[str, Any]:
 def test_json_of_a_tool_result_is_replaced_by_a_text_block_and_restored_as_json() -> None:
     message = converse([{"json": WRITE}])
 
-    assert only(message, {"c": "list"}).tool_name == "list"
+    assert only(message, {"c": Call("list")}).tool_name == "list"
     assert only(message).text == json.dumps(WRITE)
     assert replaced(message)["content"][0]["toolResult"]["content"] == [{"text": "P"}]
     assert_restored(message)

@@ -1,0 +1,208 @@
+"""The subject of a tool call: the argument that says what its result is of, in every format."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from offload.engine.history import History
+from offload.messages import Call, Item, Subject, adapter_for
+
+FIELDS = {"file_path": "src/app.py", "limit": 40}
+PATH = Subject("path", "src/app.py")
+
+
+def items(*messages: Any) -> list[Item]:
+    """Return the items of messages, each scanned with the calls of those before it."""
+    calls: dict[Any, Call] = {}
+    found: list[Item] = []
+    for message in messages:
+        scan = adapter_for(message).scan(message, "message", calls)
+        calls |= scan.calls
+        found += scan.items
+    return found
+
+
+def anthropic() -> list[Any]:
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": FIELDS}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "text"}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def openai_chat() -> list[Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "Read", "arguments": json.dumps(FIELDS)}}
+    answer = {"role": "tool", "tool_call_id": "c", "content": "text"}
+    return [{"role": "assistant", "content": None, "tool_calls": [call]}, answer]
+
+
+def openai_chat_of_2023() -> list[Any]:
+    call = {"name": "Read", "arguments": json.dumps(FIELDS)}
+    answer = {"role": "function", "name": "Read", "content": "text"}
+    return [{"role": "assistant", "content": None, "function_call": call}, answer]
+
+
+def responses() -> list[Any]:
+    call = {"type": "function_call", "call_id": "c", "name": "Read", "arguments": json.dumps(FIELDS)}
+    return [call, {"type": "function_call_output", "call_id": "c", "output": "text"}]
+
+
+def responses_mcp() -> list[Any]:
+    call = {"type": "mcp_call", "id": "c", "name": "Read", "arguments": json.dumps(FIELDS), "output": "text"}
+    return [call]
+
+
+def gemini() -> list[Any]:
+    call = {"functionCall": {"id": "c", "name": "Read", "args": FIELDS}}
+    response = {"functionResponse": {"id": "c", "name": "Read", "response": {"result": "text"}}}
+    return [{"role": "model", "parts": [call]}, {"role": "user", "parts": [response]}]
+
+
+def bedrock() -> list[Any]:
+    call = {"toolUse": {"toolUseId": "c", "name": "Read", "input": FIELDS}}
+    result = {"toolResult": {"toolUseId": "c", "content": [{"text": "text"}]}}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def langchain() -> list[Any]:
+    call = {"id": "c", "name": "Read", "args": FIELDS, "type": "tool_call"}
+    answer = {"type": "tool", "tool_call_id": "c", "content": "text"}
+    return [{"type": "ai", "content": "", "tool_calls": [call]}, answer]
+
+
+def objects() -> list[Any]:
+    call = SimpleNamespace(type="tool_use", id="c", name="Read", input=FIELDS)
+    result = SimpleNamespace(type="tool_result", tool_use_id="c", content="text", is_error=False)
+    return [
+        SimpleNamespace(role="assistant", content=[call]),
+        SimpleNamespace(role="user", content=[result]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        *(anthropic, openai_chat, openai_chat_of_2023, responses, responses_mcp, gemini, bedrock),
+        *(langchain, objects),
+    ],
+)
+def test_arguments_and_result_of_a_call_have_its_subject_in_every_format(conversation: Any) -> None:
+    found = items(*conversation())
+    *_, result = [item for item in found if item.item_type == "tool_result"]
+    assert result.text == "text"
+    assert {item.subject for item in found if item.item_type != "assistant_message"} == {PATH}
+
+
+def test_a_call_of_the_shell_of_the_api_has_its_commands_as_subject() -> None:
+    call = {"type": "shell_call", "call_id": "c", "action": {"commands": ["make clean", "make test"]}}
+    output = {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "ok", "stderr": ""}]}
+    [item] = items(call, output)
+    assert item.subject == Subject("command", "make clean; make test")
+
+
+def test_results_without_ids_answer_the_calls_to_their_tools_in_order() -> None:
+    def call(path: str, tool: str = "read") -> dict[str, Any]:
+        return {"functionCall": {"name": tool, "args": {"path": path}}}
+
+    def response(tool: str = "read") -> dict[str, Any]:
+        return {"functionResponse": {"name": tool, "response": {"result": "text"}}}
+
+    first = [
+        {"role": "model", "parts": [call("a"), call("x", "stat"), call("b")]},
+        {"role": "user", "parts": [response(), response(), response("stat")]},
+    ]
+    second = [{"role": "model", "parts": [call("c")]}, {"role": "user", "parts": [response()]}]
+    results = [item for item in items(*first, *second) if item.item_type == "tool_result"]
+    assert [item.subject and item.subject.text for item in results] == ["a", "b", "x", "c"]
+
+
+def test_a_result_without_its_call_has_no_subject() -> None:
+    [item] = items({"role": "tool", "tool_call_id": "c", "content": "text"})
+    assert item.subject is None
+
+
+def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_dropped() -> None:
+    from offload.engine.history import MessageState  # noqa: PLC0415 # only here
+
+    history, calls = History(), [Call("Read", {"path": path}) for path in "ab"]
+    for index, call in enumerate(calls):
+        history.add({"n": index}, MessageState([], 0, {"c": call}, index + 1, "assistant", {}))
+    assert history.calls == {"c": calls[1]}
+    assert history.calls["c"].arguments is calls[1].arguments
+    history.keep_common([{"n": 0}])
+    assert history.calls == {"c": calls[0]}
+    history.keep_common([])
+    assert history.calls == {}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "kind", "text"),
+    [
+        ("Bash", {"command": "pytest -q", "description": "Run the tests"}, "command", "pytest -q"),
+        ("Grep", {"pattern": "def f", "path": "src", "output_mode": "content"}, "query", "def f in src"),
+        ("Glob", {"pattern": "**/*.py"}, "query", "**/*.py"),
+        ("Edit", {"file_path": "a.py", "old_string": "x", "new_string": "y"}, "path", "a.py"),
+        ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "1"}, "path", "a.ipynb"),
+        ("WebFetch", {"url": "https://x.org/a", "prompt": "Sum it up"}, "url", "https://x.org/a"),
+        ("WebSearch", {"query": "how to"}, "query", "how to"),
+        ("Task", {"description": "Find it", "prompt": "Look\nup", "subagent_type": "x"}, "text", "Find it"),
+        ("TaskUpdate", {"taskId": "3", "status": "done"}, "text", "taskId=3, status=done"),
+        ("shell", {"command": ["bash", "-lc", "rg -n x"], "workdir": "/w"}, "command", "rg -n x"),
+        ("shell", {"command": ["git", "log", "-m", "a b"]}, "command", "git log -m 'a b'"),
+        ("exec_command", {"cmd": "ls"}, "command", "ls"),
+        ("apply_patch", "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n", "path", "a.py"),
+        ("apply_patch", {"type": "update_file", "path": "b.py", "diff": "@@"}, "path", "b.py"),
+        ("view_image", {"path": "a.png"}, "path", "a.png"),
+        ("tavily_search", {"query": "q", "max_results": 5}, "query", "q"),
+        ("Python_REPL", {"query": "print(1)"}, "text", "print(1)"),
+        ("terminal", {"commands": ["cd a", "ls"]}, "command", "cd a; ls"),
+        ("mcp__filesystem__read_text_file", {"path": "/a/b", "head": 5}, "path", "/a/b"),
+        ("read_multiple_files", {"paths": ["a", "b"]}, "path", "a, b"),
+        ("edit_file", {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]}, "path", "a"),
+        ("move_file", {"source": "a", "destination": "b"}, "path", "a"),
+        ("search_files", {"path": "/w", "pattern": "*.md"}, "query", "*.md in /w"),
+        ("str_replace_editor", {"command": "view", "path": "/a.py", "view_range": [1, 9]}, "path", "/a.py"),
+        ("execute_bash", {"command": "make"}, "command", "make"),
+        ("execute_ipython_cell", {"code": "1 + 1"}, "text", "1 + 1"),
+        ("browser_navigate", {"url": "https://x.org"}, "url", "https://x.org"),
+        ("browser_click", {"element": "Save", "ref": "s1e5"}, "text", "element=Save, ref=s1e5"),
+        ("web_browser_click", {"element_id": 16}, "text", "element_id=16"),
+        ("run_shell_command", {"command": "npm t", "description": "d"}, "command", "npm t"),
+        ("read_file", {"absolute_path": "/a"}, "path", "/a"),
+        ("read", {"filePath": "/a", "offset": 2}, "path", "/a"),
+        ("codebase_search", {"query": "auth", "target_directories": []}, "query", "auth"),
+        ("git_log", {"repo_path": "/r", "max_count": 5}, "path", "/r"),
+        ("run_query", {"sql": "select 1"}, "query", "select 1"),
+        ("get_user_details", {"user_id": "mia_li_3668"}, "text", "mia_li_3668"),
+        ("book", {"from": "JFK", "notes": "n" * 100, "paid": True}, "text", "JFK"),
+        ("write", {"a": "x" * 300, "b": "y" * 200}, "text", "y" * 200),
+        ("custom", "free text", "text", "free text"),
+        ("sh", '{"broken', "text", '{"broken'),
+    ],
+)
+def test_the_subject_of_a_known_tool_is_its_main_argument(
+    tool: str, arguments: Any, kind: str, text: str
+) -> None:
+    assert Call(tool, arguments).subject == (kind, text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(None, {}, "", "{}", [], {"todos": [{"content": "x"}]}, {"path": ""}, {"path": " \n"}),
+        *({"flag": True}, {1: 2}, {"password": "hunter2"}, {"api_key": "k1"}, {"n": None}, {"sign": "--"}),
+        {"path": "[Offloaded: Write arguments, 9 lines, id kqzmwpxhva]\n"},
+    ],
+)
+def test_arguments_that_say_nothing_or_are_secret_give_no_subject(arguments: Any) -> None:
+    assert Call("do", arguments).subject is None
+
+
+def test_deep_arguments_give_no_subject_and_no_error() -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    assert Call("do", deep).subject is None
+    assert Call("do", '{"a":' * 100_000 + "1" + "}" * 100_000).subject is not None

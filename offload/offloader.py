@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self, Unpack, get_args
 from offload import policy as policies
 from offload.codec import SpooledContent, get_codec
 from offload.engine.conversation import Conversation
+from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
@@ -19,8 +21,8 @@ from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
-from offload.messages import Item
-from offload.options import OnError, OptionArguments, Options, SessionArguments, default_policy
+from offload.messages import Item, Usage
+from offload.options import Clock, OnError, OptionArguments, Options, SessionArguments, default_policy
 from offload.placeholder import Categorizes, DefaultRenderer, PlaceholderRenderer
 from offload.policy import Readers
 from offload.record import ITEM_TYPES, OffloadableType, RecordInfo, RefStyle
@@ -67,6 +69,8 @@ class Offloader:
         events: receives an event for each item that is stored, read or fails, see `offload.events`; the
             default is a new bus.
         prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
+        clock: returns the time in seconds; the default is the system's clock. A pause between two requests
+            that is longer than `policy.cache.ttl` means that the provider's prompt cache is cold.
 
     Attributes:
         policy: which items are offloaded.
@@ -100,6 +104,7 @@ class Offloader:
         on_error: OnError = "keep",
         events: EventBus | None = None,
         prompt: str | None = None,
+        clock: Clock = time.time,
     ) -> None:
         self.options = options = Options(
             policy=default_policy() if policy is None else policy,
@@ -115,6 +120,7 @@ class Offloader:
             on_error=on_error,
             events=EventBus() if events is None else events,
             prompt=prompt,
+            clock=clock,
         )
         self.policy, self.events = options.policy, options.events
         self.store = open_store(store, storage_options=storage_options)
@@ -162,7 +168,9 @@ class Offloader:
     def __repr__(self) -> str:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
 
-    def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    def offload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
         Call it with the whole conversation before each request to the model. Later calls replace
@@ -172,16 +180,53 @@ class Offloader:
             messages: the conversation in the format of Anthropic Messages, OpenAI chat or Responses,
                 LangChain, Bedrock Converse or Gemini, as dicts or SDK objects. Never changed.
             pinned: ids of tool calls whose results are kept in view, unless they are offloaded already.
+            cache: "cold" or "warm": the state of the provider's prompt cache, if you know it; by default it
+                is inferred from the clock. If it is cold, replacing older items costs nothing extra.
 
         Raises:
-            ConfigError: `pinned` is not a collection of ids; or the call would wait for itself: a hook calls
-                it, or an async hook needs the event loop of this thread; use `aoffload`.
+            ConfigError: `pinned` is not a collection of ids, or `cache` has another value; or the call would
+                wait for itself: a hook calls it, or an async hook needs the event loop of this thread; use
+                `aoffload`.
             MessageError: `messages` is not a list; with `on_error="raise"`, also a malformed message.
             OffloadError: with `on_error="raise"`, an error of the store.
         """
         conversation, pins = _as_list(messages), _as_ids(pinned)
+        if cache is not None:
+            check_choice("cache", cache, get_args(HostCache))
         with exclusive(self._gate):
-            return self._conversation.latest.note(self._conversation.offload(conversation, pins))
+            return self._conversation.latest.note(self._conversation.offload(conversation, pins, cache))
+
+    def report_usage(self, usage: Any) -> Usage | None:
+        """Note what the provider counted for the last request; return it.
+
+        If the reply read far less from the provider's prompt cache than the last request had sent before, it
+        missed: `missed` of the result and the next `out.cache` say so. The lifetime of what the provider
+        wrote to its cache replaces `policy.cache.ttl`, if the usage has it. It never waits.
+
+        Args:
+            usage: the provider's reply or the usage in it, as a dict or an SDK object: of Anthropic, OpenAI,
+                Gemini, Bedrock, LangChain or pydantic-ai; or the number of input tokens.
+
+        Returns:
+            The tokens, those read from the cache and written to it; None if `usage` has no count of input
+            tokens.
+
+        Raises:
+            ConfigError: `usage` is a text, a list or a bool.
+        """
+        return self._conversation.watch.report(usage)
+
+    @property
+    def last_request(self) -> float | None:
+        """Time of the last call of `offload` by the clock, in seconds; None if unknown.
+
+        After a restart, set it to the value from before, so that a pause is noticed; `ContextManager` does.
+        """
+        return self._conversation.watch.last_request
+
+    @last_request.setter
+    def last_request(self, seconds: float | None) -> None:
+        self._conversation.watch.last_request = seconds
 
     def offload_text(
         self,
@@ -311,9 +356,11 @@ class Offloader:
         check_choice("on_missing", on_missing, get_args(OnMissing))
         return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
-    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    async def aoffload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""
-        return await in_thread(self.offload, messages, pinned=pinned)
+        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
 
     async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
         """Run `restore` in a thread."""
@@ -409,7 +456,9 @@ class Offloader:
             # A record that the session itself no longer finds is no loss for the fork.
             if not isinstance(failure.error, NotFoundError):
                 raise failure.error
-        return self.with_options(session=name)
+        other = self.with_options(session=name)
+        other.last_request = self.last_request
+        return other
 
     def with_options(
         self,
@@ -429,11 +478,14 @@ class Offloader:
             ConfigError: as for `Offloader`.
         """
         options = self.options.arguments() | changes
-        return Offloader(
+        other = Offloader(
             self.store if store is None else store,
             session=self.session if session is None else session,
             **options,
         )
+        if session is None:
+            other.last_request = self.last_request
+        return other
 
     def share(self, ref: str, to: str) -> None:
         """Let session `to` of the same store list, read, search and restore a record, until `revoke`.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypedDict, cast, get_args
@@ -17,6 +18,8 @@ from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
 
 OnError = Literal["keep", "raise", "truncate"]
+# Returns seconds; only differences count.
+Clock = Callable[[], float]
 
 
 def default_policy() -> policies.OffloadPolicy:
@@ -42,6 +45,7 @@ class Options(Hooks):
     on_error: OnError = "keep"
     events: EventBus = field(default_factory=EventBus)
     prompt: str | None = None
+    clock: Clock = time.time
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,6 +60,10 @@ class Options(Hooks):
 
         if self.prompt is not None and not isinstance(self.prompt, str):
             raise ConfigError(f"prompt must be a str or None, got {type(self.prompt).__name__}")
+        if not callable(self.clock):
+            raise ConfigError(
+                f"clock must be a function that returns seconds, got {type(self.clock).__name__}"
+            )
 
     def arguments(self) -> OptionArguments:
         """Return the options as keyword arguments of `Offloader`."""
@@ -78,6 +86,7 @@ class PresetOptions(TypedDict, total=False):
     max_answer_chars: int
     on_error: OnError
     events: EventBus | None
+    clock: Clock
 
 
 class OptionArguments(PresetOptions, total=False):

@@ -11,6 +11,7 @@ from offload.codec import SpooledContent
 from offload.engine.failures import Failures, unexpected
 from offload.engine.history import History
 from offload.engine.judge import Judge
+from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
 from offload.engine.turn import Turn, fallback_text
@@ -43,17 +44,20 @@ class Conversation:
         self._recognition = recognition
         self._observer = observer
         self.latest = Latest()
+        self.watch = CacheWatch(options)
         self._history = History()
 
     @observed("offload", OffloadResult.figures)
-    def offload(self, messages: Sequence[Any], pinned: Iterable[str] = ()) -> OffloadResult:
+    def offload(
+        self, messages: Sequence[Any], pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         with self._failures() as failures:
             self._judge.pinned = frozenset(pinned)
             try:
                 if self._recognition.has_lost(self._history.infos):
                     self.start_over()
-                return self._turn(failures, self._history).run(messages)
+                return self._turn(failures, self._history, cache=cache).run(messages)
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
                 self._fail(error, failures)
@@ -109,8 +113,24 @@ class Conversation:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
 
-    def _turn(self, failures: Failures, history: History, readers: Readers = "keep") -> Turn:
-        return Turn(history, self._judge, self._recognition, self._writer, self._options, failures, readers)
+    def _turn(
+        self,
+        failures: Failures,
+        history: History,
+        readers: Readers = "keep",
+        cache: HostCache | None = None,
+    ) -> Turn:
+        return Turn(
+            history,
+            self._judge,
+            self._recognition,
+            self._writer,
+            self._options,
+            failures,
+            self.watch,
+            readers,
+            cache,
+        )
 
     def _fail(self, error: Exception, failures: Failures) -> OffloadError:
         """Report an error that ended a call, or raise it with `on_error="raise"`."""

@@ -16,7 +16,6 @@ from itertools import chain, groupby
 from typing import Any
 
 from offload.engine.recognition import Claim, Proof
-from offload.engine.results import CacheReport
 from offload.engine.watching import is_same, look
 from offload.messages import Call, CallId, Item
 from offload.policy import Decision, ItemFacts, saving
@@ -335,18 +334,32 @@ class History:
         """Return the records behind the placeholders, in order."""
         return self._infos.copy()
 
-    def cache_report(self, known: int, late: Sequence[Slot]) -> CacheReport | None:
-        """Return the effect on the provider's cache of replacing `late`, items of the first `known` messages.
+    def sent(self, known: int) -> int:
+        """Return how many messages the last request had that the model replied to.
 
-        These messages were sent before. None if no item of `late` was replaced.
+        The first `known` messages are those of the last call; 0 if there was none in this process.
         """
-        replaced = [slot for slot in late if slot.is_replaced]
+        at = bisect_left(self.states, self.answers, key=lambda state: state.answers)
+        return min(at, known) if known else at
+
+    def rewritten(self, sent: int, late: Sequence[Slot]) -> tuple[int, int]:
+        """Return the tokens that replacing `late` frees, and those from the first change to message `sent`.
+
+        Items of `late` that the first `sent` messages do not have change nothing in the provider's cache.
+        """
+        replaced = [slot for slot in late if slot.is_replaced and slot.at < sent]
         if not replaced:
-            return None
-        rewritten = self.states[min(slot.at for slot in replaced) : known]
-        freed = sum(s.tokens_freed for state in rewritten for s in state.slots if s.is_replaced)
-        tokens = sum(state.tokens for state in rewritten) - freed
-        return CacheReport(sum(slot.tokens_freed for slot in replaced), tokens)
+            return 0, 0
+        first = min(slot.at for slot in replaced)
+        return sum(slot.tokens_freed for slot in replaced), self._tokens_of(self.states[first:sent])
+
+    def tokens_before(self, end: int) -> int:
+        """Return the tokens of the messages before index `end`, with their items replaced."""
+        return self.tokens - self.tokens_freed - self._tokens_of(self.states[end:])
+
+    def _tokens_of(self, states: Sequence[MessageState]) -> int:
+        freed = sum(slot.tokens_freed for state in states for slot in state.slots if slot.is_replaced)
+        return sum(state.tokens for state in states) - freed
 
     def end_turn(self) -> None:
         """Select the next of the older messages to check for edits."""

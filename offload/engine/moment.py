@@ -1,11 +1,26 @@
-"""The state of the provider's prompt cache at a turn, if it is known."""
+"""The state of the provider's prompt cache at a turn: from the clock, the host, and the provider's usage."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from math import isfinite
+from typing import Any, Literal, NamedTuple
+
+from offload.engine.failures import Failures
+from offload.engine.results import CacheCause, CacheReport
+from offload.errors import ConfigError, OffloadError
+from offload.events import failure
+from offload.messages import Usage, usage_of
+from offload.options import Options
 
 CacheState = Literal["cold", "warm", "missed"]
+# The states that a host can know.
+HostCache = Literal["cold", "warm"]
 Cause = Literal["", "first", "pause", "host", "miss"]
+
+# A provider caches no shorter prompt, or does so rarely.
+_LEAST_TOKENS = 1024
+# A reply that read less of the tokens that were sent before is a miss.
+_HIT = 0.5
 
 
 class Moment(NamedTuple):
@@ -14,7 +29,7 @@ class Moment(NamedTuple):
     Attributes:
         cache: "cold" if the cache holds nothing of the conversation, so that rewriting its messages costs
             nothing extra; "warm", the default, if it may hold the last request; "missed" if it holds the
-            last request, which the provider had to write again in full.
+            last request, which the provider had to write again.
         cause: why: "first" request, longer "pause" than the cache keeps a prompt, the "host" said so, or the
             provider reported a "miss". Empty for the default.
     """
@@ -26,3 +41,125 @@ class Moment(NamedTuple):
     def is_cold(self) -> bool:
         """Whether rewriting costs nothing extra."""
         return self.cache == "cold"
+
+
+class CacheWatch:
+    """Follows the requests of a session: when the last was sent, and what the provider's cache served of it.
+
+    A request counts as sent when `offload` is called, and as cached once the model has replied to it: a
+    second call before that has the same moment. All figures are of one conversation, so `begin` and `end`
+    are called by one thread at a time.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._clock = options.clock
+        self._model = options.policy.cache
+        # Times of the latest call, and of the latest request that was replied to; None if unknown.
+        self._sent: float | None = None
+        self._cached: float | None = None
+        self._answers: int | None = 0
+        self._ttl = self._model.ttl
+        # Tokens of the last call's messages, by the session's counter.
+        self._total = 0
+        # Tokens of the last reported request, the share of it that was sent again since, and whether the
+        # provider is known to use a cache.
+        self._reported = 0
+        self._share = 1.0
+        self._has_cache = False
+        self._missed = 0
+
+    @property
+    def last_request(self) -> float | None:
+        """Time of the last request by the clock; None if unknown."""
+        return self._sent
+
+    @last_request.setter
+    def last_request(self, seconds: float | None) -> None:
+        if seconds is not None and not _is_time(seconds):
+            raise ConfigError(f"last_request must be seconds or None, got {seconds!r:.60}")
+        self._sent, self._answers = seconds, None
+
+    def begin(self, answers: int, host: HostCache | None, failures: Failures) -> Moment:
+        """Return the state of the cache for the next request of a conversation with `answers` replies.
+
+        A clock that fails is reported; then nothing is inferred from it.
+        """
+        now = self._now(failures)
+        if answers != self._answers:
+            self._cached, self._answers = self._sent, answers
+        self._sent = now
+        if host is not None:
+            return Moment(host, "host")
+        if not answers:
+            return Moment("cold", "first")
+        if self._is_expired(now):
+            return Moment("cold", "pause")
+        return Moment("missed", "miss") if self._missed else Moment()
+
+    def end(
+        self, moment: Moment, tokens: int, unchanged: int, freed: int, rewritten: int
+    ) -> CacheReport | None:
+        """Note the messages that are sent now; return the effect on the cache, None if there is none.
+
+        Args:
+            moment: the state of the cache before.
+            tokens: tokens of the messages that are sent.
+            unchanged: tokens of the messages at their beginning that are those of the last call.
+            freed: tokens that replacing items in messages that were sent before frees.
+            rewritten: tokens that were sent before and are not in the cache.
+        """
+        kept = 0 if moment.is_cold else unchanged - freed - rewritten
+        self._share *= min(1.0, max(0, kept) / self._total) if self._total else 1.0
+        self._total = tokens
+        missed, self._missed = self._missed, 0
+        if not rewritten and not missed:
+            return None
+        prices = self._model
+        return CacheReport(freed, rewritten, _cause(moment, rewritten), missed, prices.read, prices.write)
+
+    def report(self, reply: Any) -> Usage | None:
+        """Note the usage of a provider's reply; return it, with the missed tokens.
+
+        Raises `ConfigError` for a value that cannot have a usage.
+        """
+        if isinstance(reply, str | bytes | bool | list | tuple):
+            raise ConfigError(f"usage must be a provider's reply, its usage or a number, got {reply!r:.60}")
+        usage = usage_of(reply)
+        if usage is None:
+            return None
+        expected = round(self._reported * self._share)
+        if self._has_cache and usage.read is not None and expected >= _LEAST_TOKENS:
+            lost = expected - usage.read if usage.read < _HIT * expected else 0
+            usage = usage._replace(missed=lost)
+        self._missed = usage.missed
+        self._reported, self._share = usage.tokens, 1.0
+        self._has_cache = self._has_cache or bool(usage.read or usage.written)
+        if usage.kept_for is not None:
+            self._ttl = usage.kept_for
+        return usage
+
+    def _is_expired(self, now: float | None) -> bool:
+        if now is None or self._cached is None or self._ttl is None:
+            return False
+        # A clock that was set back gives a negative pause.
+        return now - self._cached > self._ttl
+
+    def _now(self, failures: Failures) -> float | None:
+        try:
+            now = self._clock()
+            if _is_time(now):
+                return now
+            failures.note(OffloadError(f"clock must return seconds, got {now!r:.60}"))
+        except Exception as error:  # noqa: BLE001 # a clock of the caller may raise anything
+            failures.note(failure("clock:", error))
+        return None
+
+
+def _cause(moment: Moment, rewritten: int) -> CacheCause:
+    if not rewritten:
+        return "miss"
+    return "pause" if moment.cause == "pause" else "host" if moment.is_cold else "ours"
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from offload.errors import OffloadError
 from offload.locks import Lock
@@ -14,33 +14,54 @@ from offload.messages import Block
 from offload.policy import Decision, explain
 from offload.record import RecordInfo
 
+CacheCause = Literal["ours", "pause", "host", "miss"]
+
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """Cost and benefit of replacing items that the provider may have cached.
+    """Tokens that the provider's cache does not serve though they were sent before, and their cost.
 
     Attributes:
-        tokens_freed: tokens that every later request saves.
-        tokens_rewritten: tokens from the first changed message on that were sent before. The provider reads
-            and caches them again, once.
+        tokens_freed: tokens that every later request saves, since items in such messages were replaced.
+        tokens_rewritten: tokens that were sent before and that the provider reads and caches again with this
+            request.
+        cause: why: "ours", replacing items changed messages that were sent before; a "pause" longer than the
+            cache keeps a prompt; the "host" said that the cache is cold; or "miss", if only `tokens_missed`
+            has any.
+        tokens_missed: tokens of the last request that the provider should have found in its cache, and did
+            not, by the usage that it reported.
+        read: price of a token that is read from the cache, in units of an uncached input token.
+        write: price of a token that is read and cached again.
     """
 
     tokens_freed: int
     tokens_rewritten: int
+    cause: CacheCause = "ours"
+    tokens_missed: int = 0
+    read: float = 0.1
+    write: float = 1.25
 
-    def turns_to_pay(self, cached: float = 0.1, uncached: float = 1.25) -> int | None:
+    @property
+    def cost(self) -> float:
+        """Price of these tokens beyond that of reading them from the cache, in uncached input tokens."""
+        return (self.tokens_rewritten + self.tokens_missed) * (self.write - self.read)
+
+    def turns_to_pay(self, cached: float | None = None, uncached: float | None = None) -> int | None:
         """Return after how many requests the saving has paid for the change.
 
         Args:
-            cached: price of a token that is read from the cache.
-            uncached: price of a token that is read and cached again, in the same unit.
+            cached: price of a token that is read from the cache; None is `read`.
+            uncached: price of a token that is read and cached again, in the same unit; None is `write`.
 
         Returns:
-            The number of requests; None if it never pays, because no tokens are freed or cached tokens cost
-            nothing.
+            The number of requests, 0 if the cache was cold anyway; None if it never pays, because no tokens
+            are freed or cached tokens cost nothing.
         """
+        cached = self.read if cached is None else cached
+        uncached = self.write if uncached is None else uncached
         saved = self.tokens_freed * cached
-        return ceil(self.tokens_rewritten * (uncached - cached) / saved) if saved > 0 else None
+        changed = self.tokens_rewritten if self.cause == "ours" else 0
+        return ceil(changed * (uncached - cached) / saved) if saved > 0 else None
 
 
 @dataclass(frozen=True)
@@ -60,7 +81,8 @@ class OffloadResult:
         errors: failures of this call. The items concerned are unchanged and are tried again on the next call.
             Also items that remain above `OffloadPolicy.max_view_tokens`, in the turn that brought them. After
             an unexpected error the messages are unchanged and the figures are 0.
-        cache: effect on the provider's cache if items were replaced that had been sent before, else None.
+        cache: tokens that the provider's cache does not serve though they were sent before, and why; None if
+            there are none.
     """
 
     messages: list[Any]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offload.engine.failures import Failures, malformed
 from offload.engine.history import History, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
+from offload.engine.moment import CacheWatch, HostCache, Moment
 from offload.engine.recognition import Recognition
 from offload.engine.results import CacheReport, OffloadResult
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
@@ -42,16 +43,20 @@ class Turn:
     _writer: ItemWriter
     _options: Options
     _failures: Failures
+    _watch: CacheWatch
     _readers: Readers = "keep"
+    _cache: HostCache | None = None
 
     def run(self, messages: Sequence[Any]) -> OffloadResult:
         """Return the messages with their large items replaced."""
         history = self._history
         try:
             known = history.keep_common(messages)
+            unchanged = history.tokens - history.tokens_freed
             self._retry_problems()
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
+            moment = self._watch.begin(history.answers, self._cache, self._failures)
             self._find_stored(known)
             self._prove_claims()
             self._decide()
@@ -67,7 +72,7 @@ class Turn:
             self._report_excess(known)
         finally:
             history.end_turn()
-        return self._result(history.cache_report(known, late))
+        return self._result(self._cache_report(moment, unchanged, history.sent(known), late))
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -334,6 +339,17 @@ class Turn:
         if problem is not None:
             self._failures.report(problem)
         return tokens
+
+    def _cache_report(
+        self, moment: Moment, unchanged: int, sent: int, late: Sequence[Slot]
+    ) -> CacheReport | None:
+        """Return the effect of this turn on the provider's cache, which holds up to `sent` messages."""
+        history = self._history
+        freed, rewritten = history.rewritten(sent, late)
+        if moment.is_cold:
+            rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
+        tokens = history.tokens - history.tokens_freed
+        return self._watch.end(moment, tokens, unchanged, freed, rewritten)
 
     def _result(self, cache: CacheReport | None) -> OffloadResult:
         history = self._history

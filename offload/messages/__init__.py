@@ -20,6 +20,7 @@ from offload.messages._formats import (
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
 from offload.messages._stored import as_data, from_json, map_texts, to_json
+from offload.messages._usage import Usage, usage_of
 
 __all__ = [
     "COMMAND_FIELDS",
@@ -34,6 +35,7 @@ __all__ = [
     "MessageAdapter",
     "Scan",
     "Subject",
+    "Usage",
     "adapter_for",
     "answered_calls",
     "as_data",
@@ -46,4 +48,5 @@ __all__ = [
     "role_or_none",
     "scan_of",
     "to_json",
+    "usage_of",
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.policy._facts import Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._tool_names import TOOL_NAMES, words_of
+from offload.policy._tool_names import RETRIEVAL_TOOLS, TOOL_NAMES, words_of
 
 if TYPE_CHECKING:
     from offload.policy._cache import CACHES, CacheModel, KnownCache
@@ -24,6 +24,7 @@ __all__ = [
     "CACHES",
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
+    "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
     "CacheModel",
     "Decision",

@@ -14,7 +14,7 @@ from offload.policy._cache import CacheModel
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
 from offload.policy._facts import Action, Decision, ItemFacts, Readers
 from offload.policy._rules import Retention, Rule, Sweep
-from offload.policy._tool_names import TOOL_NAMES, is_reader
+from offload.policy._tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record import OffloadableType, encode_text
 from offload.settings import Count, LoadableSettings, Size
 
@@ -172,7 +172,7 @@ class OffloadPolicy(LoadableSettings):
             (item.is_programmatic, "read by code"),
             (item.is_pinned, "pinned"),
             (item.is_pending, "not finished yet"),
-            (item.tool_name in TOOL_NAMES, "answer of a retrieval tool"),
+            (item.tool_name in RETRIEVAL_TOOLS, "answer of a retrieval tool"),
             (matches_any(item.tool_name, self.exclude_tools), f"{item.tool_name} matches exclude_tools"),
             (not rule.enabled, f"{item.media_type or item.item_type} is not offloaded by this policy"),
         ):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+# The tools that a model gets by default, and all that there are.
 TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep")
+RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
     (

@@ -1,6 +1,6 @@
-"""The retrieval tools of a model: context_list, context_read, context_tail, context_grep."""
+"""The retrieval tools of a model: context_list, context_read, context_tail, context_grep, context_diff."""
 
-from offload.policy import TOOL_NAMES
+from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
@@ -10,6 +10,7 @@ __all__ = [
     "BUDGET",
     "CONTAINERS",
     "MAX_ANSWER_CHARS",
+    "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
     "Budget",
     "BudgetExceeded",

@@ -121,6 +121,12 @@ def fitting_rows(rows: Iterable[str], room: int) -> list[str]:
     return fitting
 
 
+def line_excerpt(content: StoredContent, start: int, end: int) -> str:
+    """Return a part of one line as a model sees it in a diff; a carriage return is visible."""
+    text = content.text(start, end)
+    return _media_note(content, text) or _readable(text, start).replace("\r", "\\r")
+
+
 def _fitting(
     content: StoredContent, start: int, end: int, room: int, *, is_tail: bool = False
 ) -> tuple[str, int, int]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.errors import ConfigError
-from offload.policy import TOOL_NAMES
+from offload.policy import RETRIEVAL_TOOLS
 from offload.tools._definitions import schema
 
 # A petabyte; also, Python refuses to print integers of thousands of digits.
@@ -20,7 +20,7 @@ _SHOWN_CHARS = 60
 
 
 def check_arguments(
-    name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = TOOL_NAMES
+    name: str, arguments: Mapping[str, Any] | str | None, offered: Sequence[str] = RETRIEVAL_TOOLS
 ) -> dict[str, Any]:
     """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls.
 

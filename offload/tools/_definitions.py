@@ -7,13 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from offload.errors import ConfigError, check_choice
-from offload.policy import TOOL_NAMES
+from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 
 Format = Literal["anthropic", "openai", "openai-responses", "mcp"]
 
 # Every placeholder names this tool.
 READ = "context_read"
+# Offered if there is something to compare.
+DIFF = "context_diff"
 
 
 class _Tool(NamedTuple):
@@ -88,6 +90,16 @@ _TOOLS = {
         },
         ("pattern",),
     ),
+    "context_diff": _Tool(
+        "Show the lines in which two stored items differ, as a unified diff: what an edit or a second run "
+        "of the same call changed.",
+        {
+            "old": _argument("string", "The older item's id."),
+            "new": _argument("string", "The newer item's id."),
+            "start_row": _argument("integer", "First row of the diff, from 1; the last line gives the next."),
+        },
+        ("old", "new"),
+    ),
 }
 
 _PROMPT = """\
@@ -102,6 +114,7 @@ _USES = {
     "context_read": "read by character offset (from 0), line (from 1) or JSON pointer",
     "context_tail": "read the last lines, where errors and totals usually are",
     "context_list": "list stored items",
+    "context_diff": "compare two versions",
 }
 
 _ANNOTATIONS = {
@@ -154,12 +167,12 @@ def check_names(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: an unknown tool, or no context_read, which every placeholder names.
     """
-    unknown = [name for name in names if name not in TOOL_NAMES]
+    unknown = [name for name in names if name not in RETRIEVAL_TOOLS]
     if isinstance(names, str) or unknown:
-        raise ConfigError(f"tools must be among {', '.join(TOOL_NAMES)}, got {names!r}")
+        raise ConfigError(f"tools must be among {', '.join(RETRIEVAL_TOOLS)}, got {names!r}")
     if READ not in names:
         raise ConfigError(f"tools must include {READ}, which every placeholder names")
-    return tuple(name for name in TOOL_NAMES if name in names)
+    return tuple(name for name in RETRIEVAL_TOOLS if name in names)
 
 
 def system_prompt(names: Sequence[str] = TOOL_NAMES) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from offload.codec import StoredRecord
@@ -24,7 +25,8 @@ from offload.tools._answers import (
 )
 from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, BudgetExceeded
-from offload.tools._definitions import Format, check_names, definitions, system_prompt
+from offload.tools._definitions import DIFF, Format, check_names, definitions, system_prompt
+from offload.tools._diff import Diff, row_text
 from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools.search import Mode, compile_pattern
@@ -33,7 +35,9 @@ _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
 _MAX_ROWS = 200
 _ERROR_CHARS = 1000
+_REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
+_HELD_DIFFS = 4
 
 
 class Tools:
@@ -45,7 +49,7 @@ class Tools:
     Args:
         session: the session to read.
         names: the offered tools; others are neither named nor answered. They must include context_read, which
-            every placeholder names.
+            every placeholder names. With all default tools, context_diff is answered too.
         max_answer_chars: the most characters of an answer, at least 2,000.
         observer: is notified of reads.
 
@@ -66,8 +70,10 @@ class Tools:
         self._session = session
         self._observer = Observer(session.name) if observer is None else observer
         self._names = check_names(names)
+        self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
+        self._diffs: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD_DIFFS)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
         """Return the offered tools as `tools=` of a request takes them.
@@ -94,14 +100,16 @@ class Tools:
         """
         checked: dict[str, Any] = {}
         try:
-            checked = check_arguments(name, arguments, self._names)
+            checked = check_arguments(name, arguments, self._answered)
             method = getattr(self, name.removeprefix("context_"))
             answer: str = method(**checked)
         except OffloadError as error:
-            return f"Error: {self._error_text(error, checked.get('id'))}"
+            return f"Error: {self._error_text(error, checked)}"
         return answer
 
-    def _error_text(self, error: OffloadError, ref: str | None) -> str:
+    def _error_text(self, error: OffloadError, arguments: Mapping[str, Any]) -> str:
+        refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments]
+        ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
         if ref is None or not isinstance(error, CorruptError | NotFoundError):
             return escape_surrogates(str(error))[:_ERROR_CHARS]
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
@@ -261,6 +269,48 @@ class Tools:
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         return with_notice(answer) if grep.is_redacted else answer
+
+    @observed("context_diff")
+    def diff(self, old: str, new: str, *, start_row: int = 1) -> str:
+        """Return the lines in which two records differ, as a unified diff with three lines of context.
+
+        Args:
+            old: the ref of the older record.
+            new: the ref of the newer one.
+            start_row: first row of the diff, from 1.
+
+        Raises:
+            NotFoundError: no such record in this session.
+            CorruptError: a record is damaged.
+            ConfigError: the same ref twice, records that are too large or too different, or too large a row.
+        """
+        _check_count("start_row", start_row)
+        if old == new:
+            raise ConfigError(f"old and new are the same item, {old[:40]!r}")
+        older, newer = self._session.read(old), self._session.read(new)
+        answer = self._diff_page(older, newer, start_row)
+        self._observer.read_back(old, "")
+        self._observer.read_back(new, answer)
+        return with_notice(answer) if older.is_redacted or newer.is_redacted else answer
+
+    def _diff_page(self, old: StoredRecord, new: StoredRecord, start_row: int) -> str:
+        contents = old.content, new.content
+        if old.counts.sha256 == new.counts.sha256:
+            return f"[{old.ref} and {new.ref} have the same content]"
+        key = old.counts.sha256, new.counts.sha256
+        diff = self._diffs.get(key) or Diff(*contents)
+        self._diffs.put(key, diff)
+        if not diff.changes:
+            return f"[{old.ref} and {new.ref} differ only in the newline at the end]"
+        rows = islice(diff.rows(), start_row - 1, start_row - 1 + _MAX_ROWS)
+        room = self._max_chars - FRAME_CHARS
+        texts = fitting_rows((row_text(row, *contents)[: room - 1] for row in rows), room)
+        if not texts:
+            raise ConfigError(f"past the end: the diff has {sum(1 for _ in diff.rows())} rows")
+        call = f'context_diff(old="{old.ref}", new="{new.ref}", start_row={start_row + len(texts)})'
+        is_more = next(islice(diff.rows(), start_row - 1 + len(texts), None), None) is not None
+        last = f"[more: {call}]" if is_more else "[end of diff]"
+        return "\n".join([f"[{old.ref} to {new.ref}: {diff}]", *texts, last])
 
 
 def _check_count(name: str, value: int | None, *, least: int = 1) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from offload.errors import ConfigError
 from offload.messages import Item, scan_of
 from offload.offloader import Offloader
-from offload.policy import TOOL_NAMES, OffloadPolicy, Rule
+from offload.policy import RETRIEVAL_TOOLS, OffloadPolicy, Rule
 
 _EDIT = "clear_tool_uses_20250919"
 # The API's default for `keep`.
@@ -82,7 +82,7 @@ class ClearedResults:
                 texts.setdefault(item.tool_use_id, []).append(item.text)
         rows, quoted = [], []
         for call in cleared:
-            if names[call] in TOOL_NAMES:
+            if names[call] in RETRIEVAL_TOOLS:
                 continue
             label = f"- {names[call]}({arguments.get(call, '')[:_ARGUMENT_CHARS]}): "
             for text in texts.get(call, ()):

@@ -26,7 +26,7 @@ from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, 
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
 from offload.threads import in_thread
-from offload.tools import TOOL_NAMES
+from offload.tools import RETRIEVAL_TOOLS
 
 _log = logging.getLogger("offload")
 
@@ -39,7 +39,7 @@ _EXITED = (
 )
 # A tool of the wrapped server that is named like a retrieval tool gets the prefix inner_, and one with that
 # prefix gets another. So no two tools share a name, and the mapping needs no state.
-_RESERVED = re.compile(rf"(inner_)*({'|'.join(TOOL_NAMES)})")
+_RESERVED = re.compile(rf"(inner_)*({'|'.join(RETRIEVAL_TOOLS)})")
 _INNER = "inner_"
 _UNCACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 # The result field of each list that a server may not support.
@@ -128,7 +128,7 @@ class Proxy:
         """Return the function that answers a request to the proxy itself, otherwise None."""
         answers, params = self._answers, request.params or {}
         match request.method, params:
-            case "tools/call", {"name": str(name)} if name in TOOL_NAMES:
+            case "tools/call", {"name": str(name)} if name in RETRIEVAL_TOOLS:
                 has_links = self._has_links(request)
                 return partial(answers.call, name, params.get("arguments"), has_links=has_links)
             case "resources/read", {"uri": str(uri)} if uri.startswith(SCHEME):

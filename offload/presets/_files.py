@@ -8,17 +8,14 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
-from offload.record import RecordInfo
 from offload.store import OffloadStore
 
-Listed = TypeVar("Listed")
 Row = TypeVar("Row", bound=Hashable)
 
 _SCHEMA = "1.0"
@@ -99,34 +96,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_until_current(
-    store: OffloadStore,
-    key: str,
-    listing: Callable[[], Listed],
-    render: Callable[[Listed], bytes],
-    empty: bytes = b"",
-) -> None:
-    """Store what `render` makes of a fresh listing, until a listing after the write gives the same.
-
-    So the last of several concurrent writers misses no entry. Content equal to `empty` is not stored first.
-    """
-    try:
-        stored = store.get(key)
-    except NotFoundError:
-        stored = empty
-    listed = listing()
-    while (current := render(listed)) != stored:
-        store.put(key, current, overwrite=True)
-        stored, before, listed = current, listed, listing()
-        if listed == before:
-            return
-
-
 class IndexFiles(Generic[Row]):
     """JSON files that list the records of a tree for people and agents, such as `index.json`; derived.
 
-    Each has `schema_version`, the fields of `head`, and `items`, one to a line, by `entry_of`. A line is
-    rendered once: a turn pays for its own records, and only a listing for those of earlier turns.
+    Each has `schema_version`, the fields of `head`, and `items`, one to a line. A line is rendered
+    once: a turn pays for its own records, and only a listing for those of earlier turns.
 
     Args:
         store: the folder of the files.
@@ -160,13 +134,7 @@ class IndexFiles(Generic[Row]):
             # Before the listing: a record that another thread writes meanwhile makes the file stale again.
             self._stale.discard(key)
             try:
-                write_until_current(
-                    self._store,
-                    key,
-                    partial(self._rows, key),
-                    partial(self._render, key),
-                    empty=self._empty(key),
-                )
+                self._write(key)
             except BaseException:
                 self._stale.add(key)
                 raise
@@ -174,37 +142,28 @@ class IndexFiles(Generic[Row]):
     def create(self, key: str) -> None:
         """Write the file at `key` without entries if there is none. Raises `StoreError`."""
         with suppress(ExistsError):
-            self._store.put(key, self._empty(key))
+            self._store.put(key, self._render(key, ()))
+
+    def _write(self, key: str) -> None:
+        """Write a file until a listing after the write gives the same.
+
+        So the last of several concurrent writers misses no entry. An empty file is not written first.
+        """
+        try:
+            stored = self._store.get(key)
+        except NotFoundError:
+            stored = self._render(key, ())
+        rows = self._rows(key)
+        while (current := self._render(key, rows)) != stored:
+            self._store.put(key, current, overwrite=True)
+            stored, before, rows = current, rows, self._rows(key)
+            if rows == before:
+                return
 
     def _render(self, key: str, rows: Sequence[Row]) -> bytes:
         known = self._lines.get(key, {})
         lines = {row: known.get(row) or json.dumps(self._entry(row), ensure_ascii=False) for row in rows}
         self._lines[key] = lines
-        return self._with_head(key, lines.values())
-
-    def _empty(self, key: str) -> bytes:
-        return self._with_head(key, ())
-
-    def _with_head(self, key: str, lines: Iterable[str]) -> bytes:
         head = json.dumps({"schema_version": _SCHEMA, **self._head(key), "items": []}, ensure_ascii=False)
-        text = ",\n".join(lines)
+        text = ",\n".join(lines.values())
         return f"{head[:-2]}\n{text}\n]}}\n".encode("utf-8", "backslashreplace")
-
-
-def entry_of(info: RecordInfo, path: str) -> dict[str, Any]:
-    """Return the entry of a record in an index file.
-
-    Args:
-        info: the record.
-        path: the path of its file, relative to the folder of the index file.
-    """
-    return {
-        "item_id": info.ref,
-        "session_id": info.session,
-        "item_type": info.item_type,
-        "tool_name": info.tool_name,
-        "path": path,
-        "offloaded_at": int(info.created_at),
-        "chars": info.chars,
-        "tokens": info.tokens,
-    }

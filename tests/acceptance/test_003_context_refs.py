@@ -70,7 +70,7 @@ from offload.errors import ConfigError, MessageError, StoreError
 from offload.events import ContextEvent, EventBus, EventType
 from offload.index import sessions
 from offload.layout import encode_part
-from offload.presets._files import write_until_current
+from offload.presets._files import IndexFiles
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record import draw_ref
 from offload.testing.faults import FaultyStore
@@ -938,11 +938,13 @@ def test_44_a_turn_with_nothing_new_makes_no_store_operation():
 
 def test_45_a_writer_whose_listing_was_overtaken_writes_the_manifest_again():
     store = MemoryStore()
-    listings = iter(["a", "a b", "a b"])
+    listings = iter([["a"], ["a", "b"], ["a", "b"]])
+    manifests = IndexFiles(store, lambda _: next(listings), lambda row: {"id": row})
+    manifests.note_change("chat-1/manifest.json")
 
-    write_until_current(store, "chat-1/manifest.json", lambda: next(listings), str.encode)
+    manifests.update()
 
-    assert store.get("chat-1/manifest.json") == b"a b"
+    assert json.loads(store.get("chat-1/manifest.json"))["items"] == [{"id": "a"}, {"id": "b"}]
     assert list(listings) == []
 
 

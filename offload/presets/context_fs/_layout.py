@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Self
 
 from offload.errors import InvalidKeyError
 from offload.layout import REF_PATTERN, decode_part, encode_part, tool_part
@@ -66,6 +67,20 @@ class Document:
     offloaded_at: int
     chars: int
     tokens: int
+
+    @classmethod
+    def of(cls, info: RecordInfo, path: str) -> Self:
+        """Return the entry of a record whose document is at `path`."""
+        return cls(
+            item_id=info.ref,
+            session_id=info.session,
+            item_type=info.item_type,
+            tool_name=info.tool_name,
+            path=path,
+            offloaded_at=int(info.created_at),
+            chars=info.chars,
+            tokens=info.tokens,
+        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +19,6 @@ from offload.layout import RECORD, TOMBSTONE, check_key, is_link, sidecar_key
 from offload.presets._files import (
     TEMPORARY,
     IndexFiles,
-    entry_of,
     mapped_errors,
     remove_abandoned,
     replace_file,
@@ -45,7 +45,9 @@ class TreeStore(WrapperStore):
         super().__init__(open_backend(root / RECORDS_FOLDER))
         self.root = root
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
-        self._index = IndexFiles(open_backend(root), lambda _: self._rows(), lambda row: entry_of(*row))
+        self._index = IndexFiles(
+            open_backend(root), lambda _: self._rows(), lambda row: asdict(Document.of(*row))
+        )
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
@@ -106,7 +108,7 @@ class TreeStore(WrapperStore):
 
     def documents(self, part: str | None = None) -> list[Document]:
         """Return the documents of a session, given by its key part, or of all; oldest first."""
-        return [Document(**entry_of(*row)) for row in self._rows(part)]
+        return [Document.of(*row) for row in self._rows(part)]
 
     def reindex(self) -> None:
         """Make every document and the index match the records again. Raises `StoreError`."""

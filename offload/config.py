@@ -304,7 +304,6 @@ def _values(origin: str, data: Mapping[str, Any], prefix: str = "") -> Iterator[
 
 
 def _replaces(path: str, other: str) -> bool:
-    """Return whether a value at `path` replaces the one at `other`."""
     return other == path or other.startswith(f"{path}.")
 
 

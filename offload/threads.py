@@ -56,7 +56,6 @@ class _Errand:
         self._answers: set[Future[Any]] = set()
 
     def waits_for(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Return whether the call waits for a hook on `loop`."""
         return self.loop is loop and not all(answer.done() for answer in tuple(self._answers))
 
     def cancel(self) -> None:
@@ -66,14 +65,12 @@ class _Errand:
             answer.cancel()
 
     def check(self) -> None:
-        """Raise `asyncio.CancelledError` if the async caller was cancelled."""
         if self._is_cancelled:
             import asyncio  # noqa: PLC0415 # loaded already
 
             raise asyncio.CancelledError
 
     def result_of(self, value: Awaitable[Any], seconds: float) -> Any:
-        """Return the result of a hook that runs on the caller's loop."""
         import asyncio  # noqa: PLC0415 # loaded already
         from concurrent.futures import CancelledError  # noqa: PLC0415 # asyncio has loaded it
 
@@ -109,7 +106,6 @@ class _Call:
     is_over: bool = False
 
     def is_stuck(self) -> bool:
-        """Return whether a hook has exceeded its deadline."""
         deadlines = tuple(self.hook_deadlines)
         return bool(deadlines) and time.monotonic() > max(deadlines)
 

@@ -190,7 +190,6 @@ class FsspecStore:
 
     @contextmanager
     def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
-        """Turn errors of the file system into `OffloadError`; `absent` is the type for a missing file."""
         try:
             yield
         except OffloadError:
@@ -231,7 +230,6 @@ class _Root:
         self._creates: Creates | None = None
 
     def path_of(self, name: str) -> str:
-        """Return the path of a file in the folder."""
         return f"{self.path}/{name}"
 
     def refuses_taken(self) -> bool:
@@ -253,7 +251,6 @@ class _Root:
         return descriptor.creates if descriptor else None
 
     def _probed(self) -> Creates:
-        """Create a file twice, and store the result."""
         # A name with a leading dot is not a key.
         path = self.path_of(f".probe-{secrets.token_hex(8)}")
         _write(self.system, path, _PROBE, "create")
@@ -292,7 +289,6 @@ def _second_create(system: Any, path: str) -> Creates:
 
 
 def _write(system: Any, path: str, data: bytes, mode: str) -> None:
-    """Write a file, creating its folder first if necessary."""
     # A cached listing may be outdated.
     system.invalidate_cache()
     try:
@@ -329,7 +325,6 @@ def _public_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _name(entry: Mapping[str, Any]) -> str:
-    """Return the last part of an entry's path, with a slash if it is a folder."""
     name: str = entry["name"].rstrip("/").rpartition("/")[2]
     return name + "/" if entry["type"] == "directory" else name
 

@@ -45,7 +45,6 @@ class S3Session(AIOHTTPSession):  # type: ignore[misc]  # its base has no types
 
 
 async def _check(request: Any, answer: Any) -> None:
-    """Raise `ForeignAnswerError` if `answer` does not come from an S3 service."""
     status = answer.status_code
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _TRANSIENT:
         return

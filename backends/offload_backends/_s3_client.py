@@ -333,7 +333,6 @@ def _loader(path: str | None) -> Loader:
 
 
 def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fsspec's configuration, overridden by the caller's options."""
     configured = fsspec.config.conf
     return {**configured.get("s3a", {}), **configured.get("s3", {}), **options}
 
@@ -417,7 +416,6 @@ def _answer(error: BaseException) -> tuple[int, str, str]:
 
 
 def _meaning(error: Exception) -> type[OffloadError]:
-    """Return the type of `OffloadError` for `error`."""
     status, code, _ = _answer(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
         return ExistsError

@@ -41,7 +41,6 @@ class Conditions:
 
     @property
     def known(self) -> Creates | None:
-        """The effect of creates, None before it is known."""
         return self._support.known.creates if self._support.known else None
 
     async def creates(self) -> Creates:
@@ -134,13 +133,11 @@ class _Question(Generic[T]):
 
     @property
     def known(self) -> T | None:
-        """The result, None before it is known."""
         asking = self._asking
         is_answered = asking and asking.done() and not asking.cancelled() and not asking.exception()
         return asking.result() if asking and is_answered else None
 
     async def answer(self) -> T:
-        """Return the result, or raise its error."""
         if self._asking is None or (self._asking.done() and self.known is None):
             self._asking = asyncio.ensure_future(self._ask())
         # A cancelled caller does not cancel the others.

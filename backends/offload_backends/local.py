@@ -224,7 +224,6 @@ class LocalStore(OneByOne):
 
     @contextmanager
     def _mapped_errors(self, key: str) -> Iterator[None]:
-        """Turn errors of the system into `StoreError`; `key` is for the message."""
         try:
             yield
         except OffloadError:
@@ -274,7 +273,6 @@ def _root_of(url: str) -> Path:
 
 
 def _make_root(path: Path, *, is_synced: bool) -> None:
-    """Create `path` and its missing parents."""
     if not path.parent.exists():
         _make_root(path.parent, is_synced=is_synced)
     with closing(os.open(path.parent, _FOLDER)) as parent:

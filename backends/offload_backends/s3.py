@@ -244,7 +244,6 @@ class _Calls:
         self._failure: OffloadError | None = None
 
     async def one(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T | OffloadError:
-        """Return the result or the error of a call."""
         async with self._gate:
             if self._failure is not None:
                 return self._failure
@@ -256,5 +255,4 @@ class _Calls:
                 return error
 
     async def all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
-        """Return the result or the error of each call, in order."""
         return await asyncio.gather(*map(self.one, calls))

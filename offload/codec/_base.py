@@ -38,7 +38,6 @@ class Encoded:
         return cls(((body,),), len(body), sidecar)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the pieces of all parts."""
         return chain.from_iterable(self.parts)
 
     @property

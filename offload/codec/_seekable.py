@@ -205,7 +205,6 @@ class SeekableRecord:
 
 
 def _frames_of(content: TextContent | SpooledContent) -> tuple[Iterable[bytes], list[int]]:
-    """Return the frames of `content` and their sizes."""
     if isinstance(content, SpooledContent):
         return content.spool, content.stored
     level = SLOW_LEVEL if len(content.data) <= SLOW_BYTES else FAST_LEVEL
@@ -243,7 +242,6 @@ def _unpack(packed: bytes) -> array[int]:
 
 
 def _numbers(data: memoryview | bytearray) -> array[int]:
-    """Return little-endian 32-bit numbers."""
     numbers = array("I")
     numbers.frombytes(data)
     if sys.byteorder == "big":

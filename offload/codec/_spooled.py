@@ -49,7 +49,6 @@ class Spool:
             raise StoreError(f"the temporary file of a sink: {error}") from error
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield all of it in pieces of at most 1 MiB."""
         for start in range(0, self.size, _PIECE_BYTES):
             yield self.read(start, min(start + _PIECE_BYTES, self.size))
 
@@ -74,7 +73,6 @@ class SpooledContent:
         return StoredContent(Borders.between(self.sizes), self._read)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the whole content, chunk by chunk."""
         return self._read(0, len(self.sizes))
 
     @property

@@ -308,7 +308,6 @@ def _fields_of(item: Item) -> Mapping[str, Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield the strings in a JSON value, of any depth."""
     values = [value]
     while values:
         value = values.pop()

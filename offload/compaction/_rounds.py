@@ -405,7 +405,6 @@ def _replaced(messages: Sequence[Any], plan: Plan, notice: Any) -> list[Any]:
 
 
 def _replace(context: ContextIR, plan: Plan, notice: Any) -> list[Any]:
-    """Carry out a plan in `context`; return the messages of its conversation."""
     items = context.conversation.items
     context.replace_items([items[i] for i in plan.removed], context.new_item(notice, plan.item_type))
     return context.conversation_messages

@@ -98,7 +98,6 @@ def _listed(holder: Any, name: str) -> list[Any]:
 
 
 def _is_shown(name: str, tools: Iterable[Any]) -> bool:
-    """Return whether agno shows the results of `name` to the user."""
     kits = [{**each.functions, **each.async_functions} for each in tools if isinstance(each, Toolkit)]
     functions = [each for each in tools if isinstance(each, Function) and each.name == name]
     functions += [kit[name] for kit in kits if name in kit]

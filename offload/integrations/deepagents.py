@@ -45,7 +45,6 @@ __all__ = ["OffloadBackend"]
 
 
 def _reporting(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that reports errors in a `result` of the framework."""
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -200,7 +199,6 @@ class OffloadBackend(protocol.BackendProtocol):
 
 
 def _inside(folder: str) -> str:
-    """Return the prefix of all paths in `folder`."""
     return "/" + f"{folder.strip('/')}/".lstrip("/")
 
 

@@ -136,7 +136,6 @@ class _File(NamedTuple):
         return _File(target.app_name, target.user_id, target.filename, target.session_id), target.version
 
     def described(self, part: types.Part, version: int, metadata: dict[str, Any]) -> ArtifactVersion:
-        """Return the description of a version."""
         session = None if self.filename.startswith(_USER_SCOPE) else self.session_id
         names = (self.app_name, self.user_id, self.filename, version, session)
         holder = part.inline_data or part.file_data

@@ -116,7 +116,6 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return _with_update(request, messages, await handler(self._prepared(request, messages)))
 
     def _offloaded(self, request: Any, returned: Any) -> Any:
-        """Return a tool's result with its tool messages offloaded."""
         results = [] if getattr(request.tool, "return_direct", False) else _results(returned)
         if not results:
             return returned
@@ -126,7 +125,6 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return _with_results(returned, iter(out.messages[len(before) :]))
 
     def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
-        """Return the offloaded messages of a model request."""
         pinned = _pinned(request.messages, request.tools)
         return self._here(request.state).offload(request.messages, pinned=pinned).messages
 
@@ -135,7 +133,6 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return self.offloader(thread_id() or state.get("offload_session") or new_name())
 
     def _bound(self, request: Any) -> Any:
-        """Return `request` with a retrieval tool bound to the current session."""
         if not isinstance(request.tool, _RetrievalTool):
             return request
         session = self._here(request.state)

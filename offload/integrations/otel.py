@@ -80,7 +80,6 @@ class _Telemetry:
         }
 
     def record(self, event: ContextEvent) -> None:
-        """Record an event."""
         handler = self._handlers.get(event.event_type)
         if handler is not None:
             handler(event.data)
@@ -135,5 +134,4 @@ class _Telemetry:
 
 
 def _present(attributes: Attributes) -> dict[str, Any]:
-    """Return the attributes with a value."""
     return {name: value for name, value in attributes.items() if value is not None}

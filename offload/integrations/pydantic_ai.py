@@ -107,7 +107,6 @@ def _blocks_of(message: ModelMessage) -> dict[str, Any]:
 
 
 def _message_of(message: ModelMessage, old: dict[str, Any], new: dict[str, Any]) -> ModelMessage:
-    """Return `message` with the blocks of `new` instead of those of `old`."""
     if new is old:
         return message
     old_blocks, new_blocks, parts = iter(old["content"]), iter(new["content"]), []

@@ -91,7 +91,6 @@ class _Conversation:
             self._kept.add(event.tool_use["toolUseId"])
 
     async def offload_results(self, event: AfterToolsEvent) -> None:
-        """Offload the tool results in the message before it is appended."""
         messages, content = event.agent.messages, event.message["content"]
         self._kept.update(_strands_own([*messages[-1:], event.message]))
         copied = {**event.message, "content": list(content)}
@@ -99,7 +98,6 @@ class _Conversation:
         content[:] = out.messages[-1]["content"]
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
-        """Return the model's request with offloaded messages and the system prompt."""
         if not self._is_scanned:  # a resumed session has results of an earlier process
             self._kept.update(_strands_own(context.messages))
             self._is_scanned = True

@@ -54,7 +54,6 @@ class _File(NamedTuple):
     sidecar: bytes
 
     def objects(self) -> Iterator[StoredObject]:
-        """Yield the record and its header."""
         modified = self.modified_ns / 1e9
         yield StoredObject(self.key, self.size, modified)
         yield StoredObject(sidecar_key(self.key), len(self.sidecar), modified)

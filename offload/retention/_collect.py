@@ -197,7 +197,6 @@ class _Run:
     def mark(
         self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason, marks: Marks
     ) -> None:
-        """Mark records of a session for deletion, except for pinned ones."""
         unprotected = self._unprotected(objects, infos, reason, marks)
         if unprotected and self._writes:
             self._put_tombstones(unprotected, reason)

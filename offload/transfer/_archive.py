@@ -187,7 +187,6 @@ def _session_part(key: str) -> str:
 
 @contextmanager
 def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Map the errors of a file."""
     try:
         yield
     except OffloadError:

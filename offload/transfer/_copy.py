@@ -283,7 +283,6 @@ class _Copy:
 
 
 def _is_same(one: Header, other: Header) -> bool:
-    """Return whether two headers have the same item and placeholder."""
     return one.is_same_item(other) and one.placeholder == other.placeholder
 
 
@@ -316,7 +315,6 @@ class _Ranges:
 
 
 def _stored(store: OffloadStore, info: RecordInfo, body: bytes | None, *, has_sidecar: bool) -> Encoded:
-    """Return a record of `store` byte for byte."""
     sidecar = store.get(sidecar_key(info.key)) if has_sidecar else None
     if body is not None:
         return Encoded.whole(body, sidecar)

@@ -95,7 +95,6 @@ def _link_key(store: OffloadStore, info: RecordInfo, to: str) -> str:
 
 
 def _links(store: OffloadStore, ref: str, to: str) -> Iterator[str]:
-    """Yield the keys of the links of `ref` in session `to`."""
     listed = [stored.key for stored in store.keys(RECORD.prefix(encode_part(to)) + ref)]
     # A longer ref may begin with this one.
     return (key for key in listed if is_link(key) and ref_of(name_of(key)) == ref)

@@ -63,7 +63,6 @@ class Guard:
         await (refusal or self._app)(scope, receive, send_secured)
 
     def _check(self, request: Request) -> Response | None:
-        """Return the response to send instead of the page; None passes the request on."""
         if request.headers.get("host") not in self._hosts:
             return PlainTextResponse(
                 "Invalid Host header: use http://127.0.0.1 and this server's port.\n", 421

@@ -304,7 +304,6 @@ class Pages:
         return reader, reader.find(ref)
 
     def _tombstones(self, part: str) -> list[Tombstone]:
-        """Return the last tombstone of each deleted record of a session, newest first."""
         deleted = list_session(self.store, part).deleted
         return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
 

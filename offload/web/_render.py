@@ -39,7 +39,6 @@ def _size(size: int) -> str:
 
 
 def _time(seconds: float) -> Markup:
-    """Return a time element in local time."""
     at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(
         at.isoformat(timespec="seconds"), f"{at.astimezone():%Y-%m-%d %H:%M}"

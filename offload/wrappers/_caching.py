@@ -137,7 +137,6 @@ class CachingStore(WrapperStore):
 
 
 def _is_whole(data: bytes, start: int, end: int | None) -> bool:
-    """Return whether `data`, read from `start` to `end`, is the whole object."""
     if start < 0:
         return len(data) < -start
     return start == 0 and (end is None or len(data) < end)

@@ -145,7 +145,6 @@ class FolderCache:
 
 
 def _pending_files(path: Path) -> list[Path]:
-    """Return the pending files of the entry at `path`."""
     with suppress(FileNotFoundError):
         return [file for file in path.parent.iterdir() if file.name.startswith(f"{path.name}.")]
     return []

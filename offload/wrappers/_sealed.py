@@ -151,7 +151,6 @@ class SealedStream:
         self._tags: list[bytes] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the chunks, then the footer."""
         blocks = blocks_of(self._pieces, CHUNK)
         # Empty data has one empty chunk.
         for number, plain in enumerate(chain([next(blocks, b"")], blocks)):

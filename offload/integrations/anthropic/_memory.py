@@ -167,7 +167,6 @@ class OffloadMemory(BetaAbstractMemoryTool):
 
 
 def _in_thread(command: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """Return a command of `OffloadMemory` as a method of `AsyncOffloadMemory`."""
 
     async def run(self: AsyncOffloadMemory, *arguments: Any) -> Any:
         return await in_thread(command, self._memory, *arguments)

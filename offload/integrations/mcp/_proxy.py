@@ -251,7 +251,6 @@ def _result_of(request: Any, response: Any) -> Json | None:
 
 
 def _empty_list(request: Any) -> Json:
-    """Return an empty result for a list request."""
     return _stamped(request, {_LISTS[request.method]: []})
 
 

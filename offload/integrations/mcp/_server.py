@@ -118,7 +118,6 @@ def _name(host: str) -> str:
 
 
 def _guarded(app: Any, token: str) -> Any:
-    """Return `app` with a check of the bearer token."""
     expected = f"Bearer {token}".encode()
 
     async def guard(scope: Any, receive: Any, send: Any) -> None:

@@ -131,7 +131,6 @@ class TreeStore(WrapperStore):
         return [(info, paths[stem]) for _, stem, _, info in live if stem in paths]
 
     def _sync_documents(self) -> None:
-        """Remove the documents of deleted records, and write those that are missing."""
         # A document is written after its record, so a file without a record in a later listing is stale.
         files = self._files()
         live = self._live()
@@ -165,7 +164,6 @@ class TreeStore(WrapperStore):
         return sorted(f"{folder[start:]}/{each}" for folder, each in found if name.fullmatch(each))
 
     def _add_document(self, info: RecordInfo) -> None:
-        """Write the document of a record if there is none."""
         if not os.path.lexists(self.root / self.path_of(info.key)):
             self._write_document(info)
 

@@ -346,7 +346,6 @@ class ContextRefs:
         return truncated(text) if len(text) > self._max_inline else text
 
     def _redacted(self, text: str) -> str:
-        """Return a text for the log."""
         try:
             return self.offloader.options.redacted(text)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything

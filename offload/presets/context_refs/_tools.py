@@ -67,7 +67,6 @@ def _category_of_tool(groups: ToolGroups, tool_name: str | None) -> str:
 
 
 def _has_word(name: str, entries: Iterable[str]) -> bool:
-    """Return whether one of `entries`, a word or several, is in a name."""
     words = _spelled(name)
     return any(_spelled(entry) in words for entry in entries if words_of(entry))
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from offload.errors import ConfigError, OffloadError
 from offload.layout import check_key
+from offload.locks import Recent
 from offload.store import OffloadStore, check_range, delete_many, get_many, put_many, put_stream
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._folder_cache import FolderCache
-from offload.wrappers._memory_cache import MemoryCache
 
 # One object may take this share of the cache, so that it cannot evict all others.
 _LARGEST_SHARE = 4
+# Approximate overhead of an entry, so that many small objects are not free.
+_ENTRY_BYTES = 256
 
 
 class CachingStore(WrapperStore):
@@ -140,3 +142,32 @@ def _is_whole(data: bytes, start: int, end: int | None) -> bool:
     if start < 0:
         return len(data) < -start
     return start == 0 and (end is None or len(data) < end)
+
+
+class MemoryCache(Recent[str, bytes]):
+    """A cache of at most `max_bytes`, including the overhead of its entries; thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes, cost=lambda data: len(data) + _ENTRY_BYTES)
+        self._drops = 0
+
+    @contextmanager
+    def filling(self, name: str) -> Iterator[Callable[[bytes], None]]:
+        """Yield the function that caches bytes fetched inside the `with`.
+
+        If any entry was dropped since the `with` began, the bytes may be outdated and are not cached.
+        """
+        drops = self._drops
+
+        def fill(data: bytes) -> None:
+            with self._lock:
+                if self._drops == drops:
+                    self.put(name, data)
+
+        yield fill
+
+    def drop(self, name: str) -> None:
+        """Remove `name` and disable the fills that have begun."""
+        with self._lock:
+            self._drops += 1
+            self._remove(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -33,7 +34,7 @@ from offload.wrappers._base import WrapperStore
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A streamed object is compared in blocks of this size.
+# A created object is compared in blocks of this size.
 _COMPARED_BYTES = 4 * 1024**2
 
 
@@ -82,12 +83,8 @@ class RetryingStore(WrapperStore):
         self._call = partial(RetryState, deadline, first_pause, max_pause, clock, sleep, jitter)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        call = self._call()
-        try:
+        with self._creating(key, [data], len(data)) as call:
             call.run(partial(self.inner.put, key, data, overwrite=overwrite))
-        except ExistsError:
-            if not call.failures or not self._has_bytes(call, key, data):
-                raise
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         return self._call().run(partial(self.inner.get, key, start=start, end=end))
@@ -116,7 +113,10 @@ class RetryingStore(WrapperStore):
         call = self._call()
         results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
         for n in retried:
-            results[n] = self._resolve(call, *items[n], results[n])
+            if isinstance(results[n], ExistsError):
+                key, data = items[n]
+                found = result_or_error(self._has, call, key, [data], len(data))
+                results[n] = None if found is True else found or results[n]
         return results
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
@@ -128,33 +128,23 @@ class RetryingStore(WrapperStore):
         self._call().run(partial(delete_many, self.inner, list(keys)))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        call = self._call()
-        try:
+        with self._creating(key, pieces, size) as call:
             call.run(partial(put_stream, self.inner, key, pieces, size))
-        except ExistsError:
-            if not call.failures or not self._has_stream(call, key, pieces, size):
-                raise
 
     def update_index(self) -> None:
         self._call().run(partial(update_index, self.inner))
 
-    def _has_bytes(self, call: RetryState, key: str, data: bytes) -> bool:
+    @contextmanager
+    def _creating(self, key: str, pieces: Iterable[bytes], size: int) -> Iterator[RetryState]:
+        """Ignore an `ExistsError` after a retry if the object has these bytes."""
+        call = self._call()
         try:
-            return call.run(partial(self.inner.get, key)) == data
-        except NotFoundError:
-            return False  # Somebody deleted the object meanwhile.
+            yield call
+        except ExistsError:
+            if not call.failures or not self._has(call, key, pieces, size):
+                raise
 
-    def _resolve(
-        self, call: RetryState, key: str, data: bytes, result: OffloadError | None
-    ) -> OffloadError | None:
-        """Return the result of a retried create: None if the key holds `data`."""
-        try:
-            is_stored = isinstance(result, ExistsError) and self._has_bytes(call, key, data)
-        except OffloadError as error:
-            return error
-        return None if is_stored else result
-
-    def _has_stream(self, call: RetryState, key: str, pieces: Iterable[bytes], size: int) -> bool:
+    def _has(self, call: RetryState, key: str, pieces: Iterable[bytes], size: int) -> bool:
         """Return whether the object has these bytes, reading a block at a time."""
         at = 0
         try:

@@ -58,9 +58,6 @@ class RetryingStore(WrapperStore):
         deadline: seconds after the start of a call in which a retry may begin.
         first_pause: the longest pause before the first retry, in seconds.
         max_pause: the longest pause before any retry, in seconds.
-        clock: returns monotonic seconds.
-        sleep: waits for a number of seconds.
-        jitter: returns a random number, 0 <= x < 1.
 
     Raises:
         ConfigError: a number of seconds is negative.
@@ -73,14 +70,11 @@ class RetryingStore(WrapperStore):
         deadline: float = 30.0,
         first_pause: float = 0.1,
         max_pause: float = 5.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
             raise ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
-        self._call = partial(RetryState, deadline, first_pause, max_pause, clock, sleep, jitter)
+        self._call = partial(RetryState, deadline, first_pause, max_pause)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         with self._creating(key, [data], len(data)) as call:
@@ -180,13 +174,10 @@ class RetryState:
     deadline: float
     longest_pause: float
     max_pause: float
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-    jitter: Callable[[], float]
     failures: int = 0
 
     def __post_init__(self) -> None:
-        self.until = self.clock() + self.deadline
+        self.until = time.monotonic() + self.deadline
 
     def run(self, attempt: Callable[[], T]) -> T:
         """Return the result of `attempt`, retrying until the store answers or the deadline has passed."""
@@ -200,9 +191,9 @@ class RetryState:
     def waits(self) -> bool:
         """Count a failure and wait before the next attempt; return False if that would pass the deadline."""
         self.failures += 1
-        pause = self.jitter() * min(self.longest_pause, self.max_pause)
+        pause = random.random() * min(self.longest_pause, self.max_pause)  # noqa: S311  # no secret
         self.longest_pause = min(self.longest_pause * 2, self.max_pause)
-        if self.clock() + pause >= self.until:
+        if time.monotonic() + pause >= self.until:
             return False
-        self.sleep(pause)
+        time.sleep(pause)
         return True

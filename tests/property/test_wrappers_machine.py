@@ -27,7 +27,7 @@ def test_a_stack_of_wrappers_is_a_store(around, tmp_path):
             return self.stack()
 
         def stack(self) -> WrapperStore:
-            retrying = RetryingStore(self.medium, sleep=lambda _: None)
+            retrying = RetryingStore(self.medium, first_pause=0)
             return EncryptingStore(CachingStore(retrying, max_bytes=50_000, folder=self.folder), b"k" * 32)
 
     run_state_machine_as_test(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -108,13 +109,11 @@ def test_a_read_only_store_updates_no_index(store):
     assert store.updates == 0
 
 
-def test_a_retrying_store_retries_the_update(store):
+def test_a_retrying_store_retries_the_update(store, monkeypatch):
     store.error = StoreUnavailableError("busy")
+    monkeypatch.setattr(time, "sleep", lambda _: setattr(store, "error", None))
 
-    def heal(_: float) -> None:
-        store.error = None
-
-    RetryingStore(store, sleep=heal).update_index()
+    RetryingStore(store).update_index()
 
     assert store.updates == 2
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from offload.errors import (
@@ -11,7 +13,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.testing.faults import FaultyBulkStore, FaultyStore
-from offload.wrappers import RetryingStore
+from offload.wrappers import RetryingStore, _retrying
 from offload_backends.memory import MemoryStore
 
 
@@ -21,6 +23,9 @@ class Time:
     def __init__(self):
         self.now = 1000.0
         self.pauses = []
+
+    def monotonic(self):
+        return self.now
 
     def sleep(self, seconds):
         self.pauses.append(seconds)
@@ -33,16 +38,17 @@ def medium():
 
 
 @pytest.fixture
-def time():
-    return Time()
+def time(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(_retrying, "time", time)
+    return time
 
 
 @pytest.fixture
-def retrying(time):
+def retrying(time, monkeypatch):
     def wrap(inner, jitter=0.5, **options):
-        return RetryingStore(
-            inner, clock=lambda: time.now, sleep=time.sleep, jitter=lambda: jitter, **options
-        )
+        monkeypatch.setattr(_retrying, "random", SimpleNamespace(random=lambda: jitter))
+        return RetryingStore(inner, **options)
 
     return wrap
 

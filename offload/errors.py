@@ -91,6 +91,10 @@ class CorruptError(OffloadError, kind="corrupt"):
     """Stored bytes differ from those that were written."""
 
 
+class ReferenceRefusedError(OffloadError, kind="reference_refused"):
+    """A reference in the arguments of a model's call was not replaced; the message is for the model."""
+
+
 class ExistsError(OffloadError, FileExistsError, kind="exists"):
     """A create-only write met a key that is taken."""
 

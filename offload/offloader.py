@@ -18,7 +18,7 @@ from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
 from offload.engine.writer import ItemWriter
-from offload.errors import ConfigError, NotFoundError, check_choice, check_messages
+from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
 from offload.hooks import ItemSummarizer, Redact, ShouldOffload
 from offload.messages import Item, Usage
@@ -32,7 +32,16 @@ from offload.session import Damage, Session, check_name, new_name
 from offload.store import OffloadStore
 from offload.threads import Gate, in_thread
 from offload.tokens import TokenCounter
-from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
+from offload.tools import (
+    MAX_ANSWER_CHARS,
+    MAX_REFERENCE_CHARS,
+    TOOL_NAMES,
+    References,
+    Tools,
+    check_fields,
+    parse_arguments,
+    reference_prompt,
+)
 
 OnMissing = Literal["raise", "keep"]
 
@@ -71,6 +80,8 @@ class Offloader:
         prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
         clock: returns the time in seconds; the default is the system's clock. A pause between two requests
             that is longer than `policy.cache.ttl` means that the provider's prompt cache is cold.
+        references: the fields of other tools' arguments, such as "write_file.content", in which the model may
+            pass an id in place of a text; see `resolve`. `prompt()` explains it in one more line.
 
     Attributes:
         policy: which items are offloaded.
@@ -105,6 +116,7 @@ class Offloader:
         events: EventBus | None = None,
         prompt: str | None = None,
         clock: Clock = time.time,
+        references: Sequence[str] = (),
     ) -> None:
         self.options = options = Options(
             policy=default_policy() if policy is None else policy,
@@ -121,6 +133,7 @@ class Offloader:
             events=EventBus() if events is None else events,
             prompt=prompt,
             clock=clock,
+            references=references,
         )
         self.policy, self.events = options.policy, options.events
         self.store = open_store(store, storage_options=storage_options)
@@ -380,6 +393,57 @@ class Offloader:
         """
         return self._session.read(ref).stream()
 
+    def resolve(
+        self,
+        arguments: Mapping[str, Any] | str,
+        tool: str,
+        *,
+        allow: Sequence[str] | None = None,
+        max_chars: int = MAX_REFERENCE_CHARS,
+    ) -> dict[str, Any]:
+        """Return the arguments of a model's call with stored content in place of references.
+
+        A reference is an object: `{"$ref": id}` is a record's whole text, with `"lines": "10-40"` these lines
+        with their newlines, with `"pointer": "/items"` the value at a JSON pointer. Content is inserted as
+        it is stored; references in it are text. Each reference is reported by a `reference_resolved` event.
+
+        Args:
+            arguments: the arguments, or the JSON text of them. Never changed.
+            tool: the tool that they belong to.
+            allow: the fields that may have references: "write_file.content", or "edit.changes.text" for the
+                field `text` of objects in `changes`, one object or a list. The default is the option
+                `references` of this offloader.
+            max_chars: the most characters of all content together.
+
+        Raises:
+            ReferenceRefusedError: a reference in another field; an id that is unknown in this session,
+                expired or damaged; a redacted record; too much content. Its text is for the model:
+                return it as the result, and do not run the tool.
+            ConfigError: `allow` is not a list of fields, or `arguments` are no object.
+            StoreError: the store failed.
+        """
+        allowed = check_fields(self.options.references if allow is None else allow)
+        references = References(self._session, tool, allowed, max_chars)
+        try:
+            resolved = references.replaced(parse_arguments(arguments))
+        except ReferenceRefusedError as error:
+            self._observer.reference_refused(tool, error)
+            raise
+        for reference in references.resolved:
+            self._observer.referenced(reference.ref, tool, reference.field, reference.chars)
+        return resolved
+
+    async def aresolve(
+        self,
+        arguments: Mapping[str, Any] | str,
+        tool: str,
+        *,
+        allow: Sequence[str] | None = None,
+        max_chars: int = MAX_REFERENCE_CHARS,
+    ) -> dict[str, Any]:
+        """Run `resolve` in a thread."""
+        return await in_thread(self.resolve, arguments, tool, allow=allow, max_chars=max_chars)
+
     def stats(self) -> Stats:
         """Return counts of the session's records, from a fresh listing of the store, and of reads."""
         infos = self.records()
@@ -513,7 +577,9 @@ class Offloader:
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
-        return self.tools.prompt() if self.options.prompt is None else self.options.prompt
+        prompt = self.tools.prompt() if self.options.prompt is None else self.options.prompt
+        fields = self.options.references
+        return f"{prompt}\n{reference_prompt(fields)}" if fields else prompt
 
 
 def _item(

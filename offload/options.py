@@ -15,7 +15,7 @@ from offload.hooks import Hooks, ItemSummarizer, Redact, ShouldOffload
 from offload.placeholder import DefaultRenderer, PlaceholderRenderer
 from offload.record import REF_FORMS, RefStyle
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
-from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES
+from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, check_fields
 
 OnError = Literal["keep", "raise", "truncate"]
 # Returns seconds; only differences count.
@@ -46,11 +46,13 @@ class Options(Hooks):
     events: EventBus = field(default_factory=EventBus)
     prompt: str | None = None
     clock: Clock = time.time
+    references: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("refs", self.refs, REF_FORMS)
         check_choice("on_error", self.on_error, get_args(OnError))
+        check_fields(self.references)
         if not isinstance(self.policy, policies.OffloadPolicy):
             raise ConfigError(f"policy must be an OffloadPolicy, got {type(self.policy).__name__}")
         if not isinstance(self.placeholder, PlaceholderRenderer):
@@ -87,6 +89,7 @@ class PresetOptions(TypedDict, total=False):
     on_error: OnError
     events: EventBus | None
     clock: Clock
+    references: Sequence[str]
 
 
 class OptionArguments(PresetOptions, total=False):

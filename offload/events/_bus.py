@@ -42,6 +42,8 @@ class EventType(StrEnum):
     INDEX_FAILED = "index_failed"
     CALL_ENDED = "call_ended"
     RECORDS_COLLECTED = "records_collected"
+    REFERENCE_RESOLVED = "reference_resolved"
+    REFERENCE_REFUSED = "reference_refused"
 
 
 @dataclass(frozen=True, slots=True)

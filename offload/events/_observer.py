@@ -13,6 +13,8 @@ failure at WARNING even without listeners. The data by type, each with the name 
     call_ended         operation: offload, offload_text, restore, gc, verify or the name of a tool;
                        seconds; kind, if it raised; reads, for a tool: the characters it returned by ref;
                        for offload also `OffloadResult.figures`
+    reference_resolved ref, tool_name, field and chars of content that a model's call got in place of an id
+    reference_refused  tool_name of such a call that was refused, and kind, the code of the cause
     records_collected  `GcReport.figures`; `session` is None for a whole store
 """
 
@@ -102,6 +104,20 @@ class Observer:
         if self.is_heard:
             detail = f"{figures['marked']} records marked, {figures['deleted']} deleted"
             self._report(EventType.RECORDS_COLLECTED, detail, figures)
+
+    def referenced(self, ref: str, tool_name: str, field: str, chars: int) -> None:
+        """Report content that was inserted in the arguments of a model's call."""
+        if self.is_heard:
+            detail = f"{ref}: {chars} characters inserted in {field} of a call of {tool_name}"
+            data = {"ref": ref, "tool_name": tool_name, "field": field, "chars": chars}
+            self._report(EventType.REFERENCE_RESOLVED, detail, data)
+
+    def reference_refused(self, tool_name: str, error: OffloadError) -> None:
+        """Report a reference in the arguments of a model's call that was refused."""
+        cause = error.__cause__ if isinstance(error.__cause__, OffloadError) else error
+        detail = f"a reference in a call of {tool_name} was refused: {cause.kind}"
+        data = {"tool_name": tool_name, "kind": cause.kind}
+        self._report(EventType.REFERENCE_REFUSED, detail, data, logging.WARNING)
 
     def read_back(self, ref: str, text: str) -> str:
         """Count a read of a record and return its text."""

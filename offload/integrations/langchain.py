@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, NotRequired, Unpack
 from uuid import UUID
 
-from offload.errors import needs_extra
+from offload.errors import OffloadError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations._sessions import Sessions, is_error
 from offload.layout import VALUE
@@ -92,12 +92,21 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return {"offload_session": new_name()}
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        """Run a tool and offload its result, unless the result is for the user."""
-        return self._offloaded(request, handler(self._bound(request)))
+        """Run a tool and offload its result, unless the result is for the user.
+
+        With `references`, content replaces them in the tool's arguments; a refused one is an error result.
+        """
+        prepared = self._resolved(self._bound(request))
+        if isinstance(prepared, ToolMessage):
+            return prepared
+        return self._offloaded(request, handler(prepared))
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Run a tool and offload its result in a thread, unless the result is for the user."""
-        return await in_thread(self._offloaded, request, await handler(self._bound(request)))
+        """Run a tool as `wrap_tool_call` does, and offload its result in a thread."""
+        prepared = await in_thread(self._resolved, self._bound(request))
+        if isinstance(prepared, ToolMessage):
+            return prepared
+        return await in_thread(self._offloaded, request, await handler(prepared))
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -137,6 +146,19 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
             return request
         session = self._here(request.state)
         return request.override(tool=request.tool.model_copy(update={"session": lambda: session}))
+
+    def _resolved(self, request: Any) -> Any:
+        """Return `request` with content in place of references, or the error result if one is refused."""
+        offloader = self._here(request.state)
+        if not offloader.options.references or isinstance(request.tool, _RetrievalTool):
+            return request
+        call = request.tool_call
+        try:
+            arguments = offloader.resolve(call["args"], call["name"])
+        except OffloadError as error:
+            text = f"Error: {error}"
+            return ToolMessage(text, tool_call_id=call["id"], name=call["name"], status="error")
+        return request.override(tool_call={**call, "args": arguments})
 
     def _prepared(self, request: ModelRequest[Any], messages: list[Any]) -> ModelRequest[Any]:
         return request.override(

@@ -2,19 +2,31 @@
 
 from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
+from offload.tools._arguments import parse_arguments
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
+from offload.tools._references import (
+    MAX_REFERENCE_CHARS,
+    References,
+    check_fields,
+    reference_prompt,
+)
 from offload.tools._tools import Tools
 
 __all__ = [
     "BUDGET",
     "CONTAINERS",
     "MAX_ANSWER_CHARS",
+    "MAX_REFERENCE_CHARS",
     "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
     "Budget",
     "BudgetExceeded",
     "JsonValue",
     "PointerReader",
+    "References",
     "Tools",
+    "check_fields",
+    "parse_arguments",
+    "reference_prompt",
 ]

@@ -29,7 +29,7 @@ def check_arguments(
     """
     if name not in offered:
         raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")
-    fields = _parse(arguments)
+    fields = parse_arguments(arguments)
     expected = schema(name)
     unknown = sorted(fields.keys() - expected["properties"].keys())
     if unknown:
@@ -44,7 +44,8 @@ def check_arguments(
     return fields
 
 
-def _parse(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
+def parse_arguments(arguments: Mapping[str, Any] | str | None) -> dict[str, Any]:
+    """Return tool-call arguments, which may be JSON text, as a dict. Raises `ConfigError`."""
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")

@@ -16,6 +16,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.load import dumpd
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -342,6 +343,40 @@ def test_an_artifact_that_cannot_be_copied_or_compared_is_kept_with_its_result(s
         assert result.content.startswith("[Offloaded:")
     assert results(state)[0].artifact["frame"] is odd["frame"]
     assert middleware.offloader("alice").restore(results(state))[0].artifact["frame"] is odd["frame"]
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_reference_in_an_allowed_field_gives_the_tool_the_text_and_the_state_the_reference(store, run):
+    written = []
+
+    def write(path: str, content: str) -> str:
+        """Write a file."""
+        written.append((path, content))
+        return "ok"
+
+    async def later(path: str, content: str) -> str:
+        return write(path, content)
+
+    def pass_on(field):
+        def turn(texts):
+            ref = scenario.refs(texts)[-1]
+            reference = {"$ref": ref, "lines": str(scenario.NEEDLE_LINE)}
+            return Call("write_file", {"path": "a", "content": "b", field: reference}, f"call_{field}")
+
+        return turn
+
+    script = Script([scenario.ask(), pass_on("path"), pass_on("content"), lambda _: ANSWER])
+    writer = StructuredTool.from_function(write, later, name="write_file")
+    middleware = OffloadMiddleware(store, references=["write_file.content"])
+
+    state = run(agent(script, middleware, tool(), writer), thread())
+
+    assert written == [("a", needle("alice") + "\n")]
+    _, refused, accepted = results(state)
+    assert (refused.status, refused.tool_call_id) == ("error", "call_path")
+    assert refused.content.startswith("Error: path of write_file must not be a reference")
+    assert accepted.content == "ok"
+    assert needle("alice") not in repr(state["messages"])
 
 
 def test_an_error_result_is_kept(store):

@@ -55,9 +55,7 @@ def test_an_edit_is_shown_as_any_diff_program_shows_it(new: str) -> None:
     answer = tools.diff(old_ref, new_ref)
 
     expected = difflib.unified_diff(OLD.splitlines(), new.splitlines(), lineterm="")
-    assert rows(answer) == [
-        re.sub(r"@@ -(\d+) \+", r"@@ -\1,1 +", row) for row in list(expected)[2:] if row is not None
-    ]
+    assert rows(answer) == [re.sub(r"@@ -(\d+) \+", r"@@ -\1,1 +", row) for row in list(expected)[2:]]
     assert answer.endswith("[end of diff]")
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar, overload
+from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 from offload.errors import MessageError
 from offload.layout import encode_part
@@ -89,21 +89,9 @@ class OffloadedToolResults(Generic[M]):
     files: list[str]
 
 
-@overload
-def offload_tool_results(
-    messages: Iterable[Message], output_dir: str | os.PathLike[str]
-) -> OffloadedToolResults[Message]: ...
-
-
-@overload
 def offload_tool_results(
     messages: Iterable[M], output_dir: str | os.PathLike[str]
-) -> OffloadedToolResults[M]: ...
-
-
-def offload_tool_results(
-    messages: Iterable[Any], output_dir: str | os.PathLike[str]
-) -> OffloadedToolResults[Any]:
+) -> OffloadedToolResults[M]:
     """Write each tool result of at least 100 characters to a file, and replace it by the file name.
 
     The file contains the text, or the compact JSON of a list of blocks. Characters are counted in UTF-16, and

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Proposal, Refusal
+from offload.compaction._rounds import ask
 from offload.context import ContextIR
-from offload.errors import ConfigError
-from offload.events import failure
-from offload.threads import call_hook
 
 
 class Confirmation:
@@ -30,17 +27,7 @@ class Confirmation:
         """Return True or the effect of the refusal. Raises `OffloadError` if there is neither."""
         if self._answer is None:
             self.is_closed = True
-            # A person may be asked: there is no time limit.
-            try:
-                answer = call_hook(self._confirm, proposal, seconds=math.inf)
-            except Exception as error:
-                raise failure("confirm failed:", error) from error
-            effect = self._on_refusal if answer is False else answer
-            if effect is not True and effect not in get_args(Refusal):
-                raise ConfigError(
-                    f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}"
-                )
-            self._answer = effect
+            self._answer = ask(self._confirm, proposal, self._on_refusal)
         self.is_closed = self._answer == "error"
         return self._answer
 

@@ -25,16 +25,11 @@ class MessageArchive:
     """Stores messages of a conversation in its session, and restores them.
 
     Args:
-        offloader: the session. Its `redact` is applied to each text separately.
+        offloader: the session; an attribute of this name. Its `redact` is applied to each text separately.
     """
 
     def __init__(self, offloader: Offloader) -> None:
-        self._offloader = offloader
-
-    @property
-    def offloader(self) -> Offloader:
-        """The session."""
-        return self._offloader
+        self.offloader = offloader
 
     def notice(self, messages: Sequence[Any]) -> Notice:
         """Return the next notice of the conversation `messages`, to which text and count are added.
@@ -42,9 +37,9 @@ class MessageArchive:
         Raises `OffloadError` if the store cannot be listed, to find which notices are of this session.
         """
         numbers = {ref: number for message in messages for ref, number in _notices(message)}
-        stored = {info.ref for info in self._offloader.records()} if numbers else set[str]()
+        stored = {info.ref for info in self.offloader.records()} if numbers else set[str]()
         latest = max((number for ref, number in numbers.items() if ref in stored), default=0)
-        renderer = self._offloader.options.placeholder
+        renderer = self.offloader.options.placeholder
         wording = renderer if isinstance(renderer, NoticeRenderer) else None
         return Notice(min(latest + 1, _MAX_NUMBER), wording=wording)
 
@@ -70,16 +65,16 @@ class MessageArchive:
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` as they were before any compaction or offload; see `Offloader.restore`."""
-        return self._offloader.restore(messages)
+        return self.offloader.restore(messages)
 
     def _without_items(self, messages: Sequence[Any], removed: Sequence[int]) -> OffloadResult:
         """Offload the items of the removed messages that are due at any time."""
-        options, chosen = self._offloader.options, frozenset(removed)
+        options, chosen = self.offloader.options, frozenset(removed)
 
         def should_offload(item: ItemFacts) -> bool:
             return item.message in chosen and options.approves(item)
 
-        offloader = self._offloader.with_options(
+        offloader = self.offloader.with_options(
             policy=options.policy.at_once(), should_offload=should_offload, on_error="keep"
         )
         result = offloader.offload(list(messages[: removed[-1] + 1]))
@@ -91,13 +86,13 @@ class MessageArchive:
 
     def _redacted(self, notice: Notice) -> Notice:
         task, summary, ledger = map(
-            self._offloader.options.redacted, (notice.task, notice.summary, notice.ledger)
+            self.offloader.options.redacted, (notice.task, notice.summary, notice.ledger)
         )
         return replace(notice, task=task, summary=summary, ledger=ledger)
 
     def _edit(self, result: OffloadResult) -> Callable[[str], str] | None:
         """Return a function that redacts the texts of messages, except placeholders: a change breaks them."""
-        options = self._offloader.options
+        options = self.offloader.options
         if options.redact is None:
             return None
         stored = {(d.item.message, d.item.block) for d in result.decisions if d.ref or d.item.is_stored}
@@ -110,7 +105,7 @@ class MessageArchive:
         return lambda text: text if text in placeholders else options.redacted(text)
 
     def _open(self, notice: Notice) -> Offloader:
-        return self._offloader.with_options(
+        return self.offloader.with_options(
             policy=_ALL,
             placeholder=notice,
             redact=None,

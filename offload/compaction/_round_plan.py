@@ -17,13 +17,6 @@ Unit = Sequence[int]
 
 
 @dataclass(frozen=True)
-class RoundView(View):
-    """A conversation with its rounds; its `groups` are the parts into which a round may be cut."""
-
-    rounds: Sequence[Unit]
-
-
-@dataclass(frozen=True)
 class RoundPlanner:
     """Chooses the messages to remove from a full context.
 
@@ -35,7 +28,7 @@ class RoundPlanner:
         summary: returns a summary of messages; "" for none.
     """
 
-    view: RoundView
+    view: View
     trigger: int
     keep: int
     keep_parts: int

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import partial
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self, get_args
 
-from offload.compaction._round_plan import RoundPlanner, RoundView, best_plan, joined, rounds_and_parts
+from offload.compaction._round_plan import RoundPlanner, best_plan, joined, rounds_and_parts
 from offload.compaction._strategy import CompactionResult, Plan, StoringCompactor, View
 from offload.compaction._summary import Summarizer, summarize
 from offload.context import ContextIR, EventBus, MessageCounter
@@ -98,6 +98,21 @@ class Proposal:
 Confirm = Callable[[Proposal], bool | Refusal | Awaitable[bool | Refusal]]
 
 
+def ask(confirm: Confirm, proposal: Proposal, on_refusal: Refusal) -> Literal[True] | Refusal:
+    """Return the answer to a proposal; a no is `on_refusal`. Raises `OffloadError` if there is no answer."""
+    # A person may be asked: there is no time limit.
+    try:
+        answer = call_hook(confirm, proposal, seconds=math.inf)
+    except OffloadError:
+        raise
+    except Exception as error:
+        raise failure("confirm failed:", error) from error
+    effect: Literal[True] | Refusal = on_refusal if answer is False else answer
+    if effect is not True and effect not in get_args(Refusal):
+        raise ConfigError(f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}")
+    return effect
+
+
 @dataclass(frozen=True, slots=True)
 class CompactResult(CompactionResult):
     """Outcome of a compaction by rounds.
@@ -148,12 +163,12 @@ class _Rounds(StoringCompactor):
 
     def _view(
         self, messages: Sequence[Any], tokens: Sequence[int], total: int, count: Callable[[Any], int]
-    ) -> RoundView:
+    ) -> View:
         rounds, parts = rounds_and_parts(messages)
         target, window = self.config.trigger_tokens, self.config.max_context_tokens
-        return RoundView(messages, tokens, total, parts, self._archive, count, target, window, rounds)
+        return View(messages, tokens, total, parts, self._archive, count, target, window, rounds)
 
-    def _compact(self, view: RoundView, events: EventBus, replace: Replace) -> CompactResult:
+    def _compact(self, view: View, events: EventBus, replace: Replace) -> CompactResult:
         if not self._must_shrink(view) and len(view.rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
         result = self._run(events, view.total, partial(self._shorten, view, replace))
@@ -162,7 +177,7 @@ class _Rounds(StoringCompactor):
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
 
-    def _shorten(self, view: RoundView, replace: Replace) -> CompactResult:
+    def _shorten(self, view: View, replace: Replace) -> CompactResult:
         """Remove messages if that helps.
 
         Raises `ContextFullError` or `RefusedError` if none may be removed.
@@ -189,33 +204,22 @@ class _Rounds(StoringCompactor):
     def _plan(self, planner: RoundPlanner, must_shrink: bool) -> Plan:
         return best_plan(planner) if must_shrink else planner.draft(planner.view.rounds[: -planner.keep])
 
-    def _ask(self, view: RoundView) -> Refusal | None:
+    def _ask(self, view: View) -> Refusal | None:
         """Ask for a confirmation; return the refusal, None for a yes. Raises `RefusedError`."""
         if self._confirm is None:
             return None
         others = len(view.rounds) - 1
         least = max(min(1, others), len(view.rounds) - self.config.keep_recent_rounds)
         proposal = Proposal(view.total, self.config.max_context_tokens, least)
-        # A person may be asked: there is no time limit.
-        try:
-            answer = call_hook(self._confirm, proposal, seconds=math.inf)
-        except OffloadError:
-            raise
-        except Exception as error:
-            raise failure("confirm failed:", error) from error
-        if answer is True:
-            return None
-        refusal = self.config.on_refusal if answer is False else answer
-        if refusal not in get_args(Refusal):
-            raise ConfigError(f"confirm must return a bool or one of {get_args(Refusal)}, got {answer!r:.60}")
-        if refusal == "error":
+        answer = ask(self._confirm, proposal, self.config.on_refusal)
+        if answer == "error":
             raise RefusedError(
                 f"the compaction of a context of {view.total} tokens was refused; shorten it by hand, "
                 "or start a new session"
             )
-        return cast("Refusal", refusal)
+        return None if answer is True else answer
 
-    def _planner(self, view: RoundView, refusal: Refusal | None) -> RoundPlanner:
+    def _planner(self, view: View, refusal: Refusal | None) -> RoundPlanner:
         trigger, fixed = self.config.trigger_tokens, view.tokens_without(joined(view.groups))
         keep, room = self.config.keep_recent_rounds, (trigger + fixed) // 2
         if refusal == "new_session":
@@ -234,7 +238,7 @@ class _Rounds(StoringCompactor):
 
     def _carry_out(
         self,
-        view: RoundView,
+        view: View,
         plan: Plan,
         refusal: Refusal | None,
         replace: Replace,

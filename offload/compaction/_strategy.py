@@ -158,9 +158,10 @@ class View:
     Attributes:
         tokens: the tokens of each message, by `count`.
         total: the tokens of the request: of the messages and of all that is sent with them.
-        groups: indices of messages, in runs that are removed together.
+        groups: indices of messages, in runs that are removed together: with rounds, the parts of one.
         target: the tokens below which a compaction must get.
         window: the context window, in tokens.
+        rounds: indices of messages, in rounds; empty if they do not count.
     """
 
     messages: Sequence[Any]
@@ -171,6 +172,7 @@ class View:
     count: Callable[[Any], int] = field(repr=False)
     target: int
     window: int
+    rounds: Sequence[Sequence[int]] = ()
 
     @cached_property
     def _digest(self) -> Digest:

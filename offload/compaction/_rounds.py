@@ -134,9 +134,6 @@ class CompactResult(CompactionResult):
         return {"compacted_count": self.compacted_count, "refusal": self.refusal}
 
 
-# Carries out a plan with its notice, and returns the messages to continue with.
-Replace = Callable[[Plan, Any], list[Any]]
-
 # A summary may have half as many characters as the trigger has tokens, but always this many.
 _MIN_SUMMARY_CHARS = 200
 
@@ -161,23 +158,19 @@ class _Rounds(StoringCompactor):
         self._summarizer = summarizer
         self._confirm = confirm if self.config.require_confirmation else None
 
-    def _view(
-        self, messages: Sequence[Any], tokens: Sequence[int], total: int, count: Callable[[Any], int]
-    ) -> View:
-        rounds, parts = rounds_and_parts(messages)
+    def _compact(self, context: ContextIR, total: int, events: EventBus) -> CompactResult:
+        rounds, parts = rounds_and_parts(context.conversation.messages)
         target, window = self.config.trigger_tokens, self.config.max_context_tokens
-        return View(messages, tokens, total, parts, self._archive, count, target, window, rounds)
-
-    def _compact(self, view: View, events: EventBus, replace: Replace) -> CompactResult:
-        if not self._must_shrink(view) and len(view.rounds) <= self.config.keep_recent_rounds:
+        view = View(context, total, parts, self._archive, target, window, rounds)
+        if not self._must_shrink(view) and len(rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
-        result = self._run(events, view.total, partial(self._shorten, view, replace))
+        result = self._run(events, total, partial(self._shorten, view))
         return result if isinstance(result, CompactResult) else _unchanged(view, result)
 
     def _must_shrink(self, view: View) -> bool:
         return view.total >= self.config.trigger_tokens
 
-    def _shorten(self, view: View, replace: Replace) -> CompactResult:
+    def _shorten(self, view: View) -> CompactResult:
         """Remove messages if that helps.
 
         Raises `ContextFullError` or `RefusedError` if none may be removed.
@@ -199,7 +192,7 @@ class _Rounds(StoringCompactor):
             plan, error = self._plan(replaced(planner, summary=_no_summary), must_shrink), failed
         if plan.tokens >= view.total:
             return _unchanged(view, error)
-        return self._carry_out(view, plan, refusal, replace, error)
+        return self._carry_out(view, plan, refusal, error)
 
     def _plan(self, planner: RoundPlanner, must_shrink: bool) -> Plan:
         return best_plan(planner) if must_shrink else planner.draft(planner.view.rounds[: -planner.keep])
@@ -237,19 +230,16 @@ class _Rounds(StoringCompactor):
         return self._redacted(summary)
 
     def _carry_out(
-        self,
-        view: View,
-        plan: Plan,
-        refusal: Refusal | None,
-        replace: Replace,
-        error: OffloadError | None,
+        self, view: View, plan: Plan, refusal: Refusal | None, error: OffloadError | None
     ) -> CompactResult:
         ref, notice, tokens = self._store(view, plan)
-        removed = set(plan.removed)
+        removed, context = set(plan.removed), view.context
+        items = [context.conversation.items[i] for i in plan.removed]
+        context.replace_items(items, context.new_item(notice, plan.item_type))
         return CompactResult(
             view.total,
             tokens,
-            replace(plan, notice),
+            context.conversation_messages,
             sum(1 for one in view.rounds if one[0] in removed),
             refusal,
             ref=ref,
@@ -305,6 +295,7 @@ class RoundCompactor(_Rounds):
     ) -> None:
         self.events = offloader.events if events is None else events
         super().__init__(offloader, summarizer, config, confirm)
+        self._token_counter = token_counter
         self._counter = MessageCounter(token_counter)
 
     def should_compact(
@@ -318,7 +309,7 @@ class RoundCompactor(_Rounds):
         check_messages(messages)
         if not self.config.enabled:
             return False
-        fixed = self._fixed(system_prompt, tools)
+        fixed = self._counter.fixed(system_prompt, tools)
         return fixed + self._counter.total(messages) >= self.config.trigger_tokens
 
     def compact(
@@ -340,19 +331,16 @@ class RoundCompactor(_Rounds):
             MessageError: `messages` is no list.
         """
         check_messages(messages)
-        tokens = self._counter.messages(messages)
-        total = self._fixed(system_prompt, tools) + sum(tokens)
-        view = self._view(list(messages), tokens, total, self._counter.message)
-        return self._compact(view, self.events, partial(_replaced, view.messages))
+        context = ContextIR(token_counter=self._token_counter)
+        context.conversation.items = [context.new_item(message) for message in messages]
+        total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
+        return self._compact(context, total, self.events)
 
     async def acompact(
         self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
     ) -> CompactResult:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, messages, system_prompt, tools)
-
-    def _fixed(self, system_prompt: str | Sequence[Any], tools: Sequence[Any]) -> int:
-        return self._counter.fixed(system_prompt, tools)
 
 
 class RoundStrategy(_Rounds):
@@ -389,29 +377,13 @@ class RoundStrategy(_Rounds):
                 definitions included; by default, the context's own count.
         """
         total = context.total_tokens if current_total_tokens is None else current_total_tokens
-        messages = context.conversation_messages
         if not self.config.enabled or total < self.config.trigger_tokens:
-            return CompactResult(total, total, messages)
-        tokens = [item.token_count for item in context.conversation.items]
-        view = self._view(messages, tokens, total, context.count_message)
-        events = context.event_bus if self._events is None else self._events
-        return self._compact(view, events, partial(_replace, context))
+            return CompactResult(total, total, context.conversation_messages)
+        return self._compact(context, total, context.event_bus if self._events is None else self._events)
 
     async def acompact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactResult:
         """Run `compact` in a thread; async hooks run on this loop."""
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
-
-
-def _replaced(messages: Sequence[Any], plan: Plan, notice: Any) -> list[Any]:
-    """Return `messages` after a plan; those between the removed ones keep their order."""
-    first, gone = plan.removed[0], set(plan.removed)
-    return [*messages[:first], notice, *(m for i, m in enumerate(messages) if i > first and i not in gone)]
-
-
-def _replace(context: ContextIR, plan: Plan, notice: Any) -> list[Any]:
-    items = context.conversation.items
-    context.replace_items([items[i] for i in plan.removed], context.new_item(notice, plan.item_type))
-    return context.conversation_messages
 
 
 def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:

@@ -126,32 +126,22 @@ class SelectiveCompaction(StoringCompactor):
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
-        view = self._view(context, tokens)
-        plan = self._plan(context, view)
+        groups, window = (
+            split_groups(context.conversation.messages),
+            int(self.threshold_tokens / TRIGGER_RATIO),
+        )
+        view = View(context, tokens, groups, self._archive, self.threshold_tokens, window)
+        plan = self._plan(view)
         if plan.notice.summary:
-            return self._carry_out(context, view, plan, is_whole=True)
+            return self._carry_out(view, plan, is_whole=True)
         error = None
         if self._summarizer is not None:
             plan, error = self._summarized(view, plan, self._summarizer)
-        return self._carry_out(context, view, plan, error)
+        return self._carry_out(view, plan, error)
 
-    def _view(self, context: ContextIR, tokens: int) -> View:
-        messages = context.conversation_messages
-        counts = [item.token_count for item in context.conversation.items]
-        return View(
-            messages,
-            counts,
-            tokens,
-            split_groups(messages),
-            self._archive,
-            context.count_message,
-            self.threshold_tokens,
-            int(self.threshold_tokens / TRIGGER_RATIO),
-        )
-
-    def _plan(self, context: ContextIR, view: View) -> Plan:
+    def _plan(self, view: View) -> Plan:
         """Return which messages to remove. Raises `ContextFullError` if none can be removed."""
-        types = [item.item_type for item in context.conversation.items]
+        types = [item.item_type for item in view.context.conversation.items]
         first = waiting_from(view.messages)
         # How many messages precede the first group with an open call.
         past = next((group[0] for group in view.groups if group[-1] >= first), len(view.messages))
@@ -197,16 +187,10 @@ class SelectiveCompaction(StoringCompactor):
         return max(MIN_SUMMARY_CHARS, min(MAX_SUMMARY_CHARS, self.threshold_tokens // 2))
 
     def _carry_out(
-        self,
-        context: ContextIR,
-        view: View,
-        plan: Plan,
-        error: OffloadError | None = None,
-        *,
-        is_whole: bool = False,
+        self, view: View, plan: Plan, error: OffloadError | None = None, *, is_whole: bool = False
     ) -> SelectiveResult:
         """Store the messages of a plan, then replace them in the context."""
-        items = context.conversation.items
+        context, items = view.context, view.context.conversation.items
         removed = [items[i] for i in plan.removed]
         ref, message, tokens = self._store(view, plan)
         if is_whole:

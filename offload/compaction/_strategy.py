@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from offload.compaction._archive import MessageArchive
 from offload.compaction._digest import Digest
-from offload.context import ContextCompactor, ContextEvent, EventBus, EventType, ItemType
+from offload.context import ContextCompactor, ContextEvent, ContextIR, EventBus, EventType, ItemType
 from offload.context._tokens import MESSAGE_TOKENS
 from offload.errors import ContextFullError, OffloadError
 from offload.events import error_text, failure
@@ -156,7 +156,7 @@ class View:
     """A conversation before a compaction.
 
     Attributes:
-        tokens: the tokens of each message, by `count`.
+        context: the context of the conversation.
         total: the tokens of the request: of the messages and of all that is sent with them.
         groups: indices of messages, in runs that are removed together: with rounds, the parts of one.
         target: the tokens below which a compaction must get.
@@ -164,15 +164,23 @@ class View:
         rounds: indices of messages, in rounds; empty if they do not count.
     """
 
-    messages: Sequence[Any]
-    tokens: Sequence[int]
+    context: ContextIR
     total: int
     groups: Sequence[Sequence[int]]
     archive: MessageArchive = field(repr=False)
-    count: Callable[[Any], int] = field(repr=False)
     target: int
     window: int
     rounds: Sequence[Sequence[int]] = ()
+
+    @cached_property
+    def messages(self) -> list[Any]:
+        """The messages of the conversation."""
+        return self.context.conversation_messages
+
+    @cached_property
+    def tokens(self) -> list[int]:
+        """The tokens of each message."""
+        return [item.token_count for item in self.context.conversation.items]
 
     @cached_property
     def _digest(self) -> Digest:
@@ -200,7 +208,7 @@ class View:
 
     def tokens_with(self, removed: Sequence[int], notice: Any) -> int:
         """Return the tokens of the request with a message in place of those at the indices `removed`."""
-        return self.tokens_without(removed) + self.count(notice)
+        return self.tokens_without(removed) + self.context.count_message(notice)
 
     def plan(self, removed: Sequence[int], summary: str = "") -> Plan:
         """Return the plan that removes some messages; its notice also has their ledger, and the task.

@@ -200,7 +200,7 @@ def test_11_results_of_one_id_get_numbers(out):
 
 
 def test_12_no_messages_give_an_empty_result(out):
-    done = offload_tool_results([], out)
+    done = offload_tool_results(list[object](), out)
 
     assert (done.messages, done.offloaded_count, done.freed_chars, done.files) == ([], 0, 0, [])
 

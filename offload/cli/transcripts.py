@@ -2,23 +2,27 @@
 
 Supported are sessions of Claude Code and Codex (`.jsonl`, and `.jsonl.zst` for archived Codex sessions), and
 chat requests in Anthropic or OpenAI format (`.json`: a list of messages, or an object with `messages` and
-optionally `format` and `id`).
+optionally `format`, `id`, `system`, `model` and `recorded_usage`). A row of `recorded_usage` is the index of
+an answer, tokens not cached, written to the cache and read from it, output tokens, and the ISO time.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, TypeGuard
+from typing import IO, Any, NamedTuple, TypeGuard
 
 import zstandard
 
 from offload.errors import MessageError
-from offload.messages import adapter_for
+from offload.messages import Usage, adapter_for, usage_of
 from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.openai_chat import OpenAIChatAdapter
 from offload.messages.openai_responses import OpenAIResponsesAdapter
@@ -26,20 +30,44 @@ from offload.messages.openai_responses import OpenAIResponsesAdapter
 _SESSION_SUFFIXES = (".jsonl", ".jsonl.zst")
 _SUFFIXES = (".json", *_SESSION_SUFFIXES)
 _SYNTHETIC = "<synthetic>"
+_USAGE_COLUMNS = (
+    *("message_index", "input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+    *("output_tokens", "timestamp"),
+)
+
+
+class Answer(NamedTuple):
+    """The provider's report on one request.
+
+    Attributes:
+        time: when the answer was logged, in seconds since 1970.
+        usage: the input tokens of the request.
+    """
+
+    time: float
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One conversation as a model saw it: its id in the file, or the file's stem and part, and its messages.
+    """One conversation as a model saw it.
 
-    `format` is that in the file or the name of an adapter; `system` is None if the file does not store the
-    system prompt separately.
+    Attributes:
+        name: its id in the file, or the file's stem and part.
+        format: the format in the file, or the name of an adapter.
+        system: the system prompt, None if the file does not store it separately.
+        messages: its messages.
+        usage: the provider's report by index of the answer, of its first message in formats with several;
+            empty if the file has none.
+        model: the model that answered most requests, None if the file names none.
     """
 
     name: str
     format: str
     system: str | list[dict[str, Any]] | None
     messages: list[dict[str, Any]]
+    usage: Mapping[int, Answer] = field(default_factory=dict)
+    model: str | None = None
 
 
 def find(paths: Iterable[Path]) -> Iterator[Path]:
@@ -92,8 +120,36 @@ def _from_document(path: Path) -> list[Transcript]:
             format=kind if isinstance(kind, str) else _format_of(messages, envelope),
             system=envelope.get("system"),
             messages=messages,
+            usage=_recorded_usage(envelope.get("recorded_usage")),
+            model=_first_text(envelope.get("model")),
         )
     ]
+
+
+def _recorded_usage(rows: object) -> dict[int, Answer]:
+    """Return the usage in rows of a chat file; rows of another form are ignored."""
+    found: dict[int, Answer] = {}
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, list) and len(row) == len(_USAGE_COLUMNS) and isinstance(row[0], int):
+            answer = _answer(row[-1], dict(zip(_USAGE_COLUMNS, row, strict=True)))
+            found |= {row[0]: answer} if answer else {}
+    return found
+
+
+def _answer(time: object, usage: object) -> Answer | None:
+    """Return the report on a request, None without a time or tokens."""
+    counted = usage_of(usage)
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(time) if isinstance(time, str) and counted else None
+        if moment and counted:
+            return Answer((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), counted)
+    return None
+
+
+def _first_text(value: object) -> str | None:
+    """Return a text, or the first of a list of texts."""
+    first = value[0] if isinstance(value, list) and value else value
+    return first if isinstance(first, str) else None
 
 
 def _are_messages(value: object) -> TypeGuard[list[dict[str, Any]]]:
@@ -137,12 +193,28 @@ def _decompressed(file: IO[bytes]) -> IO[bytes]:
     return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True))
 
 
-def _windows(
-    name: str, kind: str, system: str | None, windows: Iterable[list[dict[str, Any]]]
-) -> Iterator[Transcript]:
+@dataclass(slots=True)
+class _Window:
+    """One context window, read row by row; the attributes are those of `Transcript`."""
+
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[int, Answer] = field(default_factory=dict)
+    models: Counter[str] = field(default_factory=Counter)
+
+    def note(self, index: int, answer: Answer | None, model: object) -> None:
+        """Note the report on the answer at an index, and its model; the first report counts."""
+        if isinstance(model, str):
+            self.models[model] += 1
+        if answer is not None:
+            self.usage.setdefault(index, answer)
+
+
+def _windows(name: str, kind: str, system: str | None, windows: Iterable[_Window]) -> Iterator[Transcript]:
     """Yield a transcript of each context window of one thread."""
-    for number, messages in enumerate(windows, 1):
-        yield Transcript(name if number == 1 else f"{name}-part-{number}", kind, system, messages)
+    for number, window in enumerate(windows, 1):
+        model = next((model for model, _ in window.models.most_common(1)), None)
+        title = name if number == 1 else f"{name}-part-{number}"
+        yield Transcript(title, kind, system, window.messages, window.usage, model)
 
 
 # Codex: items of the Responses API among rows that no model saw
@@ -151,22 +223,65 @@ _CODEX_ROWS = {"session_meta", "response_item", "turn_context", "event_msg"}
 
 
 def _from_codex(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
-    system: str | None = None
-    parts: list[list[dict[str, Any]]] = [[]]
+    session = _CodexSession()
     for row in rows:
-        kind, payload = row.get("type"), row.get("payload")
-        if not isinstance(payload, dict):
-            continue
-        if kind == "session_meta" and system is None:
-            system = _instructions(payload)
-        elif kind == "response_item":
-            parts[-1] += filter(_is_item, [payload])
-        elif kind == "compacted":
-            parts.append(_after_compaction(payload))
-    parts = [part for part in parts if part]
-    if not parts:
+        payload = row.get("payload")
+        if isinstance(payload, dict):
+            session.add(str(row.get("type")), payload, row.get("timestamp"))
+    windows = [window for window in session.windows if window.messages]
+    if not windows:
         raise MessageError("not a transcript: this Codex session has no model items")
-    return list(_windows(name, OpenAIResponsesAdapter.name, system, parts))
+    return list(_windows(name, OpenAIResponsesAdapter.name, session.system, windows))
+
+
+@dataclass(slots=True)
+class _Rollout(_Window):
+    """One context window of Codex; the last answer begins at `answer`."""
+
+    answer: int | None = None
+    is_answering: bool = False
+
+    def extend(self, items: Iterable[dict[str, Any]]) -> None:
+        for item in filter(_is_item, items):
+            was_answering = self.is_answering
+            self.is_answering = OpenAIResponsesAdapter().role(item, "item") == "assistant"
+            if self.is_answering and not was_answering:
+                self.answer = len(self.messages)
+            self.messages.append(item)
+
+    def note_tokens(self, time: object, info: object, model: object) -> None:
+        """Note the tokens of the last answer; Codex logs them after it, and again when limits change."""
+        last = info.get("last_token_usage") if isinstance(info, dict) else None
+        if not isinstance(last, dict) or self.answer is None or self.answer in self.usage:
+            return
+        # The usage of the Responses API, flattened.
+        details = {
+            "cached_tokens": last.get("cached_input_tokens"),
+            "cache_write_tokens": last.get("cache_write_input_tokens"),
+        }
+        self.note(self.answer, _answer(time, {**last, "input_tokens_details": details}), model)
+
+
+@dataclass(slots=True)
+class _CodexSession:
+    """A session of Codex, read row by row; `model` is that of the current turn."""
+
+    system: str | None = None
+    model: object = None
+    windows: list[_Rollout] = field(default_factory=lambda: [_Rollout()])
+
+    def add(self, kind: str, payload: dict[str, Any], time: object) -> None:
+        if kind == "session_meta" and self.system is None:
+            self.system = _instructions(payload)
+        elif kind == "turn_context":
+            self.model = payload.get("model")
+        elif kind == "response_item":
+            self.windows[-1].extend([payload])
+        elif kind == "compacted":
+            self.windows.append(_Rollout())
+            self.windows[-1].extend(_after_compaction(payload))
+        elif payload.get("type") == "token_count":
+            self.windows[-1].note_tokens(time, payload.get("info"), self.model)
 
 
 def _instructions(meta: dict[str, Any]) -> str | None:
@@ -179,7 +294,7 @@ def _after_compaction(payload: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the first messages of the new context window."""
     history = payload.get("replacement_history")
     if isinstance(history, list):
-        return list(filter(_is_item, history))
+        return history
     text = {"type": "input_text", "text": str(payload.get("message", ""))}
     return [{"type": "message", "role": "user", "content": [text]}]
 
@@ -193,13 +308,13 @@ def _is_item(value: object) -> bool:
 
 
 @dataclass(slots=True)
-class _Thread:
-    """The messages of one context window, added row by row."""
+class _Thread(_Window):
+    """One context window of Claude Code; `answers` are its messages by the id of the answer."""
 
-    messages: list[dict[str, Any]] = field(default_factory=list)
     answers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, message: dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any]) -> None:
+        message = row["message"]
         role, content = message["role"], message["content"]
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         if role == "assistant":
@@ -211,8 +326,11 @@ class _Thread:
             last["content"] += blocks
             return
         self.messages.append({"role": role, "content": blocks})
-        if role == "assistant" and "id" in message:
-            self.answers[message["id"]] = self.messages[-1]
+        if role == "assistant":
+            answer = _answer(row.get("timestamp"), message.get("usage"))
+            self.note(len(self.messages) - 1, answer, message.get("model"))
+            if "id" in message:
+                self.answers[message["id"]] = self.messages[-1]
 
 
 def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcript]:
@@ -221,13 +339,13 @@ def _from_claude_code(name: str, rows: Iterable[dict[str, Any]]) -> list[Transcr
         parts = threads.setdefault(root, [_Thread()])
         if row.get("isCompactSummary") and parts[-1].messages:
             parts.append(_Thread())
-        parts[-1].add(row["message"])
+        parts[-1].add(row)
     if not threads:
         raise MessageError("not a transcript: found no rows of Claude Code or Codex")
     transcripts: list[Transcript] = []
     for root, parts in threads.items():
         thread = f"{name}-side-{root[:6]}" if root and len(threads) > 1 else name
-        transcripts += _windows(thread, AnthropicAdapter.name, None, [part.messages for part in parts])
+        transcripts += _windows(thread, AnthropicAdapter.name, None, parts)
     return transcripts
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from offload.cli.transcripts import Transcript, find, load
+from offload.cli.transcripts import Answer, Transcript, find, load
 from offload.errors import MessageError
+from offload.messages import Usage
 
 SHARED = Path(
     os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
@@ -79,6 +80,36 @@ def test_a_format_and_an_id_in_the_file_are_taken_at_their_word(tmp_path: Path) 
     envelope = {"id": "a/b", "format": "openai-chat-text", "messages": [{"role": "user", "content": "x"}]}
     transcript = the_one(write_json(tmp_path, envelope))
     assert (transcript.name, transcript.format) == ("a/b", "openai-chat-text")
+
+
+def test_a_chat_has_the_usage_and_the_model_in_its_file(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    row = [1, 3, 500, 40, 7, "2026-11-01T10:00:00Z"]
+    envelope = {"messages": messages, "model": ["m-1", "m-2"], "recorded_usage": [row]}
+    transcript = the_one(write_json(tmp_path, envelope))
+    assert transcript.usage == {1: Answer(1793527200.0, Usage(543, 40, 500))}
+    assert transcript.model == "m-1"
+    assert the_one(write_json(tmp_path, {"messages": messages, "model": "m"})).model == "m"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        None,
+        "none",
+        [7],
+        [[1, 2, 3]],
+        [["1", 3, 500, 40, 7, "2026-11-01T10:00:00Z"]],
+        [[1, "3", 500, 40, 7, "2026-11-01T10:00:00Z"]],
+        [[1, 3, 500, 40, 7, "yesterday"]],
+        [[1, 3, 500, 40, 7, None]],
+        [[1, 0, 0, 0, 0, "2026-11-01T10:00:00Z"]],
+    ],
+)
+def test_usage_of_another_form_is_no_usage(tmp_path: Path, rows: object) -> None:
+    chat = {"messages": [{"role": "user", "content": "x"}], "recorded_usage": rows, "model": 7}
+    transcript = the_one(write_json(tmp_path, chat))
+    assert (dict(transcript.usage), transcript.model) == ({}, None)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +229,48 @@ def test_a_broken_row_in_the_middle_is_refused_by_its_number(tmp_path: Path) -> 
         list(load(path))
 
 
+def answer_row(uuid: str, second: int, message: str, block: dict[str, Any], **usage: Any) -> dict[str, Any]:
+    """Return a row of an answer of Claude Code."""
+    counts = {"input_tokens": 3, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, **usage}
+    facts = {"id": message, "model": "claude-opus-4-5", "usage": {**counts, "output_tokens": 1}}
+    time = f"2026-11-01T10:00:{second:02}.500Z"
+    return row("assistant", [block], uuid, message=facts, timestamp=time)
+
+
+def test_an_answer_of_claude_code_has_the_usage_and_the_time_of_its_first_row(tmp_path: Path) -> None:
+    call, more = ({"type": "tool_use", "id": name, "name": "Bash", "input": {}} for name in "ab")
+    written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 900}
+    path = write_session(
+        tmp_path,
+        row("user", "go", "1"),
+        answer_row("2", 1, "m1", call, cache_creation_input_tokens=900, cache_creation=written),
+        answer_row("3", 2, "m1", more, cache_creation_input_tokens=900, cache_creation=written),
+        row("user", [{"type": "tool_result", "tool_use_id": "a"}], "4"),
+        answer_row("5", 9, "m2", text("done"), cache_read_input_tokens=900),
+    )
+    transcript = the_one(path)
+    assert transcript.usage == {
+        1: Answer(1793527201.5, Usage(903, 0, 900, 3600)),
+        3: Answer(1793527209.5, Usage(903, 900, 0)),
+    }
+    assert transcript.model == "claude-opus-4-5"
+
+
+def test_rows_of_claude_code_without_usage_or_with_another_form_of_it_are_read(tmp_path: Path) -> None:
+    odd = {"usage": {"input_tokens": "3"}, "model": None}
+    path = write_session(
+        tmp_path,
+        row("user", "go", "1"),
+        row("assistant", [text("a")], "2", timestamp="2026-11-01T10:00:00Z"),
+        row("user", "on", "3"),
+        row("assistant", [text("b")], "4", message=odd, timestamp="2026-11-01T10:00:00Z"),
+        row("user", "on", "5"),
+        row("assistant", [text("c")], "6", message={"usage": {"input_tokens": 3}}, timestamp=7),
+    )
+    transcript = the_one(path)
+    assert (len(transcript.messages), dict(transcript.usage), transcript.model) == (6, {}, None)
+
+
 def test_rows_of_another_program_are_no_transcript(tmp_path: Path) -> None:
     path = write_session(tmp_path, {"type": "session"}, {"type": "message", "id": "1"})
     with pytest.raises(MessageError, match="Claude Code"):
@@ -248,12 +321,16 @@ def test_claude_code_sessions_equal_their_independent_readings() -> None:
     compared = 0
     for path, twin in twins():
         expected = json.loads(twin.read_text())
-        found = {t.name: t.messages for t in load(path)}
+        transcripts = load(path)
+        found = {t.name: t.messages for t in transcripts}
+        usage = {t.name: t.usage for t in transcripts}
         side = f"{path.stem}-side-{expected['source'].get('sidechain_root', '')[:6]}"
         name = side if side in found else twin.stem
         if name in found:
             assert found[name] == expected["messages"], twin
             compared += 1
+            ours, theirs = usage[name], the_one(twin).usage
+            assert {i: a._replace(usage=a.usage._replace(kept_for=None)) for i, a in ours.items()} == theirs
     assert compared >= 5
 
 
@@ -319,6 +396,63 @@ def test_a_codex_session_has_a_new_transcript_after_a_compaction(tmp_path: Path)
     assert third.messages == [codex_text("user", "in short")]
     assert [t.name for t in (first, second, third)] == ["session", "session-part-2", "session-part-3"]
     assert second.system == "be brief"
+
+
+def token_row(second: int, prompt: int, cached: int, **more: int) -> dict[str, Any]:
+    """Return what Codex logs after an answer."""
+    last = {"input_tokens": prompt, "cached_input_tokens": cached, "output_tokens": 9, **more}
+    info = {"total_token_usage": last, "last_token_usage": last, "model_context_window": 258400}
+    counted = codex_row("event_msg", type="token_count", info=info, rate_limits=None)
+    return counted | {"timestamp": f"2026-11-01T10:00:{second:02}Z"}
+
+
+def test_an_answer_of_codex_has_the_tokens_that_were_logged_after_it(tmp_path: Path) -> None:
+    path = write_session(
+        tmp_path,
+        CODEX_ROWS[0],
+        token_row(0, 1, 0),
+        codex_row("turn_context", cwd="/x", model="gpt-5-codex"),
+        codex_row("event_msg", type="token_count", info=None),
+        codex_row("response_item", **codex_text("user", "list it")),
+        codex_row("response_item", type="reasoning", summary=[], encrypted_content="x"),
+        codex_row("response_item", **CALL),
+        token_row(1, 1200, 1000, cache_write_input_tokens=150),
+        token_row(2, 7, 7),
+        codex_row("response_item", **OUTPUT),
+        token_row(3, 8, 8),
+        codex_row("response_item", **codex_text("assistant", "done")),
+        token_row(9, 1500, 1200),
+    )
+    transcript = the_one(path)
+    assert transcript.usage == {
+        1: Answer(1793527201.0, Usage(1200, 1000, 150)),
+        4: Answer(1793527209.0, Usage(1500, 1200, 0)),
+    }
+    assert transcript.model == "gpt-5-codex"
+
+
+@pytest.mark.parametrize(
+    "info", [7, {}, {"last_token_usage": 7}, {"last_token_usage": {"input_tokens": "9"}}]
+)
+def test_tokens_of_codex_in_another_form_are_no_usage(tmp_path: Path, info: object) -> None:
+    counted = codex_row("event_msg", type="token_count", info=info)
+    assert dict(the_one(write_session(tmp_path, *CODEX_ROWS, counted)).usage) == {}
+
+
+def test_usage_after_a_compaction_is_that_of_the_new_transcript(tmp_path: Path) -> None:
+    summary = codex_text("user", "what there was")
+    path = write_session(
+        tmp_path,
+        *CODEX_ROWS,
+        token_row(1, 900, 0),
+        codex_row("compacted", message="", replacement_history=[summary, 7]),
+        token_row(2, 5, 0),
+        codex_row("response_item", **codex_text("assistant", "on we go")),
+        token_row(3, 100, 0),
+    )
+    first, second = load(path)
+    assert [a.usage.tokens for a in first.usage.values()] == [900]
+    assert {i: a.usage.tokens for i, a in second.usage.items()} == {1: 100}
 
 
 def test_a_codex_session_that_was_archived_is_read_compressed(tmp_path: Path) -> None:

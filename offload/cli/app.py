@@ -34,8 +34,8 @@ COMMANDS = {
     "savings": Command(
         "savings",
         "savings",
-        "Show which items of recorded conversations a policy would offload or keep, and why.",
-        "offload savings ~/.claude/projects --simulate",
+        "Show what a policy would save of the input cost of recorded conversations.",
+        "offload savings ~/.claude/projects --model claude-opus-5-5",
     ),
     "ls": Command(
         "listing",

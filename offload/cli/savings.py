@@ -1,54 +1,88 @@
-"""`offload savings`: tokens and input cost that a policy would save on recorded conversations."""
+"""`offload savings`: input cost that a policy would save on recorded conversations, in US dollars."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, get_args
 
 import typer
 
-from offload import ConfigError, Decision, MessageError, Offloader, OffloadPolicy, OffloadResult
-from offload.cli.simulation import Prices, Simulation, simulate
+from offload import ConfigError, Decision, MessageError, OffloadPolicy
+from offload.cli.prices import DEFAULT_MODEL, PriceCard, Prices
+from offload.cli.simulation import Simulation, simulate
 from offload.cli.terminal import (
+    Dollars,
     JsonOption,
+    count,
     err,
     one_line,
     out,
     print_json,
     print_table,
     progress,
+    say,
 )
 from offload.cli.transcripts import Transcript, find, load
-from offload.policy import DEFAULT_MIN_TOKENS
+from offload.policy import DEFAULT_MIN_TOKENS, CacheModel, PolicyName
 
-T = TypeVar("T")
-
-_PRIVATE_STORE = "memory://"
-_DEFAULT_PRICES = Prices()
-_ABOUT_COSTS = """
-Policy {policy}; an input token costs {cached:g} if the provider has it cached, else {uncached:g}.
-tokens, cost: input of all requests with offloading; its cost relative to no offloading.
-reads: the assistant wrote a name that was no longer in view; each costs one more request.
-breaks, paid: cached text changed; how many of these changes saved more than they cost.
-System prompts are included; images and tool definitions are not."""
-
-# The columns of the tables, and the figures in them.
-_SAVED_COLUMNS = {
-    name: name for name in ("transcript", "items", "offloaded", "tokens_before", "tokens_after", "saved")
-}
-_COST_COLUMNS = {
+_SHOWN_ROWS = 20
+# The columns of the table, and the figures in them.
+_COLUMNS = {
     "transcript": "transcript",
+    "requests": "requests",
     "offloaded": "offloaded",
-    "tokens": "tokens_sent",
-    "cached": "cached_share",
-    "cost": "cost",
-    "reads": "read_backs",
-    "breaks": "breaks",
-    "paid": "breaks_paid",
+    "input cost": "dollars_plain",
+    "with offloading": "dollars",
+    "saved": "dollars_saved",
+    "of it": "share_saved",
+    "read-backs": "read_backs",
 }
+_TOOLS = "the retrieval tools, which are part of each request, cost more than offloading saves"
+_READS = "offloaded items are read back"
+_REWRITES = "cached text is written again when an item before it is offloaded"
+# Caches that a request can choose in place of the model's usual one, by their lifetime.
+_LONG = {cache.ttl: cache for cache in map(CacheModel.preset, ("anthropic-1h", "openai-12h"))}
+
+
+@dataclass(slots=True)
+class _Report:
+    """The figures of each conversation, and files without one.
+
+    Attributes:
+        rows: figures by conversation.
+        total: the sums of those that add up.
+        cards: the prices by the name of their model.
+        items: the items of each conversation.
+        kept: number and tokens of large kept items by the reason.
+        skipped: files without a conversation.
+        unpriced: number of conversations without a model of known price.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    total: Counter[str] = field(default_factory=Counter)
+    cards: dict[str, PriceCard] = field(default_factory=dict)
+    items: list[list[dict[str, Any]]] = field(default_factory=list)
+    kept: dict[str, Counter[str]] = field(default_factory=dict)
+    skipped: list[dict[str, str]] = field(default_factory=list)
+    unpriced: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """Return everything but the items, as data."""
+        return {
+            "prices": {name: card.model_dump(mode="json") for name, card in self.cards.items()},
+            "transcripts": self.rows,
+            "total": _with_ratios(self.total),
+            "skipped": self.skipped,
+            "kept_large": self.kept_large(),
+        }
+
+    def kept_large(self) -> list[dict[str, Any]]:
+        """Return the reasons why large items were kept, each with items and tokens, most tokens first."""
+        rows = [{"reason": reason, **kept} for reason, kept in self.kept.items()]
+        return sorted(rows, key=lambda row: row["tokens"], reverse=True)
 
 
 def savings(
@@ -56,42 +90,46 @@ def savings(
     *,
     policy: Annotated[
         str,
-        typer.Option(metavar="NAME|FILE", help="Policy: balanced, aggressive, archive, or a policy file."),
-    ] = "balanced",
-    is_simulated: Annotated[
-        bool, typer.Option("--simulate", help="Compare the input cost of all requests.")
-    ] = False,
-    cached: Annotated[
-        float, typer.Option(min=0, metavar="PRICE", help="Price of a cached input token, for --simulate.")
-    ] = _DEFAULT_PRICES.cached,
-    uncached: Annotated[
-        float,
         typer.Option(
-            min=0, metavar="PRICE", help="Price of an uncached input token, in the same unit as --cached."
+            metavar="NAME|FILE", help=f"Policy: {', '.join(get_args(PolicyName))}, or a policy file."
         ),
-    ] = _DEFAULT_PRICES.uncached,
+    ] = "balanced",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Use the prices of this model [default: each file's own model]."),
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read prices of more models from this file.")
+    ] = None,
     store: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="URL", help="Store the records there [default: nowhere].", show_default=False),
-    ] = _PRIVATE_STORE,
+    ] = None,
+    shows_all: Annotated[
+        bool, typer.Option("--all", help="List every conversation, not only the 20 with the largest effect.")
+    ] = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every item.")] = False,
     as_json: JsonOption = False,
+    _is_simulated: Annotated[bool, typer.Option("--simulate", hidden=True)] = False,
 ) -> None:
-    """Show which items of recorded conversations a policy would offload or keep, and why.
+    """Show what a policy would save of the input cost of recorded conversations.
 
     FILE is a Claude Code session (~/.claude/projects), a Codex session (~/.codex/sessions), a chat in
     Anthropic or OpenAI format, or a folder of these. Records are stored only if --store is given.
 
-    --simulate replays the requests offline, turn by turn, and compares input cost with and without
-    offloading.
+    Each request is replayed offline with and without offloading, at its recorded time and with the recorded
+    cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
     """
-    if is_simulated and (is_verbose or store != _PRIVATE_STORE):
-        raise ConfigError("--simulate stores and lists nothing: omit --store and --verbose")
-    if is_simulated:
-        conversations = _show_costs(files, policy, Prices(cached, uncached), as_json=as_json)
-    else:
-        conversations = _show_savings(files, policy, store, is_verbose=is_verbose, as_json=as_json)
-    if not conversations:
+    report = _replay(files, _policy(policy), Prices(prices, model), store)
+    if as_json:
+        print_json({"policy": policy, **report.document()})
+    elif report.rows:
+        _print_table(report, shows_all=shows_all)
+        for sentence in _sentences(report, policy):
+            say(sentence)
+        if is_verbose:
+            _print_items(report)
+    if not report.rows:
         err.print(f"offload: no transcript found in {one_line(', '.join(map(str, files)))}", soft_wrap=True)
         raise typer.Exit(1)
 
@@ -100,87 +138,108 @@ def _policy(name: str) -> OffloadPolicy:
     return OffloadPolicy.load(name) if Path(name).suffix else OffloadPolicy.model_validate({"preset": name})
 
 
-def _show_savings(files: list[Path], policy: str, store: str, *, is_verbose: bool, as_json: bool) -> int:
-    """Print the savings; return the number of conversations."""
-    report, results = _measure(files, partial(_save, policy=_policy(policy), store=store), _saved)
-    kept = _kept_large(results)
-    if as_json:
-        print_json({"policy": policy, **report, "kept_large": kept})
-    elif results:
-        _print_rows(report, _SAVED_COLUMNS)
-        if kept:
-            out.print(f"\nKept although they have {DEFAULT_MIN_TOKENS:,} tokens or more:\n")
-            print_table(kept)
-        for row, result in zip(report["transcripts"], results if is_verbose else (), strict=False):
-            out.print(f"\n{one_line(row['transcript'])}\n")
-            print_table([_item(decision) for decision in result.decisions])
-    return len(results)
+# Replay
 
 
-def _show_costs(files: list[Path], policy: str, prices: Prices, *, as_json: bool) -> int:
-    """Print the costs; return the number of conversations."""
-    report, results = _measure(files, partial(simulate, policy=_policy(policy), prices=prices), _costs)
-    if as_json:
-        print_json({"policy": policy, "prices": asdict(prices), **report})
-    elif results:
-        _print_rows(report, _COST_COLUMNS)
-        out.print(_ABOUT_COSTS.format(policy=one_line(policy), **asdict(prices)), soft_wrap=True)
-    return len(results)
-
-
-def _measure(
-    files: list[Path], measure: Callable[[Transcript], T], figures: Callable[[Sequence[T]], dict[str, Any]]
-) -> tuple[dict[str, Any], list[T]]:
-    """Return the report of all conversations and of files without one, and each conversation's result."""
-    rows: list[dict[str, Any]] = []
-    results: list[T] = []
-    skipped: list[dict[str, str]] = []
-    for file in progress(list(find(files)), "reading"):
+def _replay(files: list[Path], policy: OffloadPolicy, prices: Prices, store: str | None) -> _Report:
+    report = _Report()
+    for file in progress(list(find(files)), "replaying"):
         try:
             for transcript in load(file):
-                results.append(measure(transcript))
-                row = {"transcript": transcript.name, "file": str(file), "format": transcript.format}
-                rows.append({**row, **figures(results[-1:])})
+                name, card = prices.of(transcript.model)
+                cache = _cache_of(transcript, card)
+                simulation = simulate(transcript, _knowing(policy, cache), cache, store)
+                report.cards[name] = card
+                report.unpriced += not prices.knows(transcript.model)
+                row: dict[str, Any] = {"transcript": transcript.name, "file": str(file)}
+                row |= {"format": transcript.format, "model": transcript.model, "prices": name}
+                row |= {"cache": cache.model_dump(), "dollars_recorded": _recorded(transcript, card)}
+                _add(report, row, simulation, card)
         except (MessageError, ConfigError) as error:
             err.print(f"offload: skipped {one_line(file)}: {one_line(error)}", soft_wrap=True)
-            skipped.append({"file": str(file), "reason": str(error)})
-    return {"transcripts": rows, "total": figures(results), "skipped": skipped}, results
+            report.skipped.append({"file": str(file), "reason": str(error)})
+    return report
 
 
-def _print_rows(report: dict[str, Any], columns: dict[str, str]) -> None:
-    total = {"transcript": f"total of {len(report['transcripts'])}", **report["total"]}
-    rows = [*report["transcripts"], total]
-    print_table([{column: row[name] for column, name in columns.items()} for row in rows])
+def _cache_of(transcript: Transcript, card: PriceCard) -> CacheModel:
+    """Return the cache that most of the recorded prompt was written to."""
+    written: Counter[int | None] = Counter()
+    for answer in transcript.usage.values():
+        written[answer.usage.kept_for] += answer.usage.written
+    return _chosen(card, max(written, key=lambda kept_for: written[kept_for], default=None))
 
 
-def _save(transcript: Transcript, policy: OffloadPolicy, store: str) -> OffloadResult:
-    result = Offloader(store, session=transcript.name, policy=policy).offload(transcript.messages)
-    for error in result.errors:
-        raise error
-    return result
+def _chosen(card: PriceCard, kept_for: int | None) -> CacheModel:
+    """Return the cache of a model that keeps tokens for so many seconds."""
+    long = _LONG.get(kept_for)
+    return card.cache.model_copy(update={"write": long.write, "ttl": long.ttl}) if long else card.cache
 
 
-def _saved(results: Sequence[OffloadResult]) -> dict[str, Any]:
-    before = sum(r.tokens_before for r in results)
-    after = sum(r.tokens_after for r in results)
-    decisions = [d for r in results for d in r.decisions]
+def _knowing(policy: OffloadPolicy, cache: CacheModel) -> OffloadPolicy:
+    """Return the policy with the cache of a conversation, unless it sets one."""
+    return policy if "cache" in policy.model_fields_set else policy.model_copy(update={"cache": cache})
+
+
+def _recorded(transcript: Transcript, card: PriceCard) -> float | None:
+    """Return the dollars of the input that the provider counted, None without usage."""
+    units = 0.0
+    for _, usage in transcript.usage.values():
+        read = usage.read or 0
+        written = usage.written * _chosen(card, usage.kept_for).write
+        units += usage.tokens - read - usage.written + read * card.cache.read + written
+    return round(card.dollars(units), 6) if transcript.usage else None
+
+
+def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: PriceCard) -> None:
+    """Add a conversation; its `units` are tokens at the price of uncached input."""
+    result, bill, plain = simulation.result, simulation.bill, simulation.plain
+    figures: dict[str, Any] = {
+        "requests": simulation.requests,
+        "items": len(result.decisions),
+        "offloaded": sum(decision.ref is not None for decision in result.decisions),
+        "tokens_before": result.tokens_before,
+        "tokens_after": result.tokens_after,
+        "read_backs": bill.reads,
+        "units_plain": plain.cost,
+        "units": bill.cost,
+        "units_tools": bill.tools,
+        "dollars_plain": card.dollars(plain.cost),
+        "dollars": card.dollars(bill.cost),
+    }
+    report.total.update(figures)
+    report.rows.append({**row, **_with_ratios(figures), "dearer_because": _why_dearer(simulation)})
+    report.items.append([_item(decision) for decision in result.decisions])
+    for decision in result.decisions:
+        if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
+            kept = report.kept.setdefault(decision.reason, Counter())
+            kept.update(items=1, tokens=decision.item.tokens)
+
+
+def _with_ratios(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures and what follows from them: tokens saved in the end, cost relative to no offloading."""
+    units, plain = figures["units"], figures["units_plain"]
     return {
-        "items": len(decisions),
-        "offloaded": sum(d.ref is not None for d in decisions),
-        "tokens_before": before,
-        "tokens_after": after,
-        "saved": round(1 - after / before, 4) if before else 0.0,
+        **{name: round(value, 6) for name, value in figures.items()},
+        "saved": 1 - _ratio(figures["tokens_after"], figures["tokens_before"]),
+        "cost": _ratio(units, plain),
+        "cost_without_tools": _ratio(units - figures["units_tools"], plain),
+        "dollars_saved": round(figures["dollars_plain"] - figures["dollars"], 6),
+        "share_saved": round(1 - _ratio(figures["dollars"], figures["dollars_plain"]), 4),
     }
 
 
-def _kept_large(results: Sequence[OffloadResult]) -> list[dict[str, Any]]:
-    """Return the reasons why large items were kept, each with items and tokens, most tokens first."""
-    tokens: dict[str, list[int]] = {}
-    for decision in (d for r in results for d in r.decisions):
-        if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
-            tokens.setdefault(decision.reason, []).append(decision.item.tokens)
-    rows = [{"reason": why, "items": len(t), "tokens": sum(t)} for why, t in tokens.items()]
-    return sorted(rows, key=lambda row: row["tokens"], reverse=True)
+def _ratio(part: float, whole: float) -> float:
+    return round(part / whole, 4) if whole else 1.0
+
+
+def _why_dearer(simulation: Simulation) -> str | None:
+    """Return why offloading would cost more, None if it would not."""
+    bill, plain = simulation.bill, simulation.plain
+    if bill.cost <= plain.cost:
+        return None
+    if bill.decided <= plain.cost:
+        return _TOOLS
+    return _READS if bill.read_backs >= bill.rewritten else _REWRITES
 
 
 def _item(decision: Decision) -> dict[str, Any]:
@@ -195,17 +254,66 @@ def _item(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _costs(simulations: Sequence[Simulation]) -> dict[str, Any]:
-    tokens = sum(s.bill.tokens for s in simulations)
-    plain_cost = sum(s.plain.cost for s in simulations)
-    return {
-        "requests": sum(s.requests for s in simulations),
-        "offloaded": sum(s.offloaded for s in simulations),
-        "tokens_plain": sum(s.plain.tokens for s in simulations),
-        "tokens_sent": tokens,
-        "cached_share": round(sum(s.bill.cached for s in simulations) / tokens, 4) if tokens else 0.0,
-        "cost": round(sum(s.bill.cost for s in simulations) / plain_cost, 4) if plain_cost else 1.0,
-        "read_backs": sum(s.read_backs for s in simulations),
-        "breaks": sum(s.breaks for s in simulations),
-        "breaks_paid": sum(s.breaks_paid for s in simulations),
-    }
+# Print
+
+
+def _print_table(report: _Report, *, shows_all: bool) -> None:
+    rows = sorted(report.rows, key=lambda row: abs(row["dollars_saved"]), reverse=True)
+    shown = rows if shows_all else rows[:_SHOWN_ROWS]
+    rest = f", {len(rows) - len(shown)} not listed (--all)" if len(shown) < len(rows) else ""
+    total = {"transcript": f"total of {len(rows)}{rest}", **_with_ratios(report.total)}
+    print_table(
+        [
+            {
+                title: Dollars(row[name]) if name.startswith("dollars") else row[name]
+                for title, name in _COLUMNS.items()
+            }
+            for row in [*shown, total]
+        ]
+    )
+    out.print()
+
+
+def _sentences(report: _Report, policy: str) -> Iterator[str]:
+    """Yield what the figures say, and what they assume."""
+    rows, total = report.rows, _with_ratios(report.total)
+    plain, saved = Dollars(total["dollars_plain"]), Dollars(total["dollars_saved"])
+    effect = f"saves {saved} of {plain}" if saved >= 0 else f"costs {Dollars(-saved)} more than {plain}"
+    share = f"{abs(total['share_saved']):.1%}"
+    yield f"{policy} {effect} of input ({share}) in {count(len(rows), 'conversation')}, tools included."
+    dearer = [row for row in rows if row["dearer_because"]]
+    if dearer:
+        more = Dollars(-sum(row["dollars_saved"] for row in dearer))
+        reasons = Counter(row["dearer_because"] for row in dearer)
+        why = "; ".join(f"{number:,} because {reason}" for reason, number in reasons.most_common())
+        yield f"{count(len(dearer), 'conversation')} would cost more, {more} together: {why}."
+    recorded = [row["dollars_recorded"] for row in rows if row["dollars_recorded"] is not None]
+    if recorded:
+        number = count(len(recorded), "conversation")
+        yield (
+            f"The usage that {number} recorded comes to {Dollars(sum(recorded))} of input; it includes tool "
+            "definitions and system prompts that the files do not contain."
+        )
+    if len(recorded) < len(rows):
+        number = count(len(rows) - len(recorded), "conversation")
+        yield f"{number} recorded no usage: replayed without pauses and cache misses."
+    if report.unpriced:
+        number = count(report.unpriced, "conversation")
+        yield f"{number} named no model of known price: {DEFAULT_MODEL} is assumed; see --model and --prices."
+    for name, card in report.cards.items():
+        read, written = (Dollars(card.input * price) for price in (card.cache.read, card.cache.write))
+        yield (
+            f"Prices of {name} on {card.as_of}: {Dollars(card.input)} for a million input tokens, {read} if "
+            f"cached, {written} if written to the cache{card.source and ' '}{card.source}"
+        )
+
+
+def _print_items(report: _Report) -> None:
+    kept = report.kept_large()
+    if kept:
+        out.print(f"\nKept although they have {DEFAULT_MIN_TOKENS:,} tokens or more:\n")
+        print_table(kept)
+    for row, items in zip(report.rows, report.items, strict=True):
+        out.print(f"\n{one_line(row['transcript'])}\n")
+        if items:
+            print_table(items)

@@ -18,6 +18,15 @@ from offload.controls import escape_controls
 
 T = TypeVar("T")
 
+
+class Dollars(float):
+    """An amount of US dollars, shown with two decimals, or three if it is below one dollar."""
+
+    def __str__(self) -> str:
+        amount = f"{abs(self):,.2f}" if abs(self) >= 1 else f"{abs(self):.3f}"
+        return f"-${amount}" if self < 0 else f"${amount}"
+
+
 # Spaces between table columns; the width to which text columns fold before rows are printed as blocks, and
 # those that never fold.
 _GAP, _FOLDED = 2, 12
@@ -117,9 +126,9 @@ def working(title: str) -> AbstractContextManager[object]:
 def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Print `rows` under the names of the first row's fields.
 
-    A float is a percentage, a time is local, a dict is counts by name; any other value is one line with
-    control characters escaped. A pipe gets each row on one line. On a narrow terminal text columns fold,
-    numbers and ids never do: if they do not fit, each row is printed as lines of `name: value`.
+    A float is a percentage, `Dollars` an amount, a time is local, a dict is counts by name; any other value
+    is one line with control characters escaped. A pipe gets each row on one line. On a narrow terminal text
+    columns fold, numbers and ids never do: if they do not fit, each row is printed as lines of `name: value`.
     """
     columns = [_column(name, [row[name] for row in rows]) for name in rows[0]]
     lines = [[_cell(row[name]) for name in rows[0]] for row in rows]
@@ -156,7 +165,7 @@ def _cell(value: object) -> str:
     match value:
         case None:
             return ""
-        case float():
+        case float() if not isinstance(value, Dollars):
             return f"{value:.1%}"
         case int():
             return f"{value:,}"

@@ -1,26 +1,274 @@
-"""Simulated input cost of recorded conversations, with and without offloading."""
+"""Input cost of recorded conversations, with and without offloading."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Run, runner
 
-from offload import Offloader, OffloadPolicy, Rule
-from offload.cli.simulation import PAGE_TOKENS, Prices, Simulation, simulate
-from offload.cli.transcripts import Transcript
-from offload.tokens import estimate_tokens
+from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
+from offload.cli import simulation
+from offload.cli.prices import Prices
+from offload.cli.simulation import (
+    GREP_TOKENS,
+    PAGE_TOKENS,
+    Bill,
+    Offloading,
+    Recording,
+    Request,
+    Row,
+    Untouched,
+    measure,
+    simulate,
+)
+from offload.cli.transcripts import Answer, Transcript, load
+from offload.messages import Usage
 
 Messages = list[dict[str, Any]]
 
-PRICES = Prices(cached=1, uncached=10)
-LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_turns=1)})
+SHARED = Path(__file__).parents[2].parent / "shared"
+FOLDER = Path(os.environ.get("OFFLOAD_TRANSCRIPTS", SHARED / "transcripts"))
+MEASURE = Path(os.environ.get("OFFLOAD_MEASURE", SHARED / "measure"))
+needs_measure = pytest.mark.skipif(
+    not (MEASURE / "recorded_cost.py").is_file() or not FOLDER.is_dir(),
+    reason=f"no recorded_cost.py in {MEASURE} or no transcripts in {FOLDER}",
+)
+
+CACHE = CacheModel(read=0.1, write=1.0, ttl=300)
+
+
+def text(tokens: int, letter: str = "x") -> str:
+    """Return a text of so many tokens, without names."""
+    return (f"{letter * 2} " * (tokens * 4))[: tokens * 18 // 5]
+
+
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def said(content: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def talk(*contents: str) -> Messages:
+    """Return texts of user and assistant in turn."""
+    return [(said if n % 2 else user)(content) for n, content in enumerate(contents)]
+
+
+def answers(*rows: tuple[float, int, int]) -> dict[int, Answer]:
+    """Return recorded usage of the answers 1, 3, 5 …: time, tokens, tokens that the cache served."""
+    return {2 * n + 1: Answer(time, Usage(tokens, read)) for n, (time, tokens, read) in enumerate(rows)}
+
+
+def recording(messages: Messages, usage: Mapping[int, Answer] | None = None, system: str = "") -> Recording:
+    return Recording(Transcript("t", "anthropic", system, messages, usage or {}), CACHE.ttl)
+
+
+class Replacing:
+    """Replaces rows in the request with a number."""
+
+    def __init__(self, by_request: dict[int, dict[int, str]], tools: float = 0) -> None:
+        self.by_request, self.tools = by_request, tools
+        self.number, self.read = -1, list[str]()
+
+    def replaced(self, _request: Request) -> dict[int, str]:
+        self.number += 1
+        return self.by_request.get(self.number, {})
+
+    def read_back(self, placeholder: str) -> None:
+        self.read.append(placeholder)
+
+
+def cost(record: Recording, sender: Replacing | Untouched | None = None) -> Bill:
+    return measure(record, sender or Untouched(), CACHE)
+
+
+# Requests
+
+
+def test_the_prefix_of_the_last_request_is_read_and_the_rest_is_written() -> None:
+    bill = cost(recording(talk(text(1000), text(100), text(200), "done")))
+
+    assert bill.totals == pytest.approx([1000, 1000 + 1000 * 0.1 + 300])
+    assert (bill.cost, bill.decided) == (bill.totals[-1], bill.totals[-1])
+
+
+def test_a_conversation_without_a_request_costs_nothing() -> None:
+    record = recording([user("hello")])
+
+    assert (record.requests, cost(record).cost) == ([], 0)
+
+
+def test_the_system_prompt_is_part_of_each_request() -> None:
+    bill = cost(recording(talk(text(100), text(100), text(100), "done"), system=text(1000)))
+
+    assert bill.totals == pytest.approx([1100, 1100 + 1100 * 0.1 + 200])
+
+
+def test_messages_of_the_assistant_in_a_row_answer_one_request() -> None:
+    messages: Messages = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "thinking"}]},
+        {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "little"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "see a/b.py"}]},
+    ]
+
+    assert [(r.answer, r.rows, r.written) for r in recording(messages).requests] == [
+        (1, 1, frozenset()),
+        (4, 4, frozenset({"a/b.py"})),
+    ]
+
+
+@pytest.mark.parametrize(("pause", "is_cold"), [(300, False), (301, True)])
+def test_after_a_pause_longer_than_the_cache_lives_the_whole_prompt_is_written(
+    pause: float, *, is_cold: bool
+) -> None:
+    messages = talk(text(1000), text(100), text(200), "done")
+    record = recording(messages, answers((1000.0, 1000, 0), (1000.0 + pause, 1300, 1000)))
+
+    assert [(r.time, r.is_cold, r.is_missed) for r in record.requests] == [
+        (1000.0, True, True),
+        (1000.0 + pause, is_cold, is_cold),
+    ]
+    assert cost(record).totals[-1] == pytest.approx(1000 + (1300 if is_cold else 400))
+
+
+@pytest.mark.parametrize(("read", "is_missed"), [(500, False), (499, True)])
+def test_a_request_that_read_less_than_half_of_the_last_prompt_is_written_whole(
+    read: int, *, is_missed: bool
+) -> None:
+    messages = talk(text(1000), text(100), text(200), "done")
+    record = recording(messages, answers((0.0, 1000, 0), (9.0, 1300, read)))
+
+    assert [(r.is_cold, r.is_missed) for r in record.requests] == [(True, True), (False, is_missed)]
+    assert cost(record).totals[-1] == pytest.approx(1000 + (1300 if is_missed else 400))
+
+
+def test_without_usage_there_are_no_pauses_and_no_misses() -> None:
+    requests = recording(talk("a", "b", "c", "d", "e", "f")).requests
+
+    assert [(r.time, r.is_missed) for r in requests] == [(0.0, True), (0.0, False), (0.0, False)]
+
+
+def test_an_answer_without_usage_is_sent_at_the_time_of_the_last_one() -> None:
+    usage = {1: Answer(50.0, Usage(10, 0)), 5: Answer(500.0, Usage(10, 10))}
+
+    requests = recording(talk("a", "b", "c", "d", "e", "f"), usage).requests
+
+    assert [(r.time, r.is_cold) for r in requests] == [(50.0, True), (50.0, False), (500.0, True)]
+
+
+# Replaced texts
+
+
+def test_text_behind_a_replaced_text_is_written_again() -> None:
+    record = recording(talk(text(100), text(1000, "y"), text(200), text(50), "go", "done"))
+    sender = Replacing({2: {1: text(10)}})
+
+    bill = cost(record, sender)
+
+    first, second = 100, 100 * 0.1 + 1200
+    third = 100 * 0.1 + (10 + 200 + 50) + len("go") / 3.6
+    assert bill.totals == pytest.approx([first, first + second, first + second + third])
+    assert bill.rewritten == pytest.approx((10 + 200) * 0.9)
+    assert (bill.replaced, bill.seen) == ({1}, {1})
+
+
+def test_a_text_replaced_before_it_was_sent_rewrites_nothing() -> None:
+    record = recording(talk(text(1000), "a", "go", "done"))
+
+    bill = cost(record, Replacing({0: {0: text(10)}}))
+
+    assert bill.totals[0] == pytest.approx(10)
+    assert (bill.rewritten, bill.replaced, bill.seen) == (0, {0}, set())
+
+
+def test_a_miss_makes_rewriting_free() -> None:
+    messages = talk(text(100), text(1000, "y"), text(200), "done")
+    record = recording(messages, answers((0.0, 100, 0), (999.0, 1300, 0)))
+
+    bill = cost(record, Replacing({1: {0: text(10)}}))
+
+    assert bill.rewritten == 0
+    assert bill.totals[-1] == pytest.approx(100 + 10 + 1000 + 200)
+
+
+def test_the_tools_are_part_of_each_request() -> None:
+    bill = cost(recording(talk("a", "b", "c", "d")), Replacing({}, tools=400))
+
+    assert bill.tools == pytest.approx(400 + 400 * 0.1)
+    assert bill.cost - bill.decided == bill.tools
+
+
+# Reading back
+
+NAMES = "\n".join(f"row {n} in pkg/mod_{n}.py" for n in range(100))
+
+
+def reads(replacement: str, *contents: str, listing: str = NAMES) -> tuple[Bill, Replacing]:
+    """Return the bill of a listing that is replaced at once, and of what follows it."""
+    sender = Replacing({0: {0: replacement}})
+    return cost(recording(talk(listing, *contents)), sender), sender
+
+
+def test_a_name_that_is_written_and_not_in_view_is_read_back_with_a_page() -> None:
+    unused, _ = reads(text(40), "look at it", "next", "done")
+    bill, sender = reads(text(40), "look at pkg/mod_7.py", "next", "done")
+
+    assert (unused.reads, bill.reads, sender.read) == (0, 1, [text(40)])
+    assert bill.read_backs == pytest.approx(40 * 0.1 + PAGE_TOKENS * 0.1)
+
+
+def test_a_name_that_the_placeholder_only_mentions_is_read_back_with_a_search() -> None:
+    placeholder = "there is pkg/mod_7.py and more"
+    bill, _ = reads(placeholder, "look at pkg/mod_7.py", "next", "done")
+
+    assert bill.reads == 1
+    assert bill.read_backs == pytest.approx(len(placeholder) / 3.6 * 0.1 + GREP_TOKENS * 0.1)
+
+
+def test_a_name_that_the_placeholder_shows_in_its_line_is_not_read_back() -> None:
+    assert reads("row 7 in pkg/mod_7.py", "look at pkg/mod_7.py")[0].reads == 0
+
+
+def test_a_page_is_read_once_and_a_search_once_for_each_name() -> None:
+    after_page, _ = reads(text(40), "see pkg/mod_7.py", "and", "see pkg/mod_7.py and pkg/mod_8.py")
+    mentions = "there are pkg/mod_7.py pkg/mod_8.py"
+    after_search, _ = reads(mentions, "see pkg/mod_7.py", "and", "see pkg/mod_7.py and pkg/mod_8.py")
+
+    assert (after_page.reads, after_search.reads) == (1, 2)
+
+
+def test_a_name_in_another_text_of_the_request_is_not_read_back() -> None:
+    contents = ("a word", "use pkg/mod_7.py", "look at pkg/mod_7.py")
+
+    assert reads(text(40), *contents)[0].reads == 0
+
+
+def test_a_name_that_came_with_an_earlier_text_is_not_read_back() -> None:
+    record = recording(talk("see pkg/mod_7.py", "a word", NAMES, "look at pkg/mod_7.py"))
+    hides_both = Replacing({1: {0: "gone", 2: text(40)}})
+
+    assert cost(record, hides_both).reads == 0
+
+
+def test_a_text_of_less_than_1000_characters_is_not_read_back() -> None:
+    listing = NAMES[:999]
+
+    assert reads("gone", "look at pkg/mod_7.py", listing=listing)[0].reads == 0
+    assert reads("gone", "look at pkg/mod_7.py", listing=NAMES[:1000])[0].reads == 1
+
+
+# An offloader
 
 
 def call(number: int) -> dict[str, Any]:
@@ -32,267 +280,431 @@ def call(number: int) -> dict[str, Any]:
     }
 
 
-def result(number: int, text: str) -> dict[str, Any]:
-    return {"role": "tool", "tool_call_id": f"c{number}", "content": text}
+def result(number: int, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": f"c{number}", "content": content}
 
 
-def long_text(middle: str = "", topic: str = "hay") -> str:
-    lines = [f"row {n} of {topic} that nobody asks for" for n in range(1000)]
-    return "\n".join([*lines[:500], middle, *lines[500:]])
-
-
-def session(*texts: str, last: str = "done") -> Messages:
+def session(*contents: str, last: str = "done") -> Messages:
     """Return a task, a call and its result for each text, and a last answer."""
-    turns = [m for n, text in enumerate(texts) for m in (call(n), result(n, text))]
-    return [{"role": "user", "content": "find it"}, *turns, {"role": "assistant", "content": last}]
+    turns = [m for n, content in enumerate(contents) for m in (call(n), result(n, content))]
+    return [user("find it"), *turns, said(last)]
 
 
-def run(messages: Messages, policy: OffloadPolicy | None = None, system: str | None = None) -> Simulation:
-    transcript = Transcript("t", "openai-chat", system, messages)
-    return simulate(transcript, policy or OffloadPolicy(), PRICES)
+LONG = "\n".join(f"row {n} in lib/part_{n}.py that nobody needs" for n in range(1000))
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_turns=1)})
 
 
-def texts_of(messages: Messages) -> list[str]:
-    """Return the texts of OpenAI messages, read without the library."""
-    found = []
-    for message in messages:
-        found += [message["content"]] if message["content"] is not None else []
-        found += [c["function"]["arguments"] for c in message.get("tool_calls", [])]
-    return found
+def in_openai_responses(number: int, content: str) -> Messages:
+    return [
+        {"type": "function_call", "name": "bash", "call_id": f"c{number}", "arguments": '{"n": 1, "m": "2"}'},
+        {"type": "function_call_output", "call_id": f"c{number}", "output": content},
+    ]
 
 
-def billed(requests: list[list[str]]) -> tuple[int, int]:
-    """Return the tokens of requests that follow each other, cached and uncached."""
-    cached = uncached = 0
-    before: list[str] = []
-    for texts in requests:
-        same = 0
-        while same < min(len(texts), len(before)) and texts[same] == before[same]:
-            same += 1
-        cached += sum(map(estimate_tokens, texts[:same]))
-        uncached += sum(map(estimate_tokens, texts[same:]))
-        before = texts
-    return cached, uncached
+def in_anthropic(number: int, content: str) -> Messages:
+    use = {"type": "tool_use", "id": f"c{number}", "name": "bash", "input": {"n": 1, "m": "2"}}
+    parts = [{"type": "text", "text": part} for part in content.partition("\n")]
+    return [
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "so", "signature": "s"}, use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"c{number}", "content": parts}]},
+    ]
 
 
-# The bill
+@pytest.mark.parametrize("turn", [in_anthropic, in_openai_responses, lambda n, c: [call(n), result(n, c)]])
+def test_the_offloader_is_billed_for_what_it_sends(turn: Any) -> None:
+    first = {"role": "user", "content": [{"type": "input_text", "text": "go"}]}
+    opening = first if turn is in_openai_responses else user("go")
+    messages = [
+        opening,
+        *turn(0, LONG),
+        *turn(1, "small"),
+        *turn(2, LONG + "."),
+        *turn(3, "small"),
+        said("done"),
+    ]
+    record = recording(messages)
+    off = Offloader("memory://", session="any", policy=LATE)
+    expected, before = 0.0, list[str]()
+    for request in record.requests:
+        sent = off.offload(messages[: request.answer]).messages
+        texts = [row.text for message in sent for row in simulation.rows_of(message, {})]
+        same = next((i for i, (a, b) in enumerate(zip(texts, before, strict=False)) if a != b), len(before))
+        read, written = (sum(map(len, part)) / 3.6 for part in (texts[:same], texts[same:]))
+        expected, before = expected + read * 0.1 + written, texts
+
+    found = measure(record, Offloading(record, LATE), CACHE)
+
+    assert found.texts == pytest.approx(expected)
+    assert (len(found.replaced), len(found.seen), found.reads) == (2, 2, 0)
 
 
-@pytest.mark.parametrize("policy", [OffloadPolicy(), LATE], ids=["at once", "seen once"])
-def test_the_prefix_equal_to_the_previous_request_is_cached_and_the_rest_is_not(
-    policy: OffloadPolicy,
-) -> None:
-    messages = session(long_text(), "small", long_text(topic="straw"), "small", "small")
-    answers = [i for i, m in enumerate(messages) if m["role"] == "assistant"]
-    off = Offloader("memory://", session="any", policy=policy)
+def test_definitions_and_prompt_of_the_retrieval_tools_are_billed() -> None:
+    record = recording(session("small"))
+    off = Offloader("memory://")
+    texts = json.dumps(off.tools.definitions("anthropic"), ensure_ascii=False) + off.prompt()
 
-    found = run(messages, policy)
+    assert Offloading(record, LATE).tools == pytest.approx(len(texts) / 3.6)
 
-    for bill, requests in (
-        (found.plain, [texts_of(messages[:i]) for i in answers]),
-        (found.bill, [texts_of(off.offload(messages[:i]).messages) for i in answers]),
-    ):
-        cached, uncached = billed(requests)
-        assert (bill.cached, bill.tokens) == (cached, cached + uncached)
-        assert bill.cost == cached * PRICES.cached + uncached * PRICES.uncached
-    assert (found.requests, found.offloaded, found.read_backs) == (6, 2, 0)
+
+def test_a_read_back_calls_the_tool() -> None:
+    hidden = "lib/part_567.py"
+    record = recording(session(LONG, last=f"see {hidden}"))
+    sender = Offloading(record, OffloadPolicy())
+
+    bill = measure(record, sender, CACHE)
+
+    assert bill.reads == 1
+    assert sum(sender.offloader.stats().reads.values()) == 1
+
+
+def test_the_offloader_s_clock_shows_the_time_of_the_request() -> None:
+    usage = {1: Answer(50.0, Usage(10, 0)), 3: Answer(70.0, Usage(10, 10))}
+    record = recording(session("small"), usage)
+    sender = Offloading(record, OffloadPolicy())
+
+    for request in record.requests:
+        sender.replaced(request)
+        assert sender.offloader.last_request == request.time
+
+
+def test_a_simulation_has_both_bills_and_the_decisions_in_the_end() -> None:
+    transcript = Transcript("t", "openai-chat", None, session(LONG, "small"))
+
+    found = simulate(transcript, LATE, CACHE)
+
+    assert found.requests == 3
+    assert found.plain.cost == cost(recording(transcript.messages)).cost
     assert found.bill.cost < found.plain.cost
+    assert [d.action for d in found.result.decisions].count("offload") == 1
 
 
-def test_without_offloading_both_bills_are_equal() -> None:
-    found = run(session("small", "small", "small"))
-    assert found.bill == found.plain
-    assert found.plain.tokens > 0
-    assert (found.offloaded, found.breaks) == (0, 0)
+# The same as the measure of the recordings
 
 
-def test_the_system_prompt_is_paid_with_every_request() -> None:
-    messages, prompt = session("small", "small"), "Be brief and cite your sources. " * 50
-    bare, prompted = run(messages).bill, run(messages, system=prompt).bill
-    tokens = estimate_tokens(prompt)
-    assert prompted.tokens - bare.tokens == 3 * tokens
-    assert prompted.cached - bare.cached == 2 * tokens
+@pytest.fixture
+def recorded_cost(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(MEASURE))
+    yield importlib.import_module("recorded_cost")
+    for name in ("recorded_cost", "session_cost", "preview_recall"):
+        sys.modules.pop(name, None)
 
 
-def test_parallel_results_before_the_one_that_left_stay_cached() -> None:
-    blocks = [
-        {"type": "tool_result", "tool_use_id": f"c{n}", "content": text}
-        for n, text in enumerate(["a word " * 500, long_text()])
-    ]
-    calls = [{"type": "tool_use", "id": f"c{n}", "name": "bash", "input": {}} for n in range(2)]
-    said = {"role": "assistant", "content": "I see"}
-    asked = {"role": "user", "content": "go on"}
-    messages: Messages = [
-        {"role": "assistant", "content": calls},
-        {"role": "user", "content": blocks},
-        said,
-        asked,
-        said,
-    ]
-    found = run([asked, *messages], LATE)
-    before = sum(map(estimate_tokens, ["go on", "{}", "{}", "a word " * 500]))
-    assert found.breaks == 1
-    assert found.bill.cached == estimate_tokens("go on") + before
+class Shape:
+    """A plain policy of the measure."""
+
+    def __init__(self, recorded: Any, policy: Any) -> None:
+        self._recorded, self._policy, self._turn = recorded, policy, 0
+        self.tools = policy.overhead
+
+    def replaced(self, request: Request) -> dict[int, str]:
+        sent = self._policy(self._recorded, request.answer, self._turn)
+        self._turn += 1
+        return dict(enumerate(sent))
+
+    def read_back(self, _text: str) -> None:
+        pass
 
 
-def test_messages_of_the_assistant_in_a_row_answer_one_request() -> None:
-    messages: Messages = [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "thinking"}]},
-        {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c", "output": "little"},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
-    ]
-    assert run(messages).requests == 2
+@needs_measure
+def test_on_the_same_texts_the_cost_is_that_of_the_measure(
+    recorded_cost: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows_of(message: Any, _calls: Any) -> list[Row]:
+        events = recorded_cost.events({"format": "anthropic", "messages": [message]})
+        return [Row(kind, None, text) for _, _, kind, text in events]
+
+    monkeypatch.setattr(simulation, "rows_of", rows_of)
+    compared = 0
+    for path in sorted(FOLDER.glob("trajectories/*/*.json")):
+        doc = json.loads(path.read_text())
+        if not doc.get("recorded_usage") or len(doc["messages"]) > 160:
+            continue
+        theirs = recorded_cost.Recording(path.stem, doc, 300)
+        [transcript] = load(path)
+        ours = Recording(transcript, 300)
+        ways = [recorded_cost.Plain(), recorded_cost.Plain(5_000, lambda t: t[:1000], 1, 1_500)]
+        expected = [recorded_cost.cost(theirs, way) for way in ways]
+        ways[1].first, ways[1].left = {}, {}
+        bills = [measure(ours, Shape(theirs, way), CacheModel()) for way in ways]
+        assert [b.cost for b in bills] == pytest.approx([e["cost"] for e in expected])
+        assert [b.reads for b in bills] == [e["reads"] for e in expected]
+        assert [len(b.replaced) for b in bills] == [e["replaced"] for e in expected]
+        compared += 1
+    assert compared >= 8
 
 
-def test_a_conversation_that_asked_for_nothing_costs_nothing() -> None:
-    found = run([{"role": "user", "content": "hello"}])
-    assert (found.requests, found.plain.cost, found.bill.cost) == (0, 0, 0)
+@needs_measure
+@pytest.mark.parametrize("name", ["kimi-cli/516b7270", "spotter/sub-4d5611e5-a2898e3"])
+def test_a_recorded_session_costs_about_what_the_measure_says(recorded_cost: Any, name: str) -> None:
+    path = FOLDER / "trajectories" / f"{name}.json"
+    recorded = recorded_cost.Recording("s", json.loads(path.read_text()), 300)
+    plain = recorded_cost.cost(recorded, recorded_cost.Plain())["cost"]
+    expected = recorded_cost.cost(recorded, recorded_cost.Library("s"))["cost"] / plain
+
+    found = simulate(load(path)[0], OffloadPolicy(), CacheModel())
+
+    assert found.bill.cost / found.plain.cost == pytest.approx(expected, abs=0.003)
 
 
-# Breaks of cached text
+# Prices
+
+OWN = """
+[models.house-model]
+input = 2.0
+cache = {read = 0.5, write = 1.0, ttl = "10m"}
+as_of = 2026-11-01
+source = "https://example.org/prices"
+"""
 
 
-def test_an_item_offloaded_before_it_was_sent_breaks_no_cache() -> None:
-    assert run(session(long_text(), "small", "small")).breaks == 0
+@pytest.mark.parametrize(
+    ("model", "card"),
+    [
+        ("claude-sonnet-4-20250514", "claude-sonnet-4"),
+        ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+        ("us.anthropic.claude-opus-4-5-20251101-v1:0", "claude-opus-4-5"),
+        ("claude-opus-4-6[1m]", "claude-opus-4-6"),
+        ("openai/gpt-5-mini", "gpt-5-mini"),
+        ("gpt-4o-2024-08-06", "gpt-4o"),
+        ("gpt-5-nano", None),
+        ("claude-opus-4-99", None),
+        ("", None),
+    ],
+)
+def test_a_model_has_the_card_of_its_name_without_date_and_provider(model: str, card: str | None) -> None:
+    assert Prices().named(model) == card
 
 
-def test_a_break_pays_if_enough_requests_follow() -> None:
-    calls = [call(n)["tool_calls"][0] for n in range(5)]
-    beside = [result(n, "a word beside it " * 400) for n in range(1, 5)]
-    messages: Messages = [
-        {"role": "user", "content": "find it"},
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        result(0, long_text()),
-        *beside,
-    ]
-    said: Messages = [{"role": "assistant", "content": "I see"}, {"role": "user", "content": "go on"}]
-    few, many = (run([*messages, *said * turns, said[0]], LATE) for turns in (2, 30))
-    assert (few.breaks, few.breaks_paid) == (1, 0)
-    assert few.bill.cost > few.plain.cost
-    assert (many.breaks, many.breaks_paid) == (1, 1)
-    assert many.bill.cost < many.plain.cost
+def test_a_card_gives_dollars_for_a_million_tokens_and_the_prices_of_the_cache() -> None:
+    name, card = Prices().of("claude-opus-4-5-20251101")
+
+    assert (name, card.dollars(200_000), card.cache) == ("claude-opus-4-5", 1.0, CacheModel())
+    assert card.source.startswith("https://")
 
 
-# Reading back
+def test_each_known_card_is_valid_and_has_a_page_and_a_day() -> None:
+    prices = Prices()
+    with pytest.raises(ConfigError) as raised:
+        Prices(model="none")
+    names = re.findall(r"[\w.-]+(?=[,])", str(raised.value).partition("one of ")[2])
+
+    assert len(names) > 30
+    for name in names:
+        card = prices.of(name)[1]
+        assert (card.source.startswith("https://"), card.as_of.year) == (True, 2026)
 
 
-NAMES = "\n".join(f"row {n} in pkg/mod_{n}.py" for n in range(3000))
+def test_a_file_adds_cards_and_replaces_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "prices.toml").write_text(OWN + OWN.replace("house-model", "gpt-5"))
+    prices = Prices(tmp_path / "prices.toml")
+
+    assert [prices.of(name)[1].input for name in ("house-model", "gpt-5", "gpt-4o")] == [2.0, 2.0, 2.5]
+    assert prices.of("house-model")[1].cache == CacheModel(read=0.5, write=1.0, ttl=600)
 
 
-def names_shown() -> list[str]:
-    """Return the names of NAMES that its placeholder shows."""
-    [_, _, offloaded, _] = Offloader("memory://", session="any").offload(session(NAMES)).messages
-    return re.findall(r"pkg/mod_\d+\.py", offloaded["content"])
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("input = 2.0", 'input = "two"', "models.house-model.input"),
+        ("input = 2.0", "input = -2.0", "models.house-model.input"),
+        ("input = 2.0", "inputs = 2.0", "known fields: input, cache, as_of, source"),
+        ("read = 0.5", "read = 5.0", "models.house-model.cache"),
+        ("as_of = 2026-11-01", "", "models.house-model.as_of"),
+        ("[models.house-model]", "[house-model]", "PriceFile.models"),
+        ("cache = {", 'cache = "claude" #', "must be one of anthropic"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_the_file_and_the_field(
+    tmp_path: Path, old: str, new: str, fault: str
+) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(OWN.replace(old, new))
 
+    with pytest.raises(ConfigError, match=re.escape(fault)) as raised:
+        Prices(path)
 
-def hidden_name() -> str:
-    shown = set(names_shown())
-    return next(name for n in range(1000, 2000) if (name := f"pkg/mod_{n}.py") not in shown)
-
-
-def test_a_name_that_left_and_is_written_later_costs_one_more_request_with_a_page_for_an_answer() -> None:
-    unused, used = (run(session(NAMES, last=last)) for last in ("done", f"see {hidden_name()}"))
-    sent = Offloader("memory://", session="any").offload(session(NAMES)[:-1]).messages
-    prompt = sum(map(estimate_tokens, texts_of(sent)))
-    assert (unused.read_backs, used.read_backs) == (0, 1)
-    assert used.bill.tokens - unused.bill.tokens == prompt + PAGE_TOKENS
-    assert used.bill.cost - unused.bill.cost == prompt * PRICES.cached + PAGE_TOKENS * PRICES.uncached
-    assert used.plain == unused.plain
-
-
-def test_an_item_is_read_back_once() -> None:
-    name = hidden_name()
-    once = session(NAMES, last=f"see {name}")
-    found = run(once)
-    asked, said = {"role": "user", "content": "and now?"}, {"role": "assistant", "content": f"see {name}"}
-    longer = run([*once, asked, said])
-    sent = Offloader("memory://", session="any").offload([*once, asked]).messages
-    prompt = sum(map(estimate_tokens, texts_of(sent)))
-    assert longer.read_backs == 1
-    assert longer.bill.tokens - found.bill.tokens == prompt + PAGE_TOKENS
-
-
-def test_a_name_that_the_placeholder_shows_in_its_place_is_not_read_back() -> None:
-    shown = names_shown()[0]
-    assert run(session(NAMES, last=f"see {shown}")).read_backs == 0
-
-
-def test_a_name_that_was_there_before_the_item_is_not_read_back() -> None:
-    name = hidden_name()
-    found = run(session(f"found {name}", NAMES, last=f"see {name}"))
-    assert (found.offloaded, found.read_backs) == (1, 0)
-
-
-def test_the_assistants_own_text_is_not_read_back() -> None:
-    policy = OffloadPolicy(types={"tool_call": Rule(min_tokens=1000, after_turns=1)})
-    name = hidden_name()
-    messages = session("written", "small", last=f"see {name}")
-    messages[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"path": "a", "text": NAMES})
-    sent = Offloader("memory://", session="any", policy=policy).offload(messages).messages
-    assert name not in str(sent[:-1])
-    found = run(messages, policy)
-    assert (found.offloaded, found.read_backs) == (1, 0)
+    assert str(path) in str(raised.value)
 
 
 # The command
 
 
-def savings(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offload", "savings", *map(str, arguments)],
-        env=os.environ | {"PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(capsys, monkeypatch)
+
+
+def write(folder: Path, name: str, messages: Messages, **more: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"messages": messages, **more}))
+    return path
+
+
+def usage_rows(*rows: tuple[int, int, int, int, int]) -> list[list[Any]]:
+    """Return `recorded_usage`: answer, minute, tokens not cached, written, read."""
+    return [[at, *tokens, 9, f"2026-11-01T10:{minute:02}:00Z"] for at, minute, *tokens in rows]
 
 
 @pytest.fixture
 def chats(tmp_path: Path) -> Path:
-    """A folder of two conversations, one large item in each."""
+    """A conversation that saves, one that does not, and one with usage."""
     folder = tmp_path / "chats"
-    folder.mkdir()
-    (folder / "a.json").write_text(json.dumps(session(long_text(), "small")))
-    (folder / "b.json").write_text(json.dumps(session(NAMES)))
+    write(folder, "large", session(LONG, *["small"] * 8), model="claude-opus-4-5")
+    write(folder, "small", session("small"), model="claude-opus-4-5")
+    rows = usage_rows((1, 0, 10, 990, 0), (3, 1, 0, 100, 900))
+    write(folder, "recorded", session(LONG), model=["claude-opus-4-5"], recorded_usage=rows)
     return folder
 
 
-def test_simulate_prints_the_bill_of_each_conversation_and_of_all_at_the_prices_it_names(chats: Path) -> None:
-    report = json.loads(savings(chats, "--simulate", "--cached", 1, "--uncached", 10, "--json").stdout)
-    expected = [run(json.loads(file.read_text())) for file in sorted(chats.iterdir())]
-    assert report["prices"] == {"cached": 1, "uncached": 10}
-    assert report["policy"] == "balanced"
-    assert [t["tokens_sent"] for t in report["transcripts"]] == [s.bill.tokens for s in expected]
-    plain, cost = sum(s.plain.cost for s in expected), sum(s.bill.cost for s in expected)
-    assert report["total"]["cost"] == pytest.approx(cost / plain, abs=1e-4)
-    assert report["total"]["requests"] == 5
-    table = savings(chats, "--simulate").stdout
-    assert "total of 2" in table
-    assert "0.1 if the provider has it cached, else 1.25" in table
+def report_of(run: Run, *arguments: object) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(run("savings", *arguments, "--json").out)
+    return report
 
 
-def test_the_policy_is_a_preset_or_a_file(chats: Path, tmp_path: Path) -> None:
+def test_the_report_has_the_dollars_of_each_conversation_and_of_all(run: Run, chats: Path) -> None:
+    report = report_of(run, chats)
+
+    rows = {row["transcript"]: row for row in report["transcripts"]}
+    for name, row in rows.items():
+        [transcript] = load(chats / f"{name}.json")
+        found = simulate(transcript, OffloadPolicy(), CacheModel())
+        assert row["dollars_plain"] == pytest.approx(found.plain.cost * 5 / 10**6, abs=1e-6)
+        assert row["dollars"] == pytest.approx(found.bill.cost * 5 / 10**6, abs=1e-6)
+        assert row["cost"] == pytest.approx(found.bill.cost / found.plain.cost, abs=1e-4)
+    saved = sum(row["dollars_plain"] - row["dollars"] for row in rows.values())
+    assert report["total"]["dollars_saved"] == pytest.approx(saved, abs=1e-5)
+    assert report["total"]["requests"] == 14
+    assert list(report["prices"]) == ["claude-opus-4-5"]
+    # 10 uncached, 1,090 written at 1.25, 900 read at 0.1.
+    dollars = (10 + 1090 * 1.25 + 900 * 0.1) * 5 / 10**6
+    assert rows["recorded"]["dollars_recorded"] == pytest.approx(dollars, abs=1e-6)
+    assert rows["large"]["dollars_recorded"] is None
+
+
+def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: Path) -> None:
+    report, shown = report_of(run, chats)["total"], run("savings", chats).out
+
+    plain, saved = report["dollars_plain"], report["dollars_saved"]
+    assert f"balanced saves ${saved:.3f} of ${plain:.3f} of input" in shown
+    assert "in 3 conversations" in shown
+    assert "1 conversation would cost more, $0.00" in shown
+    assert "1 because the retrieval tools" in shown
+    assert "2 conversations recorded no usage" in shown
+    assert "The usage that 1 conversation recorded comes to $0.007 of input" in shown
+    assert (
+        "Prices of claude-opus-4-5 on 2026-10-24: $5.00 for a million input tokens, $0.500 if cached" in shown
+    )
+
+
+def test_simulate_is_accepted_and_changes_nothing(run: Run, chats: Path) -> None:
+    assert run("savings", chats, "--simulate").out == run("savings", chats).out
+
+
+def test_the_table_lists_the_20_conversations_with_the_largest_effect(run: Run, tmp_path: Path) -> None:
+    for number in range(22):
+        write(tmp_path / "many", f"c{number}", session(LONG if number == 21 else "small"))
+
+    short, whole = (run("savings", tmp_path / "many", *more).out for more in ([], ["--all"]))
+
+    assert (short.count("\nc"), whole.count("\nc")) == (20, 22)
+    assert "total of 22, 2 not listed (--all)" in short
+    assert short.splitlines()[1].startswith("c21 ")
+
+
+def test_a_model_and_a_price_file_are_applied_to_every_conversation(
+    run: Run, chats: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "prices.toml").write_text(OWN)
+
+    report = report_of(run, chats, "--prices", tmp_path / "prices.toml", "--model", "house-model")
+
+    assert list(report["prices"]) == ["house-model"]
+    assert {row["prices"] for row in report["transcripts"]} == {"house-model"}
+    assert report["transcripts"][0]["cache"] == {"read": 0.5, "write": 1.0, "ttl": 600}
+    [transcript] = load(chats / "large.json")
+    plain = simulate(transcript, OffloadPolicy(), CacheModel(read=0.5, write=1.0, ttl=600)).plain
+    assert report["transcripts"][0]["dollars_plain"] == pytest.approx(plain.cost * 2 / 10**6, abs=1e-6)
+
+
+def test_an_unknown_model_is_answered_with_the_known_ones_and_the_option(run: Run, chats: Path) -> None:
+    done = run("savings", chats, "--model", "gtp-5")
+
+    assert (done.code, done.out) == (2, "")
+    assert "'gtp-5'" in done.err
+    assert "gpt-5, " in done.err
+    assert "--prices FILE" in done.err
+
+
+def test_a_conversation_without_a_known_model_is_priced_as_another_and_says_so(
+    run: Run, tmp_path: Path
+) -> None:
+    write(tmp_path / "chats", "a", session(LONG), model="house-model")
+
+    assert "1 conversation named no model of known price" in run("savings", tmp_path / "chats").out
+    assert "known price" not in run("savings", tmp_path / "chats", "--model", "gpt-5").out
+
+
+def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: Run, tmp_path: Path) -> None:
+    usage = {
+        "input_tokens": 0,
+        "cache_creation_input_tokens": 1000,
+        "cache_read_input_tokens": 0,
+        "cache_creation": {"ephemeral_1h_input_tokens": 1000},
+    }
+    rows = [
+        {"type": "user", "uuid": "1", "message": user("go")},
+        {
+            "type": "assistant",
+            "uuid": "2",
+            "timestamp": "2026-11-01T10:00:00Z",
+            "message": {**said("done"), "id": "m", "model": "claude-opus-4-5", "usage": usage},
+        },
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    [row] = report_of(run, tmp_path)["transcripts"]
+
+    assert row["cache"] == {"read": 0.1, "write": 2.0, "ttl": 3600}
+    assert row["dollars_recorded"] == pytest.approx(2000 * 5 / 10**6)
+
+
+def test_the_policy_is_a_preset_or_a_file(run: Run, chats: Path, tmp_path: Path) -> None:
     never = tmp_path / "never.toml"
     never.write_text("[types.tool_result]\nenabled = false\n")
+
     counts = [
-        json.loads(savings(chats, "--json", *options).stdout)["total"]["offloaded"]
-        for options in ([], ["--policy", "archive"], ["--policy", never], ["--policy", never, "--simulate"])
+        report_of(run, chats, *options)["total"]["offloaded"]
+        for options in ([], ["--policy", "archive"], ["--policy", never])
     ]
-    assert counts == [2, 2, 0, 0]
+
+    assert counts == [2, 2, 0]
 
 
-def test_a_policy_that_is_not_there_is_one_line_and_code_2(chats: Path) -> None:
+def test_a_policy_that_is_not_there_is_one_line_and_code_2(run: Run, chats: Path) -> None:
     for name in ("thrifty", chats / "none.toml"):
-        done = savings(chats, "--policy", name)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("offload: ")
-        assert done.stderr.count("\n") == 1
+        done = run("savings", chats, "--policy", name)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("offload: ")
+        assert done.err.count("\n") == 1
 
 
-def test_simulate_refuses_a_store(chats: Path, tmp_path: Path) -> None:
-    done = savings(chats, "--simulate", "--store", tmp_path / "kept")
-    assert done.returncode == 2
-    assert "--store" in done.stderr
-    assert not (tmp_path / "kept").exists()
+def test_a_store_gets_the_records_of_the_replay(run: Run, chats: Path, tmp_path: Path) -> None:
+    run("savings", chats / "large.json", "--store", tmp_path / "kept")
+
+    [info] = Offloader(tmp_path / "kept", session="large").records()
+    content = Offloader(tmp_path / "kept", session="large").content(info.ref)
+    assert b"".join(content) == LONG.encode()
+
+
+def test_a_folder_without_conversations_is_said_and_fails(run: Run, tmp_path: Path) -> None:
+    done = run("savings", tmp_path)
+
+    assert (done.code, done.out) == (1, "")
+    assert "no transcript found" in done.err
+
+
+def test_costs_more_is_said_if_nothing_is_saved(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "chats", "a", session("small"), model="claude-opus-4-5")
+
+    assert re.search(r"balanced costs \$0\.\d+ more than \$0\.\d+ of input", run("savings", path).out)

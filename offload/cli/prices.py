@@ -1,0 +1,167 @@
+"""Price cards of models: what a million input tokens cost, cached or not, when, and by which page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from offload.errors import ConfigError
+from offload.policy import CacheModel
+from offload.settings import SettingsModel, read_file
+
+# For transcripts that name no model with a price.
+DEFAULT_MODEL = "claude-sonnet-4-6"
+
+# Behind a model's name: a date or a version; before it a provider or a region.
+_SUFFIX = r"(?:[-@](?:\d{8}|\d{4}-\d\d-\d\d|latest|v\d+)(?::\d+)?|\[1m\])*"
+_PREFIX = r"(?:.*[/.])?"
+
+
+class PriceCard(SettingsModel):
+    """Prices of a model's input tokens.
+
+    Attributes:
+        input: US dollars for a million tokens that are neither read from the cache nor written to it.
+        cache: prices of cached tokens, in units of `input`: the name of a known cache or its figures.
+        as_of: the day of these prices.
+        source: the page that states them.
+    """
+
+    input: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    cache: CacheModel
+    as_of: date
+    source: str = ""
+
+    def dollars(self, units: float) -> float:
+        """Return the dollars for so many uncached tokens."""
+        return units * self.input / 1_000_000
+
+
+class PriceFile(SettingsModel):
+    """A file of price cards by model name, in the table `models`."""
+
+    models: dict[str, PriceCard]
+
+
+# Prices of short prompts in the standard tier; some models charge more above 100,000 tokens (Claude Haiku
+# 5.5) or 272,000 (GPT-5.4 and later).
+_PAGES: tuple[tuple[str, date, Mapping[str, tuple[float, object]]], ...] = (
+    (
+        "https://platform.claude.com/docs/en/about-claude/pricing",
+        date(2026, 10, 24),
+        {
+            "claude-fable-5-1": (10, "anthropic-fable-5.1"),
+            "claude-fable-5": (10, "anthropic"),
+            "claude-opus-5-5": (4, "anthropic-5.5"),
+            **dict.fromkeys(
+                [f"claude-opus-{v}" for v in ("5", "4-8", "4-7", "4-6", "4-5")], (5, "anthropic")
+            ),
+            **dict.fromkeys(["claude-opus-4-1", "claude-opus-4"], (15, "anthropic")),
+            "claude-sonnet-5-5": (2, "anthropic-5.5"),
+            "claude-sonnet-5": (2, "anthropic"),
+            **dict.fromkeys([f"claude-sonnet-{v}" for v in ("4-6", "4-5", "4")], (3, "anthropic")),
+            "claude-haiku-5-5": (0.1, "anthropic"),
+            "claude-haiku-4-5": (1, "anthropic"),
+            "claude-3-5-haiku": (0.8, "anthropic"),
+        },
+    ),
+    (
+        "https://developers.openai.com/api/docs/pricing",
+        date(2026, 10, 26),
+        {
+            "gpt-6.1-sol": (2, {"preset": "openai", "read": 0.05}),
+            "gpt-6.1-terra": (1, {"preset": "openai", "read": 0.05}),
+            "gpt-6-astra": (10, "openai"),
+            "gpt-6-sol": (2, "openai"),
+            "gpt-6-luna": (0.1, "openai"),
+            "gpt-5.6-sol": (4, "openai"),
+            "gpt-5.6-terra": (2, "openai"),
+            "gpt-5.6-luna": (0.2, "openai"),
+            "gpt-5.5": (5, "openai-gpt-5"),
+            "gpt-5.4": (2.5, "openai-gpt-5"),
+            "gpt-5.4-mini": (0.75, "openai-gpt-5"),
+            **dict.fromkeys(["gpt-5.3-codex", "gpt-5.2-codex", "gpt-5.2"], (1.75, "openai-gpt-5")),
+            **dict.fromkeys(["gpt-5.1-codex-max", "gpt-5.1-codex", "gpt-5.1"], (1.25, "openai-gpt-5")),
+            **dict.fromkeys(["gpt-5-codex", "gpt-5"], (1.25, "openai-gpt-5")),
+            "gpt-5-mini": (0.25, "openai-gpt-5"),
+            "gpt-4.1": (2, "openai-gpt-4.1"),
+            "gpt-4.1-mini": (0.4, "openai-gpt-4.1"),
+            "gpt-4o": (2.5, "openai-gpt-4o"),
+            "gpt-4o-mini": (0.15, "openai-gpt-4o"),
+        },
+    ),
+    (
+        "https://ai.google.dev/gemini-api/docs/pricing",
+        date(2026, 3, 28),
+        {
+            "gemini-3.1-pro-preview": (2, "gemini"),
+            "gemini-3-flash-preview": (0.5, "gemini"),
+            "gemini-2.5-flash": (0.3, "gemini"),
+        },
+    ),
+    (
+        "https://api-docs.deepseek.com/quick_start/pricing",
+        date(2026, 10, 27),
+        {"deepseek-flash": (0.15, "deepseek"), "deepseek-v4-pro": (0.66, "deepseek-pro")},
+    ),
+)
+
+
+class Prices:
+    """Price cards by model name: the known ones, and those of a file, which take precedence.
+
+    Args:
+        file: a TOML, YAML or JSON file, see `PriceFile`.
+        model: the model whose card applies to every transcript.
+
+    Raises:
+        ConfigError: the file has an invalid value, or no card has the name `model`.
+    """
+
+    def __init__(self, file: Path | None = None, model: str | None = None) -> None:
+        self._cards = _known_cards()
+        if file is not None:
+            self._cards |= _cards_in(file)
+        self._model = model
+        if model is not None and self.named(model) is None:
+            raise ConfigError(
+                f"no prices for the model {model!r}: name one of {', '.join(self._cards)}, "
+                "or give your prices with --prices FILE"
+            )
+
+    def of(self, model: str | None) -> tuple[str, PriceCard]:
+        """Return name and card for a transcript of a model."""
+        name = self.named(self._model or model or "") or DEFAULT_MODEL
+        return name, self._cards[name]
+
+    def knows(self, model: str | None) -> bool:
+        """Return whether there is a card for a transcript of a model."""
+        return self.named(self._model or model or "") is not None
+
+    def named(self, model: str) -> str | None:
+        """Return the name of the card for a model: its own, without date and provider; None without one."""
+        if model in self._cards:
+            return model
+        fits = (name for name in self._cards if re.fullmatch(_PREFIX + re.escape(name) + _SUFFIX, model))
+        return max(fits, key=len, default=None)
+
+
+def _cards_in(file: Path) -> dict[str, PriceCard]:
+    fields = read_file(file)
+    try:
+        return PriceFile.model_validate(fields).models
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _known_cards() -> dict[str, PriceCard]:
+    return {
+        name: PriceCard.model_validate({"input": dollars, "cache": cache, "as_of": as_of, "source": source})
+        for source, as_of, models in _PAGES
+        for name, (dollars, cache) in models.items()
+    }

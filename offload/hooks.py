@@ -12,6 +12,7 @@ from offload.messages import Item
 from offload.policy import ItemFacts
 from offload.record import escape_surrogates
 from offload.threads import call_hook
+from offload.titles import first_line_of, title_of
 
 MAX_SUMMARY_CHARS = 1000
 # Time limit of an async hook for one item.
@@ -53,6 +54,16 @@ class Hooks:
     def to_store(self, item: Item) -> str:
         """Return the text of an item that may be stored; images and documents are not redacted."""
         return self.redacted(item.text) if item.media is None else item.text
+
+    def title(self, item: Item, stored: str) -> str | None:
+        """Return the title of an item whose text is stored as `stored`; `redact` is applied to it.
+
+        The hook gets the whole main argument of the tool call, since what it removes may be anywhere.
+        """
+        subject, title = item.subject, None
+        if subject is not None:
+            title = title_of(self.redacted(subject.text), keeps_end=subject.kind == "path")
+        return title or (first_line_of(stored) if item.media is None else None)
 
     def summary(self, text: str) -> str | None:
         """Return a summary of `text`, cut to 1,000 characters; None if there is none, or it failed."""

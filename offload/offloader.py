@@ -249,6 +249,7 @@ class Offloader:
         tool_use_id: str | None = None,
         item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
+        title: str | None = None,
     ) -> str:
         """Offload one text, such as a tool's output; return its placeholder, or the text if it is kept.
 
@@ -263,6 +264,8 @@ class Offloader:
             item_type: type of the item.
             readers: "keep" also applies `policy.readers`, so that the model sees a file reader's result
                 first. Use it if you call `offload` with the messages later; nothing else would offload it.
+            title: what the text is of, such as the path or the command, for lists of records. Its first line
+                is used, cut to 80 characters; `redact` is applied. The default is the text's first line.
 
         Raises:
             ConfigError: an invalid argument, or a hook or listener calls this method.
@@ -270,7 +273,7 @@ class Offloader:
         """
         if not isinstance(text, str):
             raise ConfigError(f"text must be a str, got {type(text).__name__}")
-        item = _item(text, item_type, tool_name, tool_use_id, readers)
+        item = _item(text, item_type, tool_name, tool_use_id, readers, title=title)
         return self._offload_one(item, readers).text
 
     def open_sink(
@@ -280,6 +283,7 @@ class Offloader:
         tool_use_id: str | None = None,
         item_type: OffloadableType = "tool_result",
         readers: Readers = "offload",
+        title: str | None = None,
     ) -> Sink:
         """Return a sink for a text of any size, written in chunks; `Sink.placeholder` is its placeholder.
 
@@ -288,11 +292,12 @@ class Offloader:
             tool_use_id: the provider's id of the call.
             item_type: type of the item.
             readers: "offload" or "keep".
+            title: what the text is of.
 
         Raises:
             ConfigError: an invalid argument.
         """
-        item = _item("", item_type, tool_name, tool_use_id, readers)
+        item = _item("", item_type, tool_name, tool_use_id, readers, title=title)
 
         def take(content: str | SpooledContent) -> OffloadOutcome:
             if isinstance(content, str):
@@ -583,14 +588,22 @@ class Offloader:
 
 
 def _item(
-    text: str, item_type: str, tool_name: str | None, tool_use_id: str | None, readers: Readers
+    text: str,
+    item_type: str,
+    tool_name: str | None,
+    tool_use_id: str | None,
+    readers: Readers,
+    *,
+    title: str | None,
 ) -> Item:
     check_choice("item_type", item_type, ITEM_TYPES)
     check_choice("readers", readers, get_args(Readers))
-    for name in (tool_name, tool_use_id):
+    for name in (tool_name, tool_use_id, title):
         if name is not None and not isinstance(name, str):
-            raise ConfigError(f"tool_name and tool_use_id must be str or None, got {type(name).__name__}")
-    return Item(None, item_type, text, tool_name, tool_use_id)
+            raise ConfigError(
+                f"tool_name, tool_use_id and title must be str or None, got {type(name).__name__}"
+            )
+    return Item(None, item_type, text, tool_name, tool_use_id, title=title)
 
 
 def _as_list(messages: Sequence[Any]) -> list[Any]:

@@ -70,6 +70,10 @@ class StoredRecord(Protocol):
         """Whether parts of the content were removed before storage."""
 
     @property
+    def title(self) -> str | None:
+        """The title in the header, which costs no request once the record is open."""
+
+    @property
     def content(self) -> StoredContent:
         """The content, for reading by range and line; each range is checked as it is read.
 

@@ -34,6 +34,7 @@ class WholeRecord:
         self.header = header
         self.counts = counts
         self.is_redacted = header.redacted
+        self.title = header.title
         self._content = content
 
     @property

@@ -59,6 +59,7 @@ class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     newlines: bytes
     stored_crc32: int
     redacted: bool = False
+    title: str | None = None
 
 
 # Made at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
@@ -86,6 +87,7 @@ class SeekableCodec:
             newlines=_pack(s.newlines for s in content.sizes),
             stored_crc32=reduce(lambda crc, piece: zlib.crc32(piece, crc), frames, zlib.crc32(head)),
             redacted=header.redacted,
+            title=header.title,
         )
         if _table_size(len(stored) + _MIN_ROWS) > MAX_TABLE_BYTES:
             raise ConfigError("content must be at most 1 TiB; split it")
@@ -130,6 +132,11 @@ class SeekableRecord:
         """
         is_at_hand = "header" in self.__dict__ or len(self._suffix) == self._size
         return self._tail.redacted or (is_at_hand and self.header.redacted)
+
+    @property
+    def title(self) -> str | None:
+        """The title in the header, read from the tail."""
+        return self._tail.title
 
     @cached
     def header(self) -> Header:

@@ -58,7 +58,9 @@ class MessageArchive:
         # A long summary may be shorter than the messages, and longer than what is left of them.
         for rows in (small.messages, messages):
             content = "\n".join(Row(index, rows[index]).line(edit) for index in removed)
-            text = offloader.offload_text(content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE)
+            text = offloader.offload_text(
+                content, tool_name=NOTICE_TOOL, item_type=NOTICE_TYPE, title=_title(notice, len(removed))
+            )
             if text != content:
                 return notice.find_ref(text) or "", adapter_for(messages[removed[0]]).user_message(text)
         raise OffloadError(f"the notice for {len(removed)} messages would be longer than they are")
@@ -113,6 +115,12 @@ class MessageArchive:
             summarizer=None,
             on_error="raise",
         )
+
+
+def _title(notice: Notice, count: int) -> str:
+    """Return the title of the record of so many removed messages; the notice is redacted."""
+    task = " ".join(notice.task.split())
+    return f"{count} message{'s' * (count != 1)} of compaction {notice.number}{': ' * bool(task)}{task}"
 
 
 def _notices(message: Any) -> list[tuple[str, int]]:

@@ -61,12 +61,13 @@ WriteOutcome = OffloadedItem | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
-    """An item whose content is known, and its text; `ends` has the ends of one too long to be held."""
+    """An item whose content is known, its text and title; `ends` has the ends of one too long to be held."""
 
     request: WriteRequest
     content: TextContent | SpooledContent
     ends: str
     identity: ItemIdentity
+    title: str | None
 
     @property
     def is_redacted(self) -> bool:
@@ -172,24 +173,25 @@ class ItemWriter:
             if self._hooks.redact is None:
                 whole = content.text
                 ends = whole.text(0, END_CHARS) + whole.text(whole.chars - END_CHARS, whole.chars)
-                return self._identified(request, content, ends)
+                return self._identified(request, content, ends, self._hooks.title(item, ends))
             # The hook needs the whole text: what it removes may be anywhere.
             item = replace(item, text=decode_text(content.data))
             request = request._replace(item=item, content=None, is_forced=False)
         try:
             text = self._hooks.to_store(item)
             has_secrets = item.form is not None and self._has_secrets(item.form)
+            title = self._hooks.title(item, text)
         except Exception as error:  # noqa: BLE001 # a hook may raise anything; only its item fails
             return failure("redact:", error)
         if item.form is not None and (text != item.text or has_secrets):
             return Skipped("it consists of several parts and would have to be redacted")
-        return self._identified(request, TextContent.of(text, request.decision.item.tokens), text)
+        return self._identified(request, TextContent.of(text, request.decision.item.tokens), text, title)
 
     def _identified(
-        self, request: WriteRequest, content: TextContent | SpooledContent, ends: str
+        self, request: WriteRequest, content: TextContent | SpooledContent, ends: str, title: str | None
     ) -> _Measured:
         identity = self._session.identity_of(request.item, content.counts.sha256)
-        return _Measured(request, content, ends, identity)
+        return _Measured(request, content, ends, identity, title)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay."""
@@ -255,6 +257,7 @@ class ItemWriter:
             ttl=request.decision.ttl,
             summary=summary,
             is_redacted=measured.is_redacted,
+            title=measured.title,
         )
 
     def _render(self, measured: _Measured, ref: str, preview: Preview, summary: str | None) -> str:

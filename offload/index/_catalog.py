@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
 
 from offload.index._entries import Tombstone, parse_key
-from offload.index._listing import LARGE, MAX_AGE, Page, SessionListing, is_fresh
+from offload.index._listing import LARGE, MAX_AGE, Candidates, Page, SessionListing, is_fresh
 from offload.index._objects import DeletedRecord, split_objects
 from offload.index._snapshots import delete_snapshots, read_snapshot, write_snapshot
 from offload.layout import RECORD, encode_part, generation_of, is_link, name_of, ref_of
 from offload.locks import Lock
 from offload.record import RecordInfo
 from offload.store import OffloadStore, StoredObject
+from offload.titles import checked
 
 # More refs are looked up by one listing of the session.
 _MAX_LOOKUPS = 8
@@ -42,6 +43,8 @@ class Catalog:
         self._deleted: dict[str, dict[str, DeletedRecord]] = {}
         # The sorted entries, until one of them changes.
         self._ordered: list[RecordInfo] | None = None
+        # The titles that this process wrote, read or took from a snapshot, by `name_of`; "" for none.
+        self._titles: dict[str, str] = {}
         # Records of this process, which a cached listing may miss.
         self._own: dict[str, RecordInfo] = {}
         # The newest listing of a large session, and the listing that the entries were read from.
@@ -51,9 +54,10 @@ class Catalog:
     def add(self, info: RecordInfo) -> None:
         """Add a record that this process stored or adopted."""
         row = parse_key(StoredObject(info.key, info.stored_bytes, info.created_at))
-        if isinstance(row, RecordInfo):
-            info = self._with_session(row)
         with self._lock:
+            self._titles[name_of(info.key)] = info.title or ""
+            if isinstance(row, RecordInfo):
+                info = self._completed(row)
             self._own[info.key] = info
             self._insert(info)
             if self._cached is not None:
@@ -141,6 +145,34 @@ class Catalog:
         with self._lock:
             return [self._entries[key] for key in sorted(self._entries)]
 
+    def knows_title(self, info: RecordInfo) -> bool:
+        """Return whether the title of a record, or that it has none, is known."""
+        return name_of(info.key) in self._titles
+
+    def learn_titles(self, titles: Mapping[str, str | None]) -> None:
+        """Note the titles of records by key, None for a record without one."""
+        with self._lock:
+            self._titles.update((name_of(key), checked(title or "")) for key, title in titles.items())
+            for key in titles.keys() & self._entries.keys():
+                self._insert(self._completed(self._entries[key]))
+
+    def completed(self, infos: Iterable[RecordInfo]) -> list[RecordInfo]:
+        """Return entries with their titles, where these are known."""
+        with self._lock:
+            return [self._completed(info) for info in infos]
+
+    def candidates(
+        self,
+        words: Sequence[str],
+        item_type: str | None = None,
+        tool: str | None = None,
+        after: str | None = None,
+    ) -> Candidates:
+        """Return the entries whose title has all `words` or is not known, newest first; see `page`."""
+        listing = self._recent_listing()
+        with self._lock:
+            return listing.candidates(words, self._titles, item_type, tool, after)
+
     def page(
         self,
         item_type: str | None = None,
@@ -162,7 +194,7 @@ class Catalog:
         listing = self._recent_listing()
         with self._lock:
             page = listing.page(item_type, tool, limit, after)
-            infos = [self._with_session(info) for info in page.infos]
+            infos = [self._completed(info) for info in page.infos]
             for info in infos:
                 self._insert(info)
         return page._replace(infos=infos)
@@ -192,7 +224,7 @@ class Catalog:
         for stored in self._store.keys(self._prefix):
             objects.append(stored)
             if may_use_snapshot and len(objects) == LARGE + 1:
-                snapshot = read_snapshot(self._store, self._session, time.time())
+                snapshot = read_snapshot(self._store, self._session, time.time(), self._titles)
                 if snapshot is not None:
                     return self._cache(snapshot)
         took = time.monotonic() - start
@@ -202,7 +234,7 @@ class Catalog:
             listing = self._loaded = SessionListing.of(self.entries(), began, took, self._prefix)
             self._cached = listing if len(objects) > LARGE else None
         if len(objects) > LARGE:
-            write_snapshot(self._store, self._session, listing, time.time())
+            write_snapshot(self._store, self._session, listing, time.time(), self._titles)
         return listing
 
     def _cache(self, snapshot: SessionListing) -> SessionListing:
@@ -221,15 +253,16 @@ class Catalog:
             infos, deleted = split_objects(objects)
             for record in deleted:
                 self._deleted.setdefault(record.info.ref, {})[record.info.key] = record
-            listed = {info.key for info in infos.values() if self._insert(self._with_session(info))}
+            listed = {info.key for info in infos.values() if self._insert(self._completed(info))}
             for key in known - listed:
                 self.drop(key)
 
-    def _with_session(self, info: RecordInfo) -> RecordInfo:
-        """Return the entry with the session's full name, which a hashed key part does not contain."""
-        if info.session == self._session:
+    def _completed(self, info: RecordInfo) -> RecordInfo:
+        """Return the entry with what its key does not contain: the title, a session name that is hashed."""
+        title = self._titles.get(name_of(info.key)) or None
+        if (info.session, info.title) == (self._session, title):
             return info
-        return msgspec.structs.replace(info, session=self._session)
+        return msgspec.structs.replace(info, session=self._session, title=title)
 
     def _insert(self, info: RecordInfo) -> bool:
         """Insert an entry; return False if the record is deleted."""

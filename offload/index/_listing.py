@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -14,6 +14,7 @@ from offload.index._entries import parse_key
 from offload.layout import decode_part, item_type_of, name_of, ref_of, tool_part
 from offload.record import RecordInfo
 from offload.store import StoredObject
+from offload.titles import has_words
 
 # The size of a listing page on S3; a session that fits is listed again each time.
 LARGE = 1000
@@ -28,6 +29,17 @@ class Page(NamedTuple):
     infos: Sequence[RecordInfo]
     start: int
     total: int
+
+
+class Candidates(NamedTuple):
+    """Entries that a search by title has to look at, newest first, each with its number from 1.
+
+    `start` of the `total` entries are before the part that is searched.
+    """
+
+    start: int
+    total: int
+    entries: Iterator[tuple[int, RecordInfo]]
 
 
 @dataclass(eq=False)
@@ -82,14 +94,42 @@ class SessionListing:
 
     def page(self, item_type: str | None, tool: str | None, limit: int, after: str | None) -> Page:
         """Return entries, newest first; see `Catalog.page`."""
+        places, end = self._places(item_type, tool, after)
+        infos = self._infos(reversed(places[max(0, end - limit) : end]))
+        return Page(infos, len(places) - end, len(places))
+
+    def candidates(
+        self,
+        words: Sequence[str],
+        titles: Mapping[str, str],
+        item_type: str | None,
+        tool: str | None,
+        after: str | None,
+    ) -> Candidates:
+        """Return entries by title; see `Catalog.candidates`. `titles` are the known ones, by name."""
+        places, end = self._places(item_type, tool, after)
+        start, searched = len(places) - end, places[:end][::-1]
+
+        def entries() -> Iterator[tuple[int, RecordInfo]]:
+            for number, place in enumerate(searched, start + 1):
+                title = titles.get(self.names[place])
+                if title is None or has_words(title, words):
+                    for info in self._infos([place]):
+                        yield number, info
+
+        return Candidates(start, len(places), entries())
+
+    def _places(self, item_type: str | None, tool: str | None, after: str | None) -> tuple[list[int], int]:
+        """Return the indexes of the entries of a type and tool, and how many of them are before `after`."""
         places = self._matching.get((item_type, tool))
         if places is None:
             places = [n for n, name in enumerate(self.names) if _matches(name, item_type, tool)]
             self._matching[item_type, tool] = places
-        end = len(places) if after is None else self._end_before(places, after)
-        entries = [parse_key(self._object(n)) for n in reversed(places[max(0, end - limit) : end])]
-        infos = [info for info in entries if isinstance(info, RecordInfo)]
-        return Page(infos, len(places) - end, len(places))
+        return places, len(places) if after is None else self._end_before(places, after)
+
+    def _infos(self, places: Iterable[int]) -> list[RecordInfo]:
+        entries = [parse_key(self._object(place)) for place in places]
+        return [info for info in entries if isinstance(info, RecordInfo)]
 
     def _end_before(self, places: Sequence[int], ref: str) -> int:
         place = self._place_of.get(ref, -1)

@@ -18,6 +18,7 @@ from offload.errors import OffloadError
 from offload.index._listing import SessionListing, is_fresh
 from offload.layout import RECORD, SNAPSHOT, encode_part, random_letters
 from offload.store import OffloadStore
+from offload.titles import checked
 
 _VERSION = 1
 # For fewer records a snapshot costs more than it saves.
@@ -31,6 +32,21 @@ _MAX_RATIO = 32
 _MIN_PACKED = 3
 
 
+class _Body(msgspec.Struct):
+    """The content of a snapshot; `titles` is empty in one of release 0.1, and has None for unknown ones."""
+
+    version: Literal[1]
+    names: list[str]
+    sizes: list[int]
+    times: list[float]
+    titles: list[str | None] = []
+
+    def known_titles(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and the title of each record whose title is known."""
+        pairs = zip(self.names, self.titles, strict=False)
+        return ((name, checked(title)) for name, title in pairs if title is not None)
+
+
 class _Snapshot(NamedTuple):
     began: float
     took: float
@@ -42,23 +58,31 @@ class _Snapshot(NamedTuple):
         return is_fresh(now - min(self.began, self.stored_at), self.took)
 
 
-def read_snapshot(store: OffloadStore, session: str, now: float) -> SessionListing | None:
+def read_snapshot(
+    store: OffloadStore, session: str, now: float, titles: dict[str, str]
+) -> SessionListing | None:
     """Return the newest fresh and readable listing; None without one, or if the store fails.
 
-    `now` is in seconds since the epoch. Costs one listing and one read.
+    `now` is in seconds since the epoch. The titles of its records are added to `titles`. Costs one listing
+    and one read.
     """
     with suppress(OffloadError):
         for snapshot in sorted(_snapshots(store, session), reverse=True)[:_KEPT]:
-            if snapshot.is_fresh(now) and (lists := _read(store, snapshot.key)) is not None:
+            if snapshot.is_fresh(now) and (body := _read(store, snapshot.key)) is not None:
+                titles.update(body.known_titles())
                 prefix = RECORD.prefix(encode_part(session))
+                lists = body.names, body.sizes, body.times
                 return SessionListing(snapshot.began, snapshot.took, prefix, *lists)
     return None
 
 
-def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, now: float) -> None:
+def write_snapshot(
+    store: OffloadStore, session: str, listing: SessionListing, now: float, titles: dict[str, str]
+) -> None:
     """Store a listing of a large session unless there is a fresh one; delete all but the newest two.
 
-    Errors of the store are ignored.
+    It has `titles` and those of the snapshot before it, which are added to `titles`. Errors of the store are
+    ignored.
     """
     if len(listing.names) < _MIN_RECORDS:
         return
@@ -69,7 +93,10 @@ def write_snapshot(store: OffloadStore, session: str, listing: SessionListing, n
         # Another thread may add a record meanwhile, its time last.
         count = len(listing.times)
         lists = {name: getattr(listing, name)[:count] for name in ("names", "sizes", "times")}
-        packed = msgspec.msgpack.encode({"version": _VERSION, **lists})
+        if snapshots and (before := _read(store, max(snapshots).key)) is not None:
+            titles.update(before.known_titles())
+        known = [titles.get(name) for name in lists["names"]]
+        packed = msgspec.msgpack.encode({"version": _VERSION, **lists, "titles": known})
         key = SNAPSHOT.key(
             session=encode_part(session),
             began=round(listing.began * 1000),
@@ -96,24 +123,24 @@ def _snapshots(store: OffloadStore, session: str) -> Iterator[_Snapshot]:
             yield _Snapshot(began, took, stored.modified, stored.key)
 
 
-def _read(store: OffloadStore, key: str) -> tuple[list[str], list[int], list[float]] | None:
-    """Return names, sizes and times; None if the snapshot is gone, damaged, too large or another version."""
+def _read(store: OffloadStore, key: str) -> _Body | None:
+    """Return a snapshot; None if it is gone, damaged, too large or of another version."""
     try:
         packed = store.get(key)
         # Check claimed sizes before allocating memory.
         if not 0 < zstandard.frame_content_size(packed) <= min(_MAX_BYTES, _MAX_RATIO * len(packed)):
             return None
         body_type = _body_type(len(packed) // _MIN_PACKED)
-        body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=body_type)
+        body: _Body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(packed), type=body_type)
     except (OffloadError, zstandard.ZstdError, msgspec.MsgspecError, RecursionError):
         return None
-    is_whole = len(body.names) == len(body.sizes) == len(body.times)
-    return (body.names, body.sizes, body.times) if is_whole else None
+    return body if len(body.names) == len(body.sizes) == len(body.times) else None
 
 
 def _body_type(most: int) -> Any:
     """Return the type of a body with lists of at most `most` entries, which is checked before decoding."""
     length = msgspec.Meta(max_length=most)
     lists = [("names", list[str]), ("sizes", list[int]), ("times", list[float])]
-    fields = [(name, Annotated[kind, length]) for name, kind in lists]
-    return msgspec.defstruct("_Body", [("version", Literal[_VERSION]), *fields])
+    fields: list[Any] = [(name, Annotated[kind, length]) for name, kind in lists]
+    titles: Any = ("titles", Annotated[list[str | None], length], msgspec.field(default_factory=list))
+    return msgspec.defstruct("_Bounded", [*fields, titles], bases=(_Body,))

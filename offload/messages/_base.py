@@ -72,8 +72,8 @@ class Item:
 
     @property
     def subject(self) -> Subject | None:
-        """What it is of, by the caller or by its tool call; None if neither says so."""
-        if self.title is not None:
+        """Its source, named by the caller or by its tool call; None if neither names one."""
+        if self.title:
             return Subject("text", self.title)
         return None if self.call is None else self.call.subject
 

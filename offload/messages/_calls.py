@@ -35,7 +35,7 @@ _QUERY_FIELDS = (
     *("query", "pattern", "regex", "search_term", "search_query", "queries", "search_string", "keyword"),
     *("keywords", "glob", "glob_pattern", "sql", "q", "search"),
 )
-# Texts that say what a call is for; the first of them counts.
+# The purpose of a call; the first of them counts.
 _TEXT_FIELDS = ("subject", "title", "description", "name", "question", "code", "prompt", "task", "message")
 _FIELDS: tuple[tuple[SubjectKind, tuple[str, ...]], ...] = (
     ("url", _URL_FIELDS),
@@ -70,7 +70,7 @@ _SHORT_CHARS = 60
 
 
 class Subject(NamedTuple):
-    """What a tool call is about: the `text` of its main argument, whole, and its `kind`."""
+    """The main argument of a tool call: its whole `text`, and the `kind` of it."""
 
     kind: SubjectKind
     text: str

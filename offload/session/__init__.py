@@ -4,10 +4,12 @@ from offload.session._create import NewRecord, create_records
 from offload.session._names import check_known, check_name, is_ref, new_name
 from offload.session._reader import Damage, Link, SessionReader
 from offload.session._session import Draft, OffloadedItem, Session, note_deletions
+from offload.session._titles import FoundTitles, find_titles, with_titles
 
 __all__ = [
     "Damage",
     "Draft",
+    "FoundTitles",
     "Link",
     "NewRecord",
     "OffloadedItem",
@@ -16,7 +18,9 @@ __all__ = [
     "check_known",
     "check_name",
     "create_records",
+    "find_titles",
     "is_ref",
     "new_name",
     "note_deletions",
+    "with_titles",
 ]

@@ -111,11 +111,10 @@ class SessionReader:
         Raises `NotFoundError` if it is missing, `ExpiredError` if it is deleted, also during the read, and
         `CorruptError` if its structure is damaged or the object belongs under another key.
         """
-        if is_link(info.key):
-            return self._follow(info)
-        record = self._open(info, body)
-        if (record.ref, record.session) != (info.ref, self.name):
+        record = self._follow(info) if is_link(info.key) else self._open(info, body)
+        if not is_link(info.key) and (record.ref, record.session) != (info.ref, self.name):
             raise CorruptError(f"{info.key} contains record {record.ref} of another key")
+        self.catalog.learn_titles({info.key: record.title})
         return record
 
     def load(self, info: RecordInfo, record: StoredRecord) -> tuple[Header, bytes]:
@@ -132,9 +131,9 @@ class SessionReader:
         """
         for start in range(0, len(infos), _BULK_RECORDS):
             group = infos[start : start + _BULK_RECORDS]
-            bodies = get_many(self.store, [info.key for info in group if _is_small(info)])
+            bodies = get_many(self.store, [info.key for info in group if is_small(info)])
             for info in group:
-                yield info, self._opened_or_error(info, next(bodies) if _is_small(info) else None)
+                yield info, self._opened_or_error(info, next(bodies) if is_small(info) else None)
 
     def _opened_or_error(
         self, info: RecordInfo, body: bytes | OffloadError | None
@@ -257,7 +256,8 @@ class SessionReader:
         return fetch
 
 
-def _is_small(info: RecordInfo) -> bool:
+def is_small(info: RecordInfo) -> bool:
+    """Return whether a record is fetched whole, with others."""
     return info.stored_bytes <= _BULK_RECORD_BYTES and not is_link(info.key)
 
 

@@ -34,7 +34,7 @@ _deletions: dict[tuple[str, str], object] = {}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An item that is about to be stored: of its text the `content` is stored, with `ttl` and `summary`.
+    """An item that is about to be stored: of its text the `content`, with `ttl`, `summary` and `title`.
 
     `render` returns the placeholder for a ref; `is_redacted` if content was removed from the text.
     """
@@ -45,6 +45,7 @@ class Draft:
     ttl: int | None = None
     summary: str | None = None
     is_redacted: bool = False
+    title: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ class Session(SessionReader):
             ttl=draft.ttl,
             summary=draft.summary,
             redacted=draft.is_redacted,
+            title=draft.title,
         )
         key = record_key(header, counts, self._codec.suffix, self.catalog.next_generation(ref))
         encoded = self._codec.encode(header, draft.content)
@@ -320,6 +322,7 @@ class Session(SessionReader):
             created_at=header.created_at,
             expires_at=None if header.ttl is None else header.created_at + header.ttl,
             key=key,
+            title=header.title,
         )
         self.catalog.add(info)
         self._stored_here.add(key)

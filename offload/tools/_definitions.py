@@ -30,16 +30,17 @@ def _argument(kind: str, description: str) -> dict[str, Any]:
     return {"type": kind, "description": description}
 
 
-_ID = _argument("string", "The item's id, e.g. kqzmwpxhva.")
-_CURSOR = _argument("string", "Copy it from the last line of the previous answer.")
+_ID = _argument("string", "Id, e.g. kqzmwpxhva.")
+_CURSOR = _argument("string", "From the last line of the previous answer.")
 
 # {max_chars} is the most characters of an answer.
 _TOOLS = {
     "context_list": _Tool(
-        "List the stored items of this conversation, newest first.",
+        "List stored items, newest first.",
         {
-            "item_type": _argument("string", "Only this type, e.g. tool_result."),
+            "item_type": _argument("string", "Type, e.g. tool_result."),
             "tool": _argument("string", "Only this tool."),
+            "query": _argument("string", "Words of the title."),
             "limit": _argument("integer", "Default 50."),
             "cursor": _CURSOR,
         },

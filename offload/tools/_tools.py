@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from offload.codec import StoredRecord
-from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError
+from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError, OffloadError, StoreError
 from offload.events import Observer, observed
 from offload.locks import Recent
-from offload.placeholder import tool_label
+from offload.placeholder import safe_for_model, tool_label
 from offload.policy import TOOL_NAMES
 from offload.record import RecordInfo, escape_surrogates
-from offload.session import Session
+from offload.session import FoundTitles, Session, find_titles, with_titles
+from offload.titles import words_of_query
 from offload.tools._answers import (
     FRAME_CHARS,
     MAX_ANSWER_CHARS,
@@ -34,6 +36,8 @@ from offload.tools.search import Mode, compile_pattern
 _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
 _MAX_ROWS = 200
+# No row is longer.
+_ROW_CHARS = 240
 _ERROR_CHARS = 1000
 _REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
@@ -122,22 +126,40 @@ class Tools:
         *,
         item_type: str | None = None,
         tool: str | None = None,
+        query: str | None = None,
         limit: int = _LIST_LIMIT,
         cursor: str | None = None,
     ) -> str:
-        """Return a page of the session's records, newest first.
+        """Return a page of the session's records with their titles, newest first.
+
+        A title says what a record is of, such as the path that was read. Titles that this process does not
+        know are read, in one bulk read; a search reads at most 1,000, and then returns a cursor.
 
         Args:
             item_type: only records of this type.
             tool: only records of this tool.
+            query: only records whose title has all these words, in any order and case.
             limit: the most entries of the page.
             cursor: the id before the first entry.
+
+        Raises:
+            ConfigError: an invalid cursor, or a `limit` below 1.
+            StoreError: the store failed.
         """
         _check_count("limit", limit)
+        words = words_of_query(query)
+        if words:
+            limit = min(limit, (self._max_chars - FRAME_CHARS) // _ROW_CHARS)
+            return _found(
+                find_titles(self._session, words, item_type=item_type, tool=tool, limit=limit, after=cursor)
+            )
         listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
-        lines = fitting_rows(map(_row, listed.infos), self._max_chars - FRAME_CHARS)
+        infos, unread = listed.infos, "; titles could not be read"
+        with suppress(StoreError):
+            infos, unread = with_titles(self._session, infos), ""
+        lines = fitting_rows(map(_row, infos), self._max_chars - FRAME_CHARS)
         start, end = listed.start, listed.start + len(lines)
-        first = f"[{listed.total} stored, {start + 1 if lines else start}-{end} shown, newest first]"
+        first = f"[{listed.total} stored, {start + 1 if lines else start}-{end} shown, newest first{unread}]"
         is_more = lines and end < listed.total
         last = f'[more: cursor="{listed.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
@@ -332,6 +354,15 @@ def _check_range(
         raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")
 
 
+def _found(found: FoundTitles) -> str:
+    """Return the answer to a search by title."""
+    count, part = len(found.infos), f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored"
+    first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
+    last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
+    return "\n".join([first, *map(_row, found.infos), last])
+
+
 def _row(info: RecordInfo) -> str:
     tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
-    return f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens"
+    title = f": {safe_for_model(info.title)}" if info.title else ""
+    return f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens{title}"

@@ -450,7 +450,7 @@ def test_a_snapshot_of_any_depth_is_passed_over(depth: int) -> None:
     name = f"i/s/{now * 1000 - 10:.0f}~60000~abcdefghij"
     store.put(name, zstandard.ZstdCompressor(write_checksum=True).compress(body))
 
-    assert read_snapshot(store, "s", now) is None
+    assert read_snapshot(store, "s", now, {}) is None
 
 
 LISTS: dict[str, Callable[[int], bytes]] = {
@@ -468,7 +468,7 @@ from offload_backends.memory import MemoryStore
 store, now = MemoryStore(), 1_000_000.0
 store.put(f"i/s/{now * 1000 - 10:.0f}~60000~abcdefghij", Path(sys.argv[1]).read_bytes())
 tracemalloc.start()
-found = read_snapshot(store, "s", now)
+found = read_snapshot(store, "s", now, {})
 print(tracemalloc.get_traced_memory()[1], found is not None)
 """
 

@@ -1,0 +1,445 @@
+"""Titles: one line that says what a record is of; redacted, found by its words, kept by every copy."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from large import Clock, LargeStore, fill, info_of
+
+from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError
+from offload.compaction import RoundCompactor, RoundConfig
+from offload.index import Catalog, reindex
+from offload.placeholder import escape_placeholders
+from offload.session import SessionReader, find_titles
+from offload.store import OneByOne
+from offload.titles import MAX_CHARS, title_of
+from offload.transfer import copy, export, import_
+from offload.wrappers import EncryptingStore
+from offload_backends.memory import MemoryStore
+
+POLICY = OffloadPolicy(
+    types={
+        "tool_result": Rule(min_chars=200, preview_chars=0),
+        "tool_call": Rule(min_chars=500, preview_chars=0),
+    },
+    tools={},
+    exclude_tools=(),
+    min_saving=0,
+)
+GOLDEN = Path(__file__).parents[1] / "golden" / "texts_0_1"
+SECRET = "hunter2hunter2"  # noqa: S105 # of the tests
+CODECS = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+
+
+def turn(number: int, fields: Any, text: str = "", tool: str = "Read") -> list[Any]:
+    call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": fields}
+    text = text or f"{number} some line of the result\n" * 20
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def reads(*paths: str) -> list[Any]:
+    return [message for n, path in enumerate(paths) for message in turn(n, {"file_path": path})]
+
+
+def opened(store: Any, session: str = "s", **options: Any) -> Offloader:
+    return Offloader(store, session=session, policy=POLICY, **options)
+
+
+def titles_of(store: Any, session: str = "s") -> set[str | None]:
+    """Return the titles in the headers, past all listings."""
+    reader = SessionReader(opened(store).store, session)
+    return {reader.open(info).header.title for info in reader.infos()}
+
+
+def rows(answer: str) -> list[str]:
+    """Return the titles that `context_list` shows."""
+    return [row.partition(" tokens: ")[2] for row in answer.split("\n")[1:-1]]
+
+
+def objects(store: MemoryStore) -> bytes:
+    return b"".join(key.encode() + data for key, (data, _) in store._objects.items())
+
+
+# --- what a title is ------------------------------------------------------------------------------
+
+
+@CODECS
+def test_a_record_has_the_main_argument_of_its_call_as_title_also_in_another_process(codec: str) -> None:
+    store = MemoryStore()
+    out = opened(store, codec=codec).offload(reads("src/app.py", "src/db.py"))
+
+    assert [info.title for info in out.records] == ["src/app.py", "src/db.py"]
+    assert titles_of(store) == {"src/app.py", "src/db.py"}
+    assert sorted(rows(opened(store).tools.list())) == ["src/app.py", "src/db.py"]
+    assert "app.py" not in str(out.messages[1])
+    assert not any("app" in key for key in store._objects)
+
+
+def test_the_arguments_of_a_call_a_single_text_and_a_sink_have_titles_too() -> None:
+    off = opened("memory://")
+    off.offload(turn(0, {"file_path": "a.py", "content": "x" * 900}, "ok", tool="Write"))
+    off.offload_text("{\n\n  first words\n" + "y\n" * 300, tool_name="Bash")
+    off.offload_text("z\n" * 300, tool_name="Bash", title=" \nps aux\nmore")
+    off.offload_text("q\n" * 300 + "q", title="")
+    with off.open_sink(tool_name="Bash", title="make test") as sink:
+        sink.write("log\n" * 300)
+
+    assert {r.title for r in off.records()} == {"a.py", "first words", "ps aux", "make test", None}
+
+
+def test_removed_messages_have_a_title() -> None:
+    off = Offloader("memory://", session="s")
+    talk = [
+        {"role": role, "content": f"{n} words of a long talk " * 60}
+        for n in range(20)
+        for role in ("user", "assistant")
+    ]
+    RoundCompactor(off, None, RoundConfig(max_context_tokens=4_000, keep_recent_rounds=1)).compact(talk)
+
+    [title] = rows(off.tools.list(tool="conversation"))
+    assert re.fullmatch(r"\d+ messages of compaction 1: 0 words of a long talk .*…", title)
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [
+        ("a/" * 100 + "end.py", "…" + ("a/" * 100 + "end.py")[-79:]),
+        ("x\x1b[31mred\x07.py", "x␛[31mred␇.py"),
+        ("a\u202egpj.py\u2066", "a\\u{202e}gpj.py\\u{2066}"),
+        ("a\nb\rc\x85d\u2028e", "a"),
+        ("\n \r\n real.py", "real.py"),
+        ("a\ud800b", "a\\u{d800}b"),
+        ("<script>alert(1)</script>", "<script>alert(1)</script>"),
+        ("c" * 1_000_000, "…" + "c" * 79),
+        ("\0", "␀"),
+    ],
+)
+def test_a_hostile_argument_gives_one_line_of_at_most_80_characters(path: str, title: str) -> None:
+    store = MemoryStore()
+    info = opened(store).offload(turn(0, {"file_path": path})).records[-1]
+
+    assert info.title == title
+    assert len(title) <= MAX_CHARS
+    assert title.isprintable()
+    assert set(rows(opened(store).tools.list())) == {title}
+
+
+def test_a_title_that_looks_like_a_placeholder_is_escaped_for_the_model() -> None:
+    off = opened("memory://")
+    fake = "[Offloaded: x, 1 line, id kqzmwpxhva]"
+    off.offload_text("text\n" * 100, title=fake)
+    assert rows(off.tools.list()) == [escape_placeholders(fake)]
+
+
+def test_a_title_is_a_text_or_nothing() -> None:
+    with pytest.raises(ConfigError, match="title must be str or None, got int"):
+        opened("memory://").offload_text("x", title=7)  # type: ignore[arg-type]
+
+
+def test_a_call_whose_arguments_cannot_be_read_costs_its_result_nothing_but_the_title() -> None:
+    class Odd:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    message = {"role": "assistant", "content": [{"type": "tool_use", "id": "c0", "name": "f", "input": 7}]}
+    out = opened("memory://").offload([message, turn(0, {})[1]])
+    assert [r.title for r in out.records] == ["input=7"]
+    assert title_of("") is None
+
+
+# --- identity -------------------------------------------------------------------------------------
+
+
+def test_one_item_under_two_titles_is_one_record_with_its_first_title() -> None:
+    store = MemoryStore()
+    first = opened(store).offload(reads("a.py"))
+    again = opened(store).offload(reads("b.py"))
+
+    assert again.messages[1] == first.messages[1]
+    assert [(r.ref, r.title) for r in again.records] == [(first.records[0].ref, "a.py")]
+    assert len([key for key in store._objects if key.startswith("r/")]) == 1
+
+
+# --- redaction and encryption ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["path", "command", "first line", "title", "over the end", "two lines"])
+def test_a_secret_is_in_no_title_and_no_byte_of_the_store(where: str) -> None:
+    store = MemoryStore()
+    off = opened(store, redact=lambda text: re.sub(r"hunter2\s?hunter2", "[cut]", text))
+    text = "a line of the result\n" * 20
+    fields = {
+        "path": {"file_path": f"/home/{SECRET}/a.py"},
+        "command": {"command": f"curl -u bob:{SECRET} x.org"},
+        "over the end": {"command": "x" * 74 + SECRET},
+        "two lines": {"command": "echo hunter2\nhunter2"},
+    }
+    if where in fields:
+        off.offload(turn(0, fields[where], text))
+    else:
+        title = SECRET if where == "title" else None
+        off.offload_text(f"{SECRET} first\n{text}", title=title)
+    [info] = off.records()
+
+    assert info.title is not None
+    assert "[cut" in info.title
+    assert b"hunter2" not in objects(store)
+    assert b"[cut" in objects(store)
+
+
+def test_a_hook_that_fails_for_a_title_keeps_its_item_alone() -> None:
+    def redact(text: str) -> str:
+        if text == "bad.py":
+            raise ValueError(text)
+        return text
+
+    out = opened("memory://", redact=redact).offload(reads("bad.py", "good.py"))
+    assert [r.title for r in out.records] == ["good.py"]
+    assert [str(error) for error in out.errors] == ["redact: ValueError: bad.py"]
+
+
+def test_titles_are_encrypted_in_records_and_snapshots() -> None:
+    medium = MemoryStore()
+    store = EncryptingStore(medium, bytes(range(32)))
+    opened(store).offload(reads("/srv/telling.py"))
+    catalog = Catalog(store, "s")
+    for number in range(5_200):
+        key = f"r/s/{_ref(number)}~tool_result~~1~1.zst"
+        medium.put(key, b"")
+        catalog.add(msgspec.structs.replace(info_of(key, 0.0), title=f"/srv/telling{number}.py"))
+    catalog.load()
+
+    [snapshot] = [key for key in medium._objects if key.startswith("i/")]
+    packed = zstandard.ZstdDecompressor().decompress(store.get(snapshot))
+    assert packed.count(b"telling") == 5_200
+    assert b"telling" not in objects(medium)
+
+
+def _ref(number: int) -> str:
+    letters = ""
+    for _ in range(10):
+        number, place = divmod(number, 26)
+        letters += chr(ord("a") + place)
+    return letters
+
+
+# --- another machine, copies, older records -------------------------------------------------------
+
+
+def test_records_of_release_0_1_are_listed_and_searched_without_titles(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "store", tmp_path / "store")
+    off = Offloader(tmp_path / "store", session="previews")
+    assert {r.title for r in off.records()} == {None}
+    assert "tokens:" not in off.tools.list()
+    assert off.tools.list(query="bash").startswith("[0 titles with these words, searched 1-")
+    assert {r.title for r in off.records()} == {None}
+
+
+@CODECS
+def test_copies_forks_archives_and_grants_keep_titles(codec: str, tmp_path: Path) -> None:
+    store, target = MemoryStore(), MemoryStore()
+    off = opened(store, codec=codec)
+    [info] = off.offload(reads("src/app.py")).records
+    off.fork("fork")
+    copy(store, target, "s")
+    copy(store, target, "s", name="renamed")
+    export(store, "s", tmp_path / "s.tar")
+    import_(target, tmp_path / "s.tar", name="imported")
+    off.share(info.ref, "receiver")
+    reindex(store, "s")
+
+    assert titles_of(store, "fork") == titles_of(store) == {"src/app.py"}
+    assert {frozenset(titles_of(target, each)) for each in ("s", "renamed", "imported")} == {
+        frozenset(["src/app.py"])
+    }
+    assert rows(opened(store, "receiver").tools.list(query="APP")) == ["src/app.py"]
+    assert opened(store, "fork").verify() == opened(target).verify() == []
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+def test_a_search_finds_all_words_in_any_order_and_case_newest_first() -> None:
+    store = MemoryStore()
+    opened(store).offload(reads("src/User_Form.py", "src/form.py", "docs/user.md", "src/Straße.py"))
+    other = opened(store)
+
+    assert rows(other.tools.list(query="form USER")) == ["src/User_Form.py"]
+    assert set(rows(other.tools.list(query="SRC"))) == {"src/User_Form.py", "src/form.py", "src/Straße.py"}
+    assert rows(other.tools.list(query="STRASSE")) == ["src/Straße.py"]
+    assert rows(other.tools.list(query="form", tool="Bash")) == []
+    assert len(rows(other.tools.list(query="  "))) == 4
+    assert other.tools.call("context_list", {"query": "nowhere"}) == (
+        "[0 titles with these words, searched 1-4 of 4 stored, newest first]\n[end of list]"
+    )
+    assert opened(MemoryStore()).tools.list(query="x").startswith("[0 titles with these words, searched 0-0")
+
+
+def test_the_pages_of_a_search_have_every_match_once_and_fit() -> None:
+    store = MemoryStore()
+    paths = [f"src/{'deep/' * 20}file_{n}.py" for n in range(70)]
+    opened(store).offload(reads(*paths, "other.md"))
+    off = opened(store, max_answer_chars=2_000)
+    found, cursor = list[str](), None
+    for _ in range(70):
+        answer = off.tools.list(query="file", cursor=cursor)
+        assert len(answer) <= 2_000
+        found += rows(answer)
+        match = re.search(r'\[more: cursor="(\w+)"\]$', answer)
+        if match is None:
+            break
+        cursor = match[1]
+    assert len(found) == len(set(found)) == 70
+    with pytest.raises(ConfigError, match="invalid cursor"):
+        off.tools.list(query="file", cursor="abcdefghij")
+
+
+class CountingStore(OneByOne, MemoryStore):
+    """Counts the requests; a bulk read is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent: list[str] = []
+
+    def get_many(self, keys: Any) -> Any:
+        self.spent.append(f"{len(list(keys))} GET")
+        return [super(CountingStore, self).get(key) for key in keys]
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        self.spent.append("GET")
+        return super().get(key, start=start, end=end)
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        self.spent.append("PUT")
+        super().put(key, data, overwrite=overwrite)
+
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[Any]:
+        self.spent.append("LIST")
+        return super().keys(prefix, after=after)
+
+    def costs(self, call: Any) -> list[str]:
+        """Return the requests of a call."""
+        self.spent = []
+        call()
+        return self.spent
+
+
+def test_titles_cost_no_request_on_offload_and_one_bulk_read_per_page_of_another_process() -> None:
+    store = CountingStore()
+    messages = reads(*(f"{n}.py" for n in range(60)))
+    off = opened(store)
+    assert store.costs(lambda: off.offload(messages)) == ["LIST"] + ["PUT"] * 60
+    assert store.costs(lambda: off.offload(messages)) == []
+    assert store.costs(off.records) == store.costs(off.tools.list) == ["LIST"]
+    assert store.costs(lambda: off.tools.list(query="7")) == ["LIST"]
+
+    other = opened(store)
+    assert store.costs(other.records) == ["LIST"]
+    assert store.costs(other.tools.list) == ["LIST", "50 GET"]
+    assert store.costs(other.tools.list) == ["LIST"]
+    assert store.costs(lambda: other.tools.list(query="py")) == ["LIST", "10 GET"]
+    assert store.costs(lambda: other.tools.list(query="py")) == ["LIST"]
+    assert {r.title for r in other.records()} == {f"{n}.py" for n in range(60)}
+
+
+def test_a_list_of_a_store_that_cannot_be_read_says_so_and_a_search_fails() -> None:
+    class Unread(CountingStore):
+        def get_many(self, keys: Any) -> Any:
+            return [StoreUnavailableError("no") for _ in keys]
+
+    store = Unread()
+    opened(store).offload(reads("a.py"))
+    other = opened(store)
+    assert other.tools.list().startswith("[1 stored, 1-1 shown, newest first; titles could not be read]\n")
+    assert other.tools.call("context_list", {"query": "a"}) == "Error: no"
+
+
+def test_a_damaged_record_is_listed_without_a_title() -> None:
+    store = MemoryStore()
+    opened(store).offload(reads("a.py", "b.py"))
+    key = min(key for key in store._objects if key.startswith("r/"))
+    store._objects[key] = b"broken", 0.0
+    assert sorted(map(len, rows(opened(store).tools.list()))) == [0, 4]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("offload.index._catalog.time", clock)
+    return clock
+
+
+def titled(store: LargeStore, count: int) -> Catalog:
+    """Return the catalog of a process that knows a title for every record."""
+    catalog = Catalog(store, "s")
+    for number, key in enumerate(fill(store, count)):
+        info = info_of(key, store.clock.now)
+        catalog.add(msgspec.structs.replace(info, title=f"file {number}"))
+    return catalog
+
+
+def test_a_search_reads_at_most_1000_headers_that_no_snapshot_has_and_then_gives_a_cursor(
+    clock: Clock,
+) -> None:
+    store = LargeStore(clock)
+    fill(store, 2_300)
+    reader = SessionReader(store, "s")
+    spans, cursor = [], None
+    for _ in range(3):
+        store.spent()
+        found = find_titles(reader, ["x"], limit=50, after=cursor)
+        spans.append((found.start, found.end, store.spent().count("GET r/")))
+        cursor = found.last
+    assert spans == [(0, 1_000, 1_000), (1_000, 2_000, 1_000), (2_000, 2_300, 300)]
+    assert (cursor, found.total) == (None, 2_300)
+
+
+def test_a_snapshot_has_the_titles_so_that_another_process_reads_none(clock: Clock) -> None:
+    store = LargeStore(clock)
+    titled(store, 5_500).load()
+    store.spent()
+    found = find_titles(SessionReader(store, "s"), ["file", "17"], limit=500)
+
+    assert {info.title for info in found.infos} == {f"file {n}" for n in range(5_500) if "17" in str(n)}
+    assert found.last is None
+    assert "GET r/" not in store.spent()
+
+
+def test_a_later_snapshot_of_a_process_that_knows_no_title_keeps_those_of_the_earlier_one(
+    clock: Clock,
+) -> None:
+    store = LargeStore(clock)
+    titled(store, 5_500).load()
+    clock.now += 3_600
+    Catalog(store, "s").load()
+    names = sorted(key for key in store.objects if key.startswith("i/"))
+    assert len(names) == 2
+    store.delete(names[0])
+    assert len(find_titles(SessionReader(store, "s"), ["file"], limit=9_999).infos) == 5_500
+
+
+def test_a_snapshot_of_release_0_1_and_one_with_hostile_titles_are_read(clock: Clock) -> None:
+    store = LargeStore(clock)
+    titled(store, 5_500).load()
+    [name] = [key for key in store.objects if key.startswith("i/")]
+    body = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(store.objects[name][0]))
+    for titles, expected in (
+        ([], None),
+        (["a\n\x1b" + "x" * 99] * 5_500, "a"),
+        (["y" * 81], "y" * 79 + "…"),
+    ):
+        changed = {**body, "titles": titles} if titles else {k: body[k] for k in body if k != "titles"}
+        packed = zstandard.ZstdCompressor(write_checksum=True).compress(msgspec.msgpack.encode(changed))
+        store.objects[name] = packed, clock.now
+        catalog = Catalog(store, "s")
+        catalog.page(limit=1)
+        oldest = catalog.recent()[0]
+        assert oldest.title == expected

@@ -209,7 +209,7 @@ class Offloader:
         with exclusive(self._gate):
             return self._conversation.latest.note(self._conversation.offload(conversation, pins, cache))
 
-    def report_usage(self, usage: Any) -> Usage | None:
+    def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Note what the provider counted for the last request; return it.
 
         If the reply read far less from the provider's prompt cache than the last request had sent before, it
@@ -219,6 +219,8 @@ class Offloader:
         Args:
             usage: the provider's reply or the usage in it, as a dict or an SDK object: of Anthropic, OpenAI,
                 Gemini, Bedrock, LangChain or pydantic-ai; or the number of input tokens.
+            is_changed: whether you changed the messages after `offload`, so that fewer tokens could be in the
+                cache than it knows: then nothing counts as missed.
 
         Returns:
             The tokens, those read from the cache and written to it; None if `usage` has no count of input
@@ -227,7 +229,7 @@ class Offloader:
         Raises:
             ConfigError: `usage` is a text, a list or a bool.
         """
-        return self._conversation.watch.report(usage)
+        return self._conversation.watch.report(usage, is_changed=is_changed)
 
     @property
     def last_request(self) -> float | None:

@@ -34,16 +34,19 @@ class JournalState(NamedTuple):
     Attributes:
         ratios: by model, the tokens that its provider counts for one estimated token.
         compactions: how many compactions removed messages.
+        requested: time of the last request in seconds, by the writer's clock; None if unknown.
     """
 
     messages: Sequence[JournalLine]
     ratios: Mapping[str, float]
     compactions: int = 0
+    requested: float | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that the heads of the entries store."""
-        return {"ratios": dict(self.ratios), "compactions": self.compactions}
+        facts = {"ratios": dict(self.ratios), "compactions": self.compactions}
+        return facts if self.requested is None else facts | {"requested": int(self.requested)}
 
     def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts that differ from `known` ones; a zero is the default."""

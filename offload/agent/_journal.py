@@ -121,10 +121,12 @@ class Journal:
             head, new = _parse(entry, data)
             rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
             facts = ({} if entry.kind != "grown" else facts) | head
+        requested = facts.get("requested")
         state = JournalState(
             [row.line for row in rows if row.line is not None],
             facts.get("ratios", {}),
             facts.get("compactions", 0),
+            requested if type(requested) is int else None,
         )
         self._rows, self._facts = rows, state.facts
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])

@@ -16,9 +16,10 @@ from offload.agent._journal import Journal
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused
-from offload.agent._usage import HIGHEST, LOWEST, Calibration, input_tokens
+from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
+from offload.engine.results import CacheReport
 from offload.errors import ConfigError, ContextFullError, OffloadError
 from offload.events import deferred_events, error_text, exclusive, failure
 from offload.offloader import Offloader
@@ -42,11 +43,13 @@ class Request:
         tokens: the tokens of the request, corrected by the provider's counts: of these messages, the
             system prompt and the tool definitions.
         errors: the failures. Items that could not be offloaded are kept, and tried again on the next turn.
+        cache: as in `OffloadResult`; it does not count messages that a full window removes or changes.
     """
 
     messages: list[Any]
     tokens: int
     errors: list[OffloadError]
+    cache: CacheReport | None = None
 
 
 class ContextManager:
@@ -117,6 +120,8 @@ class ContextManager:
         self._journal = Journal(offloader.store, offloader.session, offloader.options)
         # Estimated tokens of the system prompt and the tools, and of the whole last request.
         self._fixed = self._sent = 0
+        # Whether a request was made smaller since the last reply, so that its cached beginning changed.
+        self._is_reduced = False
         self._gate = Gate("context manager")
 
     @property
@@ -179,8 +184,7 @@ class ContextManager:
             errors: list[OffloadError] = []
             self._messages.flush()
             self._fixed = self._counter.fixed(system_prompt, tools)
-            self._report(self._messages.offload(self._offloader), errors)
-            return self._request(errors)
+            return self._request(self._offload(errors), errors)
 
     def relieve(self, error: BaseException | None = None) -> Request:
         """Return a smaller request in place of the last one, which the provider refused as too long.
@@ -206,8 +210,7 @@ class ContextManager:
             self._messages.flush()
             before = self._messages.context.total_tokens
             self._learn(told)
-            self._report(self._messages.offload(self._offloader), errors)
-            request = self._request(errors)
+            request = self._request(self._offload(errors), errors)
             if self._messages.context.total_tokens < before:
                 return request
             raise ContextFullError(
@@ -272,17 +275,21 @@ class ContextManager:
 
         Args:
             message: the answer, as a message of the conversation; None appends nothing.
-            usage: the `usage` of the reply, or the number of tokens of the request.
+            usage: the reply or its `usage`, as for `Offloader.report_usage`, or the number of tokens of the
+                request.
             model: the model that answered; by default the one in the settings.
 
         Raises:
+            ConfigError: `usage` is a text, a list or a bool.
             OffloadError: with the offloader's `on_error="raise"`, the failure.
         """
         with exclusive(self._gate):
+            counted = self._offloader.report_usage(usage, is_changed=self._is_reduced)
+            self._is_reduced = False
             self._messages.flush()
-            counted = input_tokens(usage)
             if counted is not None:
-                self._calibration.observe(self.config.model if model is None else model, self._sent, counted)
+                name = self.config.model if model is None else model
+                self._calibration.observe(name, self._sent, counted.tokens)
             errors: list[OffloadError] = []
             if message is not None:
                 self._messages.enqueue(message)
@@ -311,6 +318,7 @@ class ContextManager:
             self._messages.flush()
             self._calibration = Calibration(state.ratios)
             self._messages.compactions = state.compactions
+            self._offloader.last_request = state.requested
             return len(state.messages)
 
     def restore(self) -> list[Any]:
@@ -349,9 +357,17 @@ class ContextManager:
         """Run `restore` in a thread."""
         return await in_thread(self.restore)
 
-    def _request(self, errors: list[OffloadError]) -> Request:
+    def _offload(self, errors: list[OffloadError]) -> CacheReport | None:
+        """Offload by the policy; return the effect on the provider's cache, add failures to `errors`."""
+        result = self._messages.offload(self._offloader)
+        self._report(result.errors, errors)
+        return result.cache
+
+    def _request(self, cache: CacheReport | None, errors: list[OffloadError]) -> Request:
         """Return the request, made small enough and stored in the journal; add failures to `errors`."""
+        before = self._messages.context.total_tokens
         self._shrink(self._reducer.unseen, errors)
+        self._is_reduced = self._is_reduced or self._messages.context.total_tokens != before
         self._write_journal(errors)
         self._report_counter(errors)
         self._sent = self._fixed + self._messages.context.total_tokens
@@ -362,7 +378,7 @@ class ContextManager:
                 "shorten the system prompt, the tool definitions or the last messages, or use a larger window"
             )
             self._report([error], errors)
-        return Request(self._messages.context.lower(), tokens, errors)
+        return Request(self._messages.context.lower(), tokens, errors, cache)
 
     def _parts(self) -> str:
         """Return the parts of the request and their tokens: system prompt and tools, the largest messages."""
@@ -401,7 +417,8 @@ class ContextManager:
         start = min(self._messages.settled, self._journal.stored)
         try:
             items = self._messages.items(start)
-            state = JournalState(items, self._calibration.ratios, self._messages.compactions)
+            ratios, requested = self._calibration.ratios, self._offloader.last_request
+            state = JournalState(items, ratios, self._messages.compactions, requested)
             failed = self._journal.write(start, state)
             self._messages.settled = start + len(items)
         except OffloadError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
 from offload.context._tokens import are_equal
+from offload.engine.results import OffloadResult
 from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.events import failure
 from offload.locks import Lock
@@ -93,8 +94,8 @@ class AgentMessages:
             self._originals.append(original)
             self._current.append(item.message)
 
-    def offload(self, offloader: Offloader, *, for_good: bool = False) -> list[OffloadError]:
-        """Offload items by the offloader's policy; return the failures.
+    def offload(self, offloader: Offloader, *, for_good: bool = False) -> OffloadResult:
+        """Offload items by the offloader's policy.
 
         With `for_good`, all later calls start from its output, in place of the original messages.
         """
@@ -108,7 +109,7 @@ class AgentMessages:
             detail = f"{len(changed)} messages became smaller, by {freed} tokens"
             data = {"messages": len(changed), "tokens": freed}
             self.context.event_bus.emit(ContextEvent(EventType.ITEMS_OFFLOADED, detail, data))
-        return result.errors
+        return result
 
     def _replace(self, index: int, message: Any, *, for_good: bool) -> None:
         items, place = self.context.conversation.items, self._places[index]

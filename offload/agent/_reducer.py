@@ -170,7 +170,7 @@ def _offloading_by(
     # Later turns start from the placeholders, so the items must be in the store: "truncate" is not allowed.
     on_error: OnError = "raise" if offloader.options.on_error == "raise" else "keep"
     other = offloader.with_options(policy=policy, on_error=on_error)
-    return lambda messages, _tokens: messages.offload(other, for_good=True)
+    return lambda messages, _tokens: messages.offload(other, for_good=True).errors
 
 
 def _compacting(

@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from offload.messages._access import get
 
 # The weight of the latest reply: the mix of code, prose and data in a conversation changes slowly.
 _WEIGHT = 0.3
 # No estimate is so wrong: ratios beyond these compare figures of different requests.
 LOWEST, HIGHEST = 0.25, 4.0
-# Anthropic counts cached tokens separately; OpenAI includes them.
-_INPUT_FIELDS = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-
-
-def input_tokens(usage: Any) -> int | None:
-    """Return the tokens of the request in `usage`, cached ones included; None if it has no such number.
-
-    It is that of a reply by the Anthropic or OpenAI API, or the number itself.
-    """
-    if isinstance(usage, int):
-        return usage
-    fields = ("prompt_tokens",) if get(usage, "prompt_tokens") is not None else _INPUT_FIELDS
-    counts = [count for name in fields if isinstance(count := get(usage, name), int)]
-    return sum(counts) or None
 
 
 class Calibration:

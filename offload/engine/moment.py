@@ -66,6 +66,7 @@ class CacheWatch:
         self._reported = 0
         self._share = 1.0
         self._has_cache = False
+        self._usage: Usage | None = None
         self._missed = 0
 
     @property
@@ -117,7 +118,7 @@ class CacheWatch:
         prices = self._model
         return CacheReport(freed, rewritten, _cause(moment, rewritten), missed, prices.read, prices.write)
 
-    def report(self, reply: Any) -> Usage | None:
+    def report(self, reply: Any, *, is_changed: bool) -> Usage | None:
         """Note the usage of a provider's reply; return it, with the missed tokens.
 
         Raises `ConfigError` for a value that cannot have a usage.
@@ -125,9 +126,11 @@ class CacheWatch:
         if isinstance(reply, str | bytes | bool | list | tuple):
             raise ConfigError(f"usage must be a provider's reply, its usage or a number, got {reply!r:.60}")
         usage = usage_of(reply)
-        if usage is None:
-            return None
-        expected = round(self._reported * self._share)
+        if usage is None or usage == self._usage:
+            # A framework shows the same reply again if its next request is repeated.
+            return usage
+        self._usage = usage
+        expected = 0 if is_changed else round(self._reported * self._share)
         if self._has_cache and usage.read is not None and expected >= _LEAST_TOKENS:
             lost = expected - usage.read if usage.read < _HIT * expected else 0
             usage = usage._replace(missed=lost)

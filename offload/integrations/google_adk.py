@@ -61,7 +61,9 @@ class AdkOffloadPlugin(BasePlugin):
         return self._named(session, "events")
 
     async def on_event_callback(self, *, invocation_context: Any, event: Any) -> None:
-        """Offload the tool results of an event before the session appends it."""
+        """Offload the tool results of an event before the session appends it, and report a reply's usage."""
+        if event.usage_metadata and not event.partial:
+            self._named(invocation_context.session, "request").report_usage(event)
         if not event.get_function_responses() or event.is_final_response():
             return
         session = invocation_context.session

@@ -113,7 +113,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Call the model with the offloaded conversation."""
         messages = self._outgoing(request)
-        return _with_update(request, messages, handler(self._prepared(request, messages)))
+        response = handler(self._prepared(request, messages))
+        return _with_update(request, messages, self._noted(request, response))
 
     async def awrap_model_call(
         self,
@@ -122,7 +123,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Call the model with the conversation, offloaded in a thread."""
         messages = await in_thread(self._outgoing, request)
-        return _with_update(request, messages, await handler(self._prepared(request, messages)))
+        response = await handler(self._prepared(request, messages))
+        return _with_update(request, messages, self._noted(request, response))
 
     def _offloaded(self, request: Any, returned: Any) -> Any:
         results = [] if getattr(request.tool, "return_direct", False) else _results(returned)
@@ -136,6 +138,13 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
         pinned = _pinned(request.messages, request.tools)
         return self._here(request.state).offload(request.messages, pinned=pinned).messages
+
+    def _noted(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> ModelResponse[Any]:
+        """Return the model's response; its usage is reported to the offloader."""
+        for message in response.result:
+            if getattr(message, "usage_metadata", None):
+                self._here(request.state).report_usage(message)
+        return response
 
     def _here(self, state: Mapping[str, Any]) -> Offloader:
         """Return the `Offloader` of the current thread, or of the run with this state."""

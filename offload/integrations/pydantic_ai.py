@@ -87,7 +87,11 @@ class OffloadCapability(AbstractCapability[Any]):
         """Offload the messages of the request, and replace changed ones in the run's history too."""
         before = request_context.messages
         converted = [_blocks_of(message) for message in before]
-        out = await self.offloader(ctx.conversation_id).aoffload(converted)
+        offloader = self.offloader(ctx.conversation_id)
+        reply = next((message for message in reversed(before) if isinstance(message, ModelResponse)), None)
+        if reply is not None:
+            offloader.report_usage(reply)
+        out = await offloader.aoffload(converted)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:

@@ -101,6 +101,8 @@ class _Conversation:
         if not self._is_scanned:  # a resumed session has results of an earlier process
             self._kept.update(_strands_own(context.messages))
             self._is_scanned = True
+        replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
+        self._offloader.report_usage((next(replies, None) or {}).get("metadata"))
         out = await self._offloader.aoffload(context.messages, pinned=self._kept)
         system = _instructed(context.system_prompt, self._offloader.prompt())
         return context.replace(messages=out.messages, system_prompt=system)

@@ -100,11 +100,18 @@ def _parsed(reply: Any, usage: Any, shape: _Shape) -> Usage | None:
     # LangChain counts a token that has a time only there.
     written = max(_count(details, shape.written) or 0, sum(by_time.values()))
     total = _count(usage, shape.total) or 0
-    tokens = total if shape.is_whole else total + (read or 0) + written
+    cached = (read or 0) + written
+    tokens = total if shape.is_whole or _includes(usage, total, cached) else total + cached
     if tokens <= 0:
         return None
     kept_for = max(by_time, key=lambda seconds: by_time[seconds]) if any(by_time.values()) else None
     return Usage(tokens, read, written, kept_for, reason=_reason(reply, usage))
+
+
+def _includes(usage: Any, total: int, cached: int) -> bool:
+    """Return whether a Strands usage has another provider's count, which includes cached tokens."""
+    output, whole = _count(usage, "outputTokens"), _count(usage, "totalTokens")
+    return total >= cached and None not in (output, whole) and whole == total + (output or 0)
 
 
 def _details(usage: Any, shape: _Shape) -> Any:

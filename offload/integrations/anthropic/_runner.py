@@ -57,6 +57,7 @@ def offloaded(
     for item in runner:
         yield item
         reply = item.get_final_message() if isinstance(item, BetaMessageStream) else item
+        offloader.report_usage(reply)
         # The calls of a truncated message never run.
         results = runner.generate_tool_call_response() if reply.stop_reason == "tool_use" else None
         if results is not None:
@@ -74,6 +75,7 @@ async def aoffloaded(
     async for item in runner:
         yield item
         reply = await item.get_final_message() if isinstance(item, BetaAsyncMessageStream) else item
+        offloader.report_usage(reply)
         results = await runner.generate_tool_call_response() if reply.stop_reason == "tool_use" else None
         if results is not None:
             history = _history(runner)

@@ -1,0 +1,539 @@
+"""The state of the provider's cache: from the clock, the host and the reported usage."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, OffloadResult, Rule
+from offload.agent import AgentConfig, ContextManager
+from offload_backends.memory import MemoryStore
+
+Messages = list[dict[str, Any]]
+LOG = "".join(f"line {n} of a log of a build\n" for n in range(400))
+# Two replies later, so that it leaves messages that were sent before.
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=1000, after_turns=2)}, tools={})
+NOTHING = OffloadPolicy(types={"tool_result": Rule(enabled=False)}, tools={})
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, now: Any = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> Any:
+        if isinstance(self.now, Exception):
+            raise self.now
+        return self.now
+
+
+class Session:
+    """A conversation that grows by a tool call each turn."""
+
+    def __init__(self, policy: OffloadPolicy = NOTHING, **options: Any) -> None:
+        self.clock = Clock()
+        self.off = Offloader("memory://", session="s", policy=policy, **{"clock": self.clock} | options)
+        self.messages: Messages = [{"role": "user", "content": "build it"}]
+
+    def turn(self, seconds: float = 0, **options: Any) -> OffloadResult:
+        """Send a request `seconds` after the last one."""
+        if seconds:
+            self.clock.now += seconds
+        out = self.off.offload(self.messages, **options)
+        number = len(self.messages)
+        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": LOG}
+        self.messages += [
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ]
+        return out
+
+    def cause(self, seconds: float = 0, **options: Any) -> str | None:
+        """Return why the cache has to be written again, if it has."""
+        cache = self.turn(seconds, **options).cache
+        return None if cache is None else cache.cause
+
+
+def reply(read: int, written: int = 5000, new: int = 10) -> dict[str, int]:
+    return {"input_tokens": new, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+
+
+# Pauses
+
+
+def test_a_pause_longer_than_the_cache_keeps_a_prompt_makes_it_cold() -> None:
+    session = Session()
+
+    assert [session.cause(seconds) for seconds in (0, 299, 301, 300, 0)] == [None, None, "pause", None, None]
+
+
+def test_a_report_says_what_is_written_again_and_its_price() -> None:
+    session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache="anthropic-1h"))
+    session.turn()
+    sent = session.turn(60)
+
+    cache = session.turn(3601).cache
+
+    assert cache is not None
+    assert cache.tokens_rewritten == sent.tokens_after
+    assert (cache.tokens_freed, cache.tokens_missed) == (0, 0)
+    assert cache.cost == pytest.approx(sent.tokens_after * (2.0 - 0.1))
+    assert cache.turns_to_pay() is None
+
+
+def test_the_first_request_rewrites_nothing() -> None:
+    assert Session().turn(10**6).cache is None
+    assert Session().turn(cache="warm").cache is None
+    assert Session().turn(cache="cold").cache is None
+
+
+@pytest.mark.parametrize("name", ["none", "anthropic-1h"])
+def test_a_cache_without_or_with_a_longer_lifetime_survives_the_pause(name: str) -> None:
+    session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache=name))
+
+    assert [session.cause(1000) for _ in range(3)] == [None, None, None]
+
+
+def test_a_moment_lasts_until_the_model_has_replied() -> None:
+    session = Session()
+    session.turn()
+    session.clock.now += 1000
+    first = session.off.offload(session.messages).cache
+    session.clock.now += 5
+    more = [*session.messages, {"role": "user", "content": "one more result"}]
+
+    again = session.off.offload(more).cache
+
+    assert first is not None
+    assert again is not None
+    assert again == first
+    session.messages = [*more, {"role": "assistant", "content": "I see."}]
+    assert session.cause(5) is None
+
+
+def test_replacing_items_in_messages_that_were_sent_is_ours_and_free_in_a_cold_cache() -> None:
+    warm, cold = Session(LATE), Session(LATE)
+    for session in (warm, cold):
+        session.turn()
+        session.turn()
+        session.turn()
+
+    ours, pause = warm.turn().cache, cold.turn(1000).cache
+
+    assert ours is not None
+    assert pause is not None
+    assert (ours.cause, pause.cause) == ("ours", "pause")
+    assert ours.tokens_freed == pause.tokens_freed > 1000
+    assert 0 < ours.tokens_rewritten <= pause.tokens_rewritten
+    assert (ours.turns_to_pay() or 0) > 0
+    assert pause.turns_to_pay() == 0
+
+
+# Clocks
+
+
+def test_with_a_clock_that_is_constant_or_unused_nothing_differs() -> None:
+    outs = []
+    for clock in (Clock(0.0), Clock(5e9), None):
+        session = Session(LATE, **({} if clock is None else {"clock": clock}))
+        outs.append(
+            [(out.messages, out.cache, out.tokens_after) for out in (session.turn() for _ in range(5))]
+        )
+
+    assert outs[0] == outs[1] == outs[2]
+    assert outs[0][-1][1] is not None
+
+
+def test_the_moment_never_changes_a_placeholder() -> None:
+    warm, cold = Session(LATE), Session(LATE)
+    for _ in range(5):
+        one, other = warm.turn(), cold.turn(1000)
+
+    assert one.messages == other.messages
+    assert "[Offloaded" in str(one.messages)
+
+
+@pytest.mark.parametrize(
+    ("now", "problem"),
+    [
+        (RuntimeError("no time"), "clock: RuntimeError: no time"),
+        (math.nan, "clock must return seconds, got nan"),
+        (math.inf, "clock must return seconds, got inf"),
+        (10**400, "clock:"),
+        ("noon", "clock must return seconds, got 'noon'"),
+        (None, "clock must return seconds, got None"),
+        (True, "clock must return seconds, got True"),
+    ],
+)
+def test_a_clock_that_fails_is_reported_and_the_cache_counts_as_warm(now: Any, problem: str) -> None:
+    session = Session(LATE, on_error="raise")
+    session.turn()
+    session.turn()
+    session.clock.now = now
+
+    out = session.turn()
+
+    assert problem in str(out.errors[0])
+    assert len(out.errors) == 1
+    assert out.cache is None
+    assert session.off.last_request is None
+    session.clock.now = 9e9
+    assert session.turn().errors == []
+
+
+def test_a_clock_that_is_set_back_makes_nothing_cold_and_counts_from_there() -> None:
+    session = Session()
+    session.turn()
+
+    assert [session.cause(seconds) for seconds in (-(10**6), 10, 301)] == [None, None, "pause"]
+
+
+@pytest.mark.parametrize("clock", [None, 5, "time"])
+def test_a_clock_that_is_no_function_is_refused(clock: Any) -> None:
+    with pytest.raises(ConfigError, match="clock must be a function that returns seconds, got"):
+        Offloader("memory://", clock=clock)
+
+
+# The host
+
+
+def test_the_host_overrides_the_clock_for_one_call() -> None:
+    session = Session()
+    session.turn()
+
+    assert session.cause(1, cache="cold") == "host"
+    assert session.cause(1000, cache="warm") is None
+    assert session.cause(1) is None
+
+
+async def _offload(session: Session, cache: Any) -> OffloadResult:
+    return await session.off.aoffload(session.messages, cache=cache)
+
+
+def test_the_async_form_takes_it_too() -> None:
+    import asyncio  # noqa: PLC0415 # only this test runs a loop
+
+    session = Session()
+    session.turn()
+
+    cache = asyncio.run(_offload(session, "cold")).cache
+
+    assert cache is not None
+    assert cache.cause == "host"
+
+
+@pytest.mark.parametrize("cache", ["hot", "", 3, True, ["cold"]])
+def test_another_state_is_refused(cache: Any) -> None:
+    session = Session()
+    with pytest.raises(ConfigError, match="cache must be one of cold, warm, got"):
+        session.off.offload(session.messages, cache=cache)
+
+
+# Misses
+
+
+def test_a_reply_that_read_far_less_than_was_sent_before_is_a_miss() -> None:
+    session = Session()
+    session.turn()
+    session.off.report_usage(reply(0))
+    session.turn()
+
+    hit = session.off.report_usage(reply(5010))
+    session.turn()
+    missed = session.off.report_usage(reply(0, 15_000))
+    out = session.turn()
+
+    assert hit is not None
+    assert hit.missed == 0
+    assert missed is not None
+    assert missed.missed == 10_020
+    assert out.cache is not None
+    assert (out.cache.cause, out.cache.tokens_missed, out.cache.tokens_rewritten) == ("miss", 10_020, 0)
+    assert out.cache.cost == pytest.approx(10_020 * 1.15)
+    session.off.report_usage(reply(15_000, 6000))
+    assert session.turn().cache is None
+
+
+def test_what_was_expected_to_be_written_again_is_no_miss() -> None:
+    for seconds, options in ((1000, {}), (0, {"cache": "cold"})):
+        session = Session()
+        session.turn()
+        session.off.report_usage(reply(0))
+        session.turn(seconds, **options)
+
+        usage = session.off.report_usage(reply(0, 10_000))
+
+        assert usage is not None
+        assert usage.missed == 0
+
+
+def test_tokens_that_we_changed_are_not_missed() -> None:
+    session = Session(LATE)
+    for read in (0, 5010, 9000):
+        session.turn()
+        session.off.report_usage(reply(read))
+    assert session.cause() == "ours"
+
+    usage = session.off.report_usage(reply(600, 10_000))
+
+    assert usage is not None
+    assert usage.missed == 0
+
+
+def test_messages_that_the_host_changed_are_not_missed() -> None:
+    session = Session()
+    for read in (0, 5010, 9000):
+        session.turn()
+        session.off.report_usage(reply(read))
+    session.messages[1:] = [{"role": "assistant", "content": "A summary."}]
+    session.turn()
+    assert session.off.report_usage(reply(0, 10_000)) == session.off.report_usage(reply(0, 10_000))
+    session.turn()
+    changed = session.off.report_usage(reply(0, 12_000), is_changed=True)
+    session.turn()
+    missed = session.off.report_usage(reply(0, 14_000))
+
+    assert changed is not None
+    assert changed.missed == 0
+    assert missed is not None
+    assert missed.missed == 12_010
+    cache = session.turn().cache
+    assert cache is not None
+    assert cache.tokens_missed == 12_010
+
+
+@pytest.mark.parametrize(
+    "usages",
+    [
+        [{"input_tokens": 9000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}] * 3,
+        [{"prompt_tokens": n} for n in (9000, 9100, 9200)],
+        [reply(0, 300, 1), reply(0, 400, 1), reply(0, 500, 1)],
+    ],
+    ids=["not cached", "not counted", "too short to cache"],
+)
+def test_without_a_cache_nothing_is_missed(usages: list[Any]) -> None:
+    session = Session()
+    for usage in usages:
+        session.turn()
+        found = session.off.report_usage(usage)
+        assert found is not None
+        assert found.missed == 0
+
+
+def test_a_reply_that_is_reported_twice_counts_once() -> None:
+    session = Session()
+    session.turn()
+    session.off.report_usage(reply(0))
+    session.turn()
+
+    again = session.off.report_usage(reply(0))
+
+    assert again is not None
+    assert again.missed == 0
+    assert session.turn().cache is None
+
+
+def test_the_lifetime_that_the_provider_reports_replaces_that_of_the_policy() -> None:
+    session = Session()
+    session.turn()
+    for_an_hour = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 5000}
+    session.off.report_usage(reply(0) | {"cache_creation": for_an_hour})
+
+    assert session.cause(3000) is None
+    assert session.cause(4000) == "pause"
+
+
+# Other offloaders, other processes
+
+
+def test_a_fork_and_other_options_know_the_last_request_and_another_session_does_not() -> None:
+    session = Session()
+    session.turn()
+    now = session.clock.now
+
+    assert session.off.last_request == now
+    assert session.off.fork("other").last_request == now
+    assert session.off.with_options(policy=LATE).last_request == now
+    assert session.off.with_options(session="new").last_request is None
+    assert session.off.with_options(session="new").options.clock is session.clock
+
+
+def test_settings_of_a_file_take_a_clock_too(tmp_path: Path) -> None:
+    clock = Clock()
+    off = Offloader.from_config(folder=tmp_path, store="memory://", clock=clock)
+
+    off.offload([{"role": "user", "content": "go"}])
+
+    assert off.last_request == clock.now
+
+
+@pytest.mark.parametrize(("told", "cause"), [(None, None), (1_000_000.0, "pause"), (1_000_900, None)])
+def test_after_a_restart_the_host_may_set_the_time_of_the_last_request(
+    told: float | None, cause: str | None
+) -> None:
+    before = Session()
+    before.turn()
+    before.turn()
+    after = Session()
+    after.messages = before.messages
+    after.off.last_request = told
+
+    out = after.turn(1000)
+
+    assert (None if out.cache is None else out.cache.cause) == cause
+    if out.cache is not None:
+        # All but the last reply and its results.
+        assert 0 < out.cache.tokens_rewritten < out.tokens_after
+
+
+@pytest.mark.parametrize("seconds", ["noon", math.nan, True])
+def test_a_time_that_is_none_is_refused(seconds: Any) -> None:
+    with pytest.raises(ConfigError, match="last_request must be seconds or None, got"):
+        Offloader("memory://").last_request = seconds
+
+
+PROCESS = """
+import sys
+from offload import Offloader, OffloadPolicy, Rule
+from offload.agent import AgentConfig, ContextManager
+
+root, now, step = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+policy = OffloadPolicy(types={"tool_result": Rule(enabled=False)})
+m = ContextManager(Offloader(root, session="s", policy=policy, clock=lambda: now), AgentConfig())
+m.resume()
+m.add({"role": "user", "content": f"question {step} " * 200})
+cache = m.before_model_call().cache
+m.after_model_call({"role": "assistant", "content": f"answer {step}"})
+print(cache and cache.cause)
+"""
+
+
+def test_a_process_that_resumes_a_conversation_knows_how_long_the_pause_was(tmp_path: Path) -> None:
+    def run(now: float, step: int) -> str:
+        command = [sys.executable, "-c", PROCESS, str(tmp_path), str(now), str(step)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    times = (1_000_000, 1_000_200, 1_000_600)
+
+    assert [run(now, step) for step, now in enumerate(times)] == ["None", "None", "pause"]
+
+
+# The agent loop
+
+
+@pytest.fixture
+def manager() -> Callable[..., ContextManager]:
+    def make(clock: Clock, window: int = 10**6, **options: Any) -> ContextManager:
+        off = Offloader(MemoryStore(), session="s", clock=clock, **{"policy": NOTHING} | options)
+        return ContextManager(off, AgentConfig(window_tokens=window))
+
+    return make
+
+
+def exchange(m: ContextManager, number: int, usage: Any = None) -> Any:
+    m.add({"role": "user", "content": f"question {number}: {LOG[:3000]}"})
+    request = m.before_model_call()
+    assert m.after_model_call({"role": "assistant", "content": f"answer {number}"}, usage=usage) == []
+    return request.cache
+
+
+def test_the_agent_loop_reports_pauses_and_misses(manager: Callable[..., ContextManager]) -> None:
+    clock = Clock()
+    m = manager(clock)
+    causes = []
+    for number, (seconds, usage) in enumerate(
+        [
+            (0, reply(0)),
+            (10, reply(5010)),
+            (10, reply(0, 15_000)),
+            (10, reply(15_000)),
+            (1000, None),
+            (1, None),
+        ]
+    ):
+        clock.now += seconds
+        cache = exchange(m, number, usage)
+        causes.append(cache and cache.cause)
+
+    assert causes == [None, None, None, "miss", "pause", None]
+
+
+class Provider:
+    """A cache that serves the common beginning of two requests, and none of request number `misses`."""
+
+    def __init__(self, misses: int = -1) -> None:
+        self.misses = misses
+        self.before: Messages = []
+        self.requests = 0
+
+    def usage(self, messages: Messages) -> dict[str, int]:
+        pairs = enumerate(zip(self.before, messages, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), min(len(self.before), len(messages)))
+        is_miss = self.requests == self.misses
+        self.before, self.requests = list(messages), self.requests + 1
+        read = 0 if is_miss else len(str(messages[:same])) // 4
+        return reply(read, len(str(messages)) // 4 - read, 0)
+
+
+@pytest.mark.parametrize("misses", [-1, 25])
+def test_only_what_the_provider_missed_is_missed_whatever_we_rewrite(misses: int) -> None:
+    provider, session = Provider(misses), Session(LATE)
+    missed = []
+    for number in range(40):
+        out = session.turn(1000 if number % 10 == 0 else 1)
+        usage = session.off.report_usage(provider.usage(out.messages))
+        assert usage is not None
+        missed += [number] if usage.missed else []
+
+    assert "[Offloaded" in str(session.turn().messages)
+    assert missed == [number for number in [misses] if number > 0]
+
+
+def test_a_request_that_was_made_smaller_is_no_miss(manager: Callable[..., ContextManager]) -> None:
+    provider, m = Provider(), manager(Clock(), window=12_000)
+    causes = set()
+    m.add({"role": "user", "content": "build it"})
+    for number in range(40):
+        request = m.before_model_call()
+        causes.add(request.cache and request.cache.cause)
+        use = {"type": "tool_use", "id": f"t{number}", "name": "Bash", "input": {}}
+        usage = provider.usage(request.messages)
+        m.after_model_call({"role": "assistant", "content": [use]}, usage=usage)
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": LOG[:6000]}
+        m.add({"role": "user", "content": [result]})
+
+    assert m.compaction_count > 0
+    assert causes == {None}
+
+
+@pytest.mark.parametrize("usage", ["400", [400], True])
+def test_the_agent_loop_refuses_a_usage_that_is_none_and_adds_nothing(
+    manager: Callable[..., ContextManager], usage: Any
+) -> None:
+    m = manager(Clock())
+    m.add({"role": "user", "content": "go"})
+    m.before_model_call()
+    with pytest.raises(ConfigError, match="usage must be a provider's reply"):
+        m.after_model_call({"role": "assistant", "content": "yes"}, usage=usage)
+
+    assert len(m.messages) == 1
+
+
+def test_the_price_of_a_rewrite_is_that_of_the_policy() -> None:
+    cache = CacheModel(read=0.5, write=3, ttl=10)
+    session = Session(OffloadPolicy(types={"tool_result": Rule(enabled=False)}, cache=cache))
+    session.turn()
+
+    report = session.turn(11).cache
+
+    assert report is not None
+    assert (report.read, report.write) == (0.5, 3)
+    assert report.cost == 2.5 * report.tokens_rewritten

@@ -148,6 +148,8 @@ class History:
         self.messages: list[Any] = []
         # The messages with their items replaced, as the caller received them.
         self._output: list[Any] = []
+        # What the caller received in place of the messages that this turn dropped.
+        self._dropped: list[Any] = []
         # Items that may still be replaced, and items that may be only together with others of their turn.
         self._open: dict[int, Slot] = {}
         self.small: dict[int, Slot] = {}
@@ -189,6 +191,7 @@ class History:
         A message that was edited in place counts as changed once the edit is noticed.
         """
         kept = min(self._common(messages), self._first_edited(messages))
+        self._dropped = self._output[kept:]
         if kept < len(self.states):
             self._truncate(kept)
         return kept
@@ -334,13 +337,20 @@ class History:
         """Return the records behind the placeholders, in order."""
         return self._infos.copy()
 
-    def sent(self, known: int) -> int:
-        """Return how many messages the last request had that the model replied to.
+    def sent(self) -> int:
+        """Return how many messages the last request had that the model replied to."""
+        return bisect_left(self.states, self.answers, key=lambda state: state.answers)
 
-        The first `known` messages are those of the last call; 0 if there was none in this process.
+    def unchanged(self, known: int, late: Sequence[Slot]) -> int:
+        """Return how many messages at the beginning are sent as in the last call.
+
+        The first `known` messages were passed again, and of these `late` were replaced now. A caller may also
+        pass placeholders on; these are the same text.
         """
-        at = bisect_left(self.states, self.answers, key=lambda state: state.answers)
-        return min(at, known) if known else at
+        pairs = enumerate(zip(self._dropped, self._output[known:], strict=False), known)
+        same = min(known + len(self._dropped), len(self))
+        first = next((at for at, (old, new) in pairs if not _is_equal(old, new)), same)
+        return min((slot.at for slot in late if slot.is_replaced), default=first)
 
     def rewritten(self, sent: int, late: Sequence[Slot]) -> tuple[int, int]:
         """Return the tokens that replacing `late` frees, and those from the first change to message `sent`.
@@ -355,7 +365,7 @@ class History:
 
     def tokens_before(self, end: int) -> int:
         """Return the tokens of the messages before index `end`, with their items replaced."""
-        return self.tokens - self.tokens_freed - self._tokens_of(self.states[end:])
+        return self.tokens - self.tokens_freed - self._tokens_of(self.states[end:]) if end else 0
 
     def _tokens_of(self, states: Sequence[MessageState]) -> int:
         freed = sum(slot.tokens_freed for state in states for slot in state.slots if slot.is_replaced)

@@ -59,8 +59,8 @@ class CacheWatch:
         self._cached: float | None = None
         self._answers: int | None = 0
         self._ttl = self._model.ttl
-        # Tokens of the last call's messages, by the session's counter.
-        self._total = 0
+        # Tokens of the messages of both, by the session's counter.
+        self._total = self._answered = 0
         # Tokens of the last reported request, the share of it that was sent again since, and whether the
         # provider is known to use a cache.
         self._reported = 0
@@ -87,7 +87,7 @@ class CacheWatch:
         """
         now = self._now(failures)
         if answers != self._answers:
-            self._cached, self._answers = self._sent, answers
+            self._cached, self._answered, self._answers = self._sent, self._total, answers
         self._sent = now
         if host is not None:
             return Moment(host, "host")
@@ -98,19 +98,19 @@ class CacheWatch:
         return Moment("missed", "miss") if self._missed else Moment()
 
     def end(
-        self, moment: Moment, tokens: int, unchanged: int, freed: int, rewritten: int
+        self, moment: Moment, *, tokens: int, unchanged: int, freed: int, rewritten: int
     ) -> CacheReport | None:
         """Note the messages that are sent now; return the effect on the cache, None if there is none.
 
         Args:
             moment: the state of the cache before.
             tokens: tokens of the messages that are sent.
-            unchanged: tokens of the messages at their beginning that are those of the last call.
+            unchanged: tokens of the messages at their beginning that the last answered request had too.
             freed: tokens that replacing items in messages that were sent before frees.
             rewritten: tokens that were sent before and are not in the cache.
         """
-        kept = 0 if moment.is_cold else unchanged - freed - rewritten
-        self._share *= min(1.0, max(0, kept) / self._total) if self._total else 1.0
+        kept = 0 if moment.is_cold else unchanged
+        self._share *= min(1.0, kept / self._answered) if self._answered else 1.0
         self._total = tokens
         missed, self._missed = self._missed, 0
         if not rewritten and not missed:

@@ -52,7 +52,6 @@ class Turn:
         history = self._history
         try:
             known = history.keep_common(messages)
-            unchanged = history.tokens - history.tokens_freed
             self._retry_problems()
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
@@ -72,7 +71,7 @@ class Turn:
             self._report_excess(known)
         finally:
             history.end_turn()
-        return self._result(self._cache_report(moment, unchanged, history.sent(known), late))
+        return self._result(self._cache_report(moment, known, late))
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -340,16 +339,20 @@ class Turn:
             self._failures.report(problem)
         return tokens
 
-    def _cache_report(
-        self, moment: Moment, unchanged: int, sent: int, late: Sequence[Slot]
-    ) -> CacheReport | None:
-        """Return the effect of this turn on the provider's cache, which holds up to `sent` messages."""
-        history = self._history
-        freed, rewritten = history.rewritten(sent, late)
+    def _cache_report(self, moment: Moment, known: int, late: Sequence[Slot]) -> CacheReport | None:
+        """Return the effect of this turn on the provider's cache."""
+        history, sent = self._history, self._history.sent()
+        kept = min(sent, history.unchanged(known, late))
+        freed, rewritten = history.rewritten(min(sent, known or sent), late)
         if moment.is_cold:
             rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
-        tokens = history.tokens - history.tokens_freed
-        return self._watch.end(moment, tokens, unchanged, freed, rewritten)
+        return self._watch.end(
+            moment,
+            tokens=history.tokens_before(len(history)),
+            unchanged=history.tokens_before(kept),
+            freed=freed,
+            rewritten=rewritten,
+        )
 
     def _result(self, cache: CacheReport | None) -> OffloadResult:
         history = self._history

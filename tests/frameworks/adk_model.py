@@ -26,7 +26,11 @@ class ScriptedModel(BaseLlm):
         self.system.append(config.system_instruction)
         self.offered[:] = [told.name for each in config.tools or () for told in each.function_declarations]
         said = self.script.reply(texts_of(llm_request.contents))
-        yield LlmResponse(content=types.Content(role="model", parts=_parts(said)))
+        read, written = self.script.usage()
+        usage = types.GenerateContentResponseUsageMetadata(
+            prompt_token_count=read + written + 1, cached_content_token_count=read
+        )
+        yield LlmResponse(content=types.Content(role="model", parts=_parts(said)), usage_metadata=usage)
 
 
 def scripted(script: Script) -> ScriptedModel:

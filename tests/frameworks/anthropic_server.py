@@ -39,6 +39,7 @@ class Server(ThreadingHTTPServer):
         held = [*request["messages"]]
         count = _clear(request)
         said = self.script.reply(texts_of(request["messages"]))
+        read, written = self.script.usage()
         name = f"msg_{len(self.requests)}"
         self.threads[name] = [*held, {"role": "assistant", "content": _blocks(said)}]
         edit = {"type": "clear_tool_uses_20250919", "cleared_tool_uses": count, "cleared_input_tokens": 1}
@@ -50,7 +51,12 @@ class Server(ThreadingHTTPServer):
             "content": _blocks(said),
             "stop_reason": "end_turn" if isinstance(said, str) else "tool_use",
             "stop_sequence": None,
-            "usage": {"input_tokens": 1, "output_tokens": 1},
+            "usage": {
+                "input_tokens": 1,
+                "output_tokens": 1,
+                "cache_read_input_tokens": read,
+                "cache_creation_input_tokens": written,
+            },
             **({"context_management": {"applied_edits": [edit]}} if count else {}),
         }
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from offload import Offloader
 from offload.session import SessionReader
 
 # Offloaded when it is appended; a tool that reads is seen once in full first.
@@ -68,15 +69,23 @@ Turn = Callable[[Sequence[str]], "Call | list[Call] | str"]
 
 @dataclass
 class Script:
-    """A scripted model: its turns, and the input of each turn."""
+    """A scripted model: its turns, and the input of each turn.
+
+    `usages` has the tokens that its provider's cache read and wrote for each turn, if it has a cache.
+    """
 
     turns: Sequence[Turn]
     seen: list[list[str]] = field(default_factory=list)
+    usages: Sequence[tuple[int, int]] = ()
 
     def reply(self, texts: Sequence[str]) -> Call | list[Call] | str:
         """Return the model's next answer: a tool call, several at once, or a text that ends the run."""
         self.seen.append(list(texts))
         return self.turns[len(self.seen) - 1](texts)
+
+    def usage(self) -> tuple[int, int]:
+        """Return the tokens that the cache read and wrote for the last reply."""
+        return self.usages[len(self.seen) - 1] if self.usages else (0, 0)
 
     def shown(self, turn: int) -> str:
         """Return all that the model was sent before its answer number `turn`, from 1."""
@@ -112,6 +121,25 @@ def end(_: Sequence[str]) -> str:
 def whole_run() -> Script:
     """Return the script of the whole run: ask, search, read, end."""
     return Script([ask(), search, read, end])
+
+
+def run_with_a_miss() -> Script:
+    """Return the script of the whole run, whose third request the provider's cache misses."""
+    return Script([ask(), search, read, end], usages=[(0, 5000), (5000, 300), (0, 5600), (5600, 300)])
+
+
+def missed_tokens(monkeypatch: Any) -> list[int]:
+    """Return a list that gets the missed tokens of each usage that is reported to an offloader."""
+    missed: list[int] = []
+    report_usage = Offloader.report_usage
+
+    def note(self: Offloader, usage: Any, **options: Any) -> Any:
+        found = report_usage(self, usage, **options)
+        missed.extend([] if found is None else [found.missed])
+        return found
+
+    monkeypatch.setattr(Offloader, "report_usage", note)
+    return missed
 
 
 def check_whole_run(script: Script, owner: str = "alice") -> None:

@@ -30,7 +30,12 @@ class ScriptedModel(BaseChatModel):
         if messages[0].type == "system":
             self.system.append(messages[0].text)
         said = self.script.reply([message.text for message in messages if message.type != "system"])
-        return ChatResult(generations=[ChatGeneration(message=_answer(said))])
+        read, written = self.script.usage()
+        details = {"cache_read": read, "cache_creation": written}
+        total = read + written + 1
+        usage = {"input_tokens": total, "output_tokens": 1, "total_tokens": total + 1}
+        answer = _answer(said).model_copy(update={"usage_metadata": usage | {"input_token_details": details}})
+        return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
 def scripted(script: Script) -> ScriptedModel:

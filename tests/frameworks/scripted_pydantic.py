@@ -12,6 +12,7 @@ from frameworks.scenario import QUERY, QUESTION, Script, report
 from pydantic_ai import Agent, Tool
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 
 class ScriptedModel(FunctionModel):
@@ -25,10 +26,15 @@ class ScriptedModel(FunctionModel):
     def _reply(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         self.infos.append(info)
         said = self.script.reply(texts(messages))
+        read, written = self.script.usage()
+        usage = RequestUsage(
+            input_tokens=read + written + 1, cache_read_tokens=read, cache_write_tokens=written
+        )
         if isinstance(said, str):
-            return ModelResponse([TextPart(said)])
+            return ModelResponse([TextPart(said)], usage=usage)
         calls = said if isinstance(said, list) else [said]
-        return ModelResponse([ToolCallPart(call.name, call.arguments, call.id) for call in calls])
+        parts = [ToolCallPart(call.name, call.arguments, call.id) for call in calls]
+        return ModelResponse(parts, usage=usage)
 
     async def _stream(
         self, messages: list[ModelMessage], info: AgentInfo

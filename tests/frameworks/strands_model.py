@@ -10,8 +10,6 @@ from frameworks.scenario import QUERY, Call, Script, report
 from strands.models import Model
 from strands.tools import PythonAgentTool
 
-_USAGE = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
-
 
 class ScriptedModel(Model):
     """Answers as `script` says; `system` holds the system prompts that it was sent, `offered` the tools."""
@@ -37,6 +35,10 @@ class ScriptedModel(Model):
         said = self.script.reply(texts_of(messages))
         for event in _events(said):
             yield event
+        read, written = self.script.usage()
+        cached = {"cacheReadInputTokens": read, "cacheWriteInputTokens": written}
+        usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": read + written + 2, **cached}
+        yield {"metadata": {"usage": usage, "metrics": {"latencyMs": 0}}}
 
 
 def texts_of(messages: Any) -> list[str]:
@@ -76,4 +78,3 @@ def _events(said: Call | list[Call] | str) -> Iterator[Any]:
             yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(call.arguments)}}}}
             yield {"contentBlockStop": {}}
     yield {"messageStop": {"stopReason": "end_turn" if isinstance(said, str) else "tool_use"}}
-    yield {"metadata": {"usage": _USAGE, "metrics": {"latencyMs": 0}}}

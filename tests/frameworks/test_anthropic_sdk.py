@@ -687,3 +687,12 @@ def test_without_the_framework_the_error_names_the_command():
     assert "pip install 'offload[anthropic]'" in scenario.import_error(
         "anthropic", without="anthropic.lib.tools"
     )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch, stream):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    run(scenario.run_with_a_miss(), Offloader(store, session="s"), stream=stream)
+
+    assert missed == [0, 0, 5301, 0]

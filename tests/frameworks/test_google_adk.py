@@ -630,3 +630,11 @@ def test_without_the_framework_the_error_names_the_command():
     assert "pip install 'offload[google-adk]'" in scenario.import_error(
         "google_adk", without="google.adk.artifacts"
     )
+
+
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    Running(scenario.run_with_a_miss(), AdkOffloadPlugin(store)).run()
+
+    assert missed == [0, 0, 5301, 0]

@@ -555,3 +555,11 @@ def test_without_the_framework_the_error_names_the_command():
     assert "pip install 'offload[langchain]'" in scenario.import_error(
         "langchain", without="langchain.agents.middleware"
     )
+
+
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    run(agent(scenario.run_with_a_miss(), OffloadMiddleware(store)), thread())
+
+    assert missed == [0, 0, 5301, 0]

@@ -268,3 +268,11 @@ def test_a_spilled_result_that_is_damaged_is_an_error_of_the_system(store):
 
 def test_without_the_framework_the_error_names_the_command():
     assert "pip install 'offload[pydantic-ai]'" in scenario.import_error("pydantic_ai", without="pydantic_ai")
+
+
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    sync(agent(scenario.run_with_a_miss(), OffloadCapability(store)))
+
+    assert missed == [0, 0, 5301]

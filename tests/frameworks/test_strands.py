@@ -521,3 +521,11 @@ def test_records_of_a_session_and_keys_of_the_storage_do_not_meet(store):
 
 def test_without_the_framework_the_error_names_the_command():
     assert "pip install 'offload[strands]'" in scenario.import_error("strands", without="strands.plugins")
+
+
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    run(agent(scenario.run_with_a_miss(), StrandsOffloadPlugin(store)))
+
+    assert missed == [0, 0, 5301]

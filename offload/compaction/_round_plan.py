@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 from offload.compaction._strategy import Plan, View
 from offload.context import split_groups, split_rounds, waiting_from
+from offload.context._pairs import ranges_between
 from offload.messages import SYSTEM_ROLES, is_result, role_or_none, scan_of
 from offload.placeholder import notice_number
 
@@ -22,28 +23,23 @@ class RoundPlanner:
 
     Attributes:
         view: the conversation.
-        trigger: the context is full at this number of tokens or more.
         keep: how many rounds are kept at most.
         keep_parts: how many parts are kept at most if a round is cut.
         summary: returns a summary of messages; "" for none.
     """
 
     view: View
-    trigger: int
     keep: int
     keep_parts: int
     summary: Callable[[Sequence[Any]], str]
 
     def plan(self) -> Plan:
         """Return the mildest plan after which the context is not full, or else the one that removes most."""
-        draft = self._mildest(self.view.rounds, min(self.keep, len(self.view.rounds) - 1))
-        if draft is not None and draft.tokens < self.trigger:
-            return draft
-        parts = self.view.groups
-        draft = self._mildest(parts, min(self.keep_parts, len(parts) - 1))
-        if draft is not None and draft.tokens < self.trigger:
-            return draft
-        return self.draft(parts[:-1])
+        for units, keep in (self.view.rounds, self.keep), (self.view.groups, self.keep_parts):
+            draft = self._mildest(units, min(keep, len(units) - 1))
+            if draft is not None and draft.tokens < self.view.target:
+                return draft
+        return self.draft(self.view.groups[:-1])
 
     def draft(self, units: Sequence[Unit]) -> Plan:
         """Return the plan that removes `units`."""
@@ -57,9 +53,9 @@ class RoundPlanner:
         """
         draft, plain = None, self.view.plan(units[0])
         notice = plain.tokens - self.view.tokens_without(plain.removed)
-        while (keep := min(keep, self.view.fitting(units, self.trigger - notice))) > 0:
+        while (keep := min(keep, self.view.fitting(units, self.view.target - notice))) > 0:
             draft = self.draft(units[:-keep])
-            if draft.tokens < self.trigger:
+            if draft.tokens < self.view.target:
                 break
             notice = draft.tokens - self.view.tokens_without(draft.removed)
             keep -= 1
@@ -69,10 +65,10 @@ class RoundPlanner:
 def best_plan(planner: RoundPlanner) -> Plan:
     """Return the plan of a planner; without a summary, if the context is only smaller without one."""
     plan = planner.plan()
-    if plan.tokens < planner.trigger or not plan.notice.summary:
+    if plan.tokens < planner.view.target or not plan.notice.summary:
         return plan
     plain = replace(planner, summary=lambda _: "").plan()
-    return plain if plain.tokens < planner.trigger or plan.tokens >= planner.view.total else plan
+    return plain if plain.tokens < planner.view.target or plan.tokens >= planner.view.total else plan
 
 
 def rounds_and_parts(messages: Sequence[Any]) -> tuple[Sequence[Unit], Sequence[Unit]]:
@@ -108,7 +104,7 @@ def _parts(messages: Sequence[Any]) -> list[range]:
     starts = [
         one.start for one in groups if one.start <= open_from and not _is_notice(messages, one.start - 1)
     ]
-    return _between(starts, len(messages))
+    return ranges_between(starts, len(messages))
 
 
 def _runs(messages: Sequence[Any], parts: Sequence[range]) -> list[range]:
@@ -116,7 +112,7 @@ def _runs(messages: Sequence[Any], parts: Sequence[range]) -> list[range]:
     starts = [
         one.start for one in parts if one.start and _is_run(messages[one.start - 1], messages[one.start])
     ]
-    return _between(starts, len(messages))
+    return ranges_between(starts, len(messages))
 
 
 def _is_run(message: Any, following: Any) -> bool:
@@ -128,9 +124,3 @@ def _is_run(message: Any, following: Any) -> bool:
 
 def _is_notice(messages: Sequence[Any], index: int) -> bool:
     return index >= 0 and any(map(notice_number, scan_of(messages[index]).all_texts[:1]))
-
-
-def _between(starts: Sequence[int], end: int) -> list[range]:
-    """Return the ranges from 0 to `end` that begin at `starts`, besides the first."""
-    bounds = [0, *filter(None, starts), end] if end else []
-    return [range(start, stop) for start, stop in pairwise(bounds)]

@@ -220,7 +220,7 @@ class _Rounds(StoringCompactor):
         elif refusal == "drop_oldest":
             keep, room = len(view.rounds) - 1, trigger
         summary = self._summary if refusal is None else _no_summary
-        return RoundPlanner(view, trigger, keep, view.fitting(view.groups, room), summary)
+        return RoundPlanner(view, keep, view.fitting(view.groups, room), summary)
 
     def _summary(self, messages: Sequence[Any]) -> str:
         if self._summarizer is None:

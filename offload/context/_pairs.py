@@ -58,7 +58,7 @@ def split_rounds(messages: Sequence[Any]) -> list[range]:
         if is_user and not was_user and reach < index:
             starts.append(index)
         reach, was_user = max(reach, last.get(index, -1)), is_user
-    return _ranges(starts[1:], len(messages))
+    return ranges_between(starts[1:], len(messages))
 
 
 def split_groups(messages: Sequence[Any]) -> list[range]:
@@ -75,10 +75,10 @@ def split_groups(messages: Sequence[Any]) -> list[range]:
         if index > reach and not is_needed and not adapter.results(message):
             starts.append(index)
         reach, is_needed = max(reach, last.get(index, -1)), adapter.needs_next(message)
-    return _ranges(starts, len(messages))
+    return ranges_between(starts, len(messages))
 
 
-def _ranges(starts: Sequence[int], end: int) -> list[range]:
+def ranges_between(starts: Sequence[int], end: int) -> list[range]:
     """Return the ranges from 0 to `end` that begin at `starts`, besides the first."""
     bounds = [0, *filter(None, starts), end] if end else []
     return [range(start, stop) for start, stop in pairwise(bounds)]

@@ -6,6 +6,10 @@ from offload.errors import MessageError, OffloadError, StoreError
 from offload.events import Observer, failure
 
 
+class AboveCeilingError(OffloadError):
+    """An item or a turn is kept above `OffloadPolicy.max_view_tokens`."""
+
+
 class Failures:
     """Collects the `errors` of one call of `offload`; with `raises`, each is raised once it is reported."""
 

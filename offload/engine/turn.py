@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from offload.engine.failures import Failures, malformed
+from offload.engine.failures import AboveCeilingError, Failures, malformed
 from offload.engine.history import History, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.moment import CacheWatch, HostCache, Moment
@@ -331,7 +331,7 @@ class Turn:
             decisions = [slot.decision for slot in turn if slot.is_in_view]
             view = [d for d in decisions if not d.reason.startswith((NOT_STORED, NOT_OFFLOADED))]
             for text in excess(view, self._judge.policy.max_view_tokens):
-                self._failures.note(OffloadError(text))
+                self._failures.note(AboveCeilingError(text))
 
     def _count(self, text: str) -> int:
         tokens, problem = self._judge.count(text)

@@ -79,28 +79,16 @@ class AgentConfig(LoadableSettings):
     offload_root_path: str | Path | None = None
 
     @model_validator(mode="after")
-    def _target_below_trigger(self) -> Self:
+    def _has_effect(self) -> Self:
         if self.target_ratio > self.trigger_ratio:
             raise ValueError(
                 f"target_ratio={self.target_ratio} must be at most trigger_ratio={self.trigger_ratio}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _settings_of_the_strategy(self) -> Self:
         for strategy, names in _OF_STRATEGY.items():
             if strategy != self.strategy and (ineffective := names & self.model_fields_set):
                 raise ValueError(f'{", ".join(sorted(ineffective))}: only with strategy="{strategy}"')
-        return self
-
-    @model_validator(mode="after")
-    def _keep_recent_has_effect(self) -> Self:
         if self.ephemeral_keep_recent is not None and not self.ephemeral:
             raise ValueError("ephemeral_keep_recent needs ephemeral, the tools whose numbers it replaces")
-        return self
-
-    @model_validator(mode="after")
-    def _threshold_has_effect(self) -> Self:
         if self.policy is not None and self.model_fields_set & {"offload_enabled", "offload_token_threshold"}:
             raise ValueError("offload_enabled and offload_token_threshold have no effect with policy")
         return self

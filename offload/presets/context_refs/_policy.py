@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
 from pydantic import InstanceOf
 
 from offload.policy import ItemFacts, OffloadPolicy, Readers, Rule
@@ -28,13 +31,13 @@ _HISTORY_TYPES: tuple[OffloadableType, ...] = (
 class HistoryPolicy(OffloadPolicy):
     """Offloads messages of any size; results of tools that paginate only above `max_view_tokens`."""
 
+    _types: ClassVar[Mapping[str, Rule]] = {"tool_call": _NEVER, **dict.fromkeys(_HISTORY_TYPES, _ANY_SIZE)}
     groups: InstanceOf[ToolGroups] = ToolGroups()
 
     @classmethod
-    def of(cls, groups: ToolGroups) -> HistoryPolicy:
+    def of(cls, groups: ToolGroups) -> Self:
         """Return the policy for these groups of tools."""
-        types = {"tool_call": _NEVER, **dict.fromkeys(_HISTORY_TYPES, _ANY_SIZE)}
-        return cls(types=types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
+        return cls(types=cls._types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item; one in `tools` wins over those for groups."""
@@ -49,11 +52,7 @@ class HistoryPolicy(OffloadPolicy):
 class RefPolicy(HistoryPolicy):
     """Offloads shell output above 5 KB and other results above 1 KB, without counting an exit code."""
 
-    @classmethod
-    def of(cls, groups: ToolGroups) -> RefPolicy:
-        """Return the policy for these groups of tools."""
-        types = {"tool_result": _TOOL, **dict.fromkeys(_OTHER_TYPES, _NEVER)}
-        return cls(types=types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
+    _types: ClassVar = {"tool_result": _TOOL, **dict.fromkeys(_OTHER_TYPES, _NEVER)}
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
         """Return the rule for an item."""

@@ -44,11 +44,6 @@ class MessageCounter:
         """Return the tokens of one message: 4, and those of its texts, and of images that it holds."""
         return MESSAGE_TOKENS + scan_of(message).tokens(self.text)
 
-    def messages(self, messages: Sequence[Any]) -> list[int]:
-        """Return the tokens of each message; only those that the last list did not hold are counted."""
-        self.total(messages)
-        return list(self._counts)
-
     def total(self, messages: Sequence[Any]) -> int:
         """Return the tokens of all messages; if the list grew, only the new ones are counted."""
         current, length = list(messages), len(self._messages)

@@ -232,7 +232,7 @@ def test_an_image_and_the_placeholder_of_one_are_counted():
 
     counter = MessageCounter(len)
 
-    assert counter.messages([seen, gone]) == [4 + 750, 4 + len(line)]
+    assert [counter.message(seen), counter.message(gone)] == [4 + 750, 4 + len(line)]
 
 
 def test_a_message_is_counted_once_while_it_is_in_the_list():
@@ -245,8 +245,8 @@ def test_a_message_is_counted_once_while_it_is_in_the_list():
     counter = MessageCounter(count)
     messages = [user("one"), user("two")]
 
-    assert counter.messages(messages) == [7, 7]
-    assert counter.messages([*messages, user("three")]) == [7, 7, 9]
+    assert counter.total(messages) == 14
+    assert counter.total([*messages, user("three")]) == 23
     assert counted == ["one", "two", "three"]
 
 

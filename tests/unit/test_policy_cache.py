@@ -92,3 +92,20 @@ def test_a_wrong_cache_is_refused_by_its_path(value: Any, named: list[str]) -> N
         OffloadPolicy(cache=value)
     for part in named:
         assert part in str(caught.value)
+
+
+def lifetime(seconds: int | None) -> str:
+    if seconds is None:
+        return "-"
+    return f"{seconds // 60} min" if seconds % 3600 else f"{seconds // 3600} h"
+
+
+def test_the_page_on_costs_lists_every_known_cache_with_its_source() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "costs.md").read_text(encoding="utf-8")
+    listed = [line for line in page.splitlines() if line.startswith("| `") and line.count("|") == 7]
+
+    assert listed == [
+        f"| `{name}` | {known.models} | {known.read:g} | {known.write:g} | {lifetime(known.ttl)} | "
+        f"{f'[{known.as_of}]({known.source})' if known.source else '-'} |"
+        for name, known in CACHES.items()
+    ]

@@ -36,12 +36,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -52,10 +51,6 @@ from offload.context import ContextIR, EventBus, EventType
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
 
-TRANSCRIPTS = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
 SYSTEM = {"role": "system", "content": "You are careful."}
 SMALL = RoundConfig(max_context_tokens=3000, keep_recent_rounds=2)
 NOTICE = re.compile(r"\[Compacted \d+: (\d+) earlier messages? moved to storage, id ([a-z]+)\]\n")
@@ -634,8 +629,8 @@ def check_pairs(before: list[Any], after: list[Any]) -> None:
     assert (left_calls & results) == (left_results & calls)
 
 
-@pytest.mark.skipif(not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder")
-@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+@recorded.needed
+@pytest.mark.parametrize("path", recorded.each())
 def test_20_no_call_and_result_of_a_transcript_are_parted(path):
     messages = json.loads(path.read_text())["messages"]
     compact = compactor("memory://", RoundConfig(max_context_tokens=10**7, keep_recent_rounds=1))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -22,31 +21,27 @@ from statistics import median
 from typing import Any, get_args
 
 import pytest
+import recorded
 from pydantic import TypeAdapter
+from recorded import FILES
 
 from offload import Offloader, OffloadPolicy, Rule
 from offload.agent import AgentConfig, ContextManager, Request
 from offload.record import OffloadableType
 
-FOLDER = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
 # A fact is a stretch of plain words, which no JSON escapes.
 FACT = re.compile(r"(?<![\w\\])\w[\w .,:/-]{18,58}\w", re.ASCII)
 
-pytestmark = pytest.mark.skipif(
-    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
-)
+pytestmark = recorded.needed
 
 
 def runs() -> Iterator[Any]:
-    """Yield each session with each window; those that hardly near theirs are for the long run."""
-    for path in FILES:
-        for window in (20_000, 80_000):
-            is_near = path.stat().st_size > 6 * window
-            marks = () if is_near else (pytest.mark.slow,)
-            yield pytest.param(path, window, id=f"{path.parent.name}/{path.stem}-{window}", marks=marks)
+    """Yield each session with each window: of each source one that fills it, and all in the long run."""
+    for window in (20_000, 80_000):
+        now = recorded.one_of_each_source(path for path in FILES if path.stat().st_size > 6 * window)
+        for path in FILES:
+            marks = () if path in now else (pytest.mark.slow,)
+            yield pytest.param(path, window, id=f"{recorded.name_of(path)}-{window}", marks=marks)
 
 
 def manager(store: Path, window: int) -> ContextManager:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
+from command import runner
+from recorded import FILES
 
 from offload import Offloader
 from offload.agent import AgentConfig, ContextManager
@@ -31,10 +31,6 @@ from offload.context import ContextIR
 from offload.presets.context_fs import ContextFileSystem
 from offload.presets.context_refs import ContextRefs
 
-FOLDER = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
 WINDOW = 20_000
 SESSION = "s"
 
@@ -61,18 +57,16 @@ PRESETS: dict[str, Callable[[Path], Offloader]] = {
 }
 COMPACTIONS = tuple(itertools.product(("selective", "rounds"), (True, False)))
 
-needs_transcripts = pytest.mark.skipif(
-    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
-)
-
 
 def runs() -> Iterator[Any]:
-    """Yield each session with each preset and compaction: one of them, in turn, and all in the long run."""
+    """Yield each session with each preset and compaction: each of these with one session in `make test`."""
     every = list(itertools.product(PRESETS, COMPACTIONS))
-    for number, path in enumerate(FILES):
-        for place, (preset, (strategy, is_summarized)) in enumerate(every):
-            name = f"{path.parent.name}/{path.stem}-{preset}-{strategy}{'-summary' * is_summarized}"
-            marks = () if number % len(every) == place else (pytest.mark.slow,)
+    filling = (path for path in FILES if path.stat().st_size > 6 * WINDOW)
+    now = list(zip(sorted(filling, key=lambda path: path.stat().st_size), every, strict=False))
+    for path in FILES:
+        for preset, (strategy, is_summarized) in every:
+            name = f"{recorded.name_of(path)}-{preset}-{strategy}{'-summary' * is_summarized}"
+            marks = () if (path, (preset, (strategy, is_summarized))) in now else (pytest.mark.slow,)
             yield pytest.param(path, preset, strategy, is_summarized, id=name, marks=marks)
 
 
@@ -115,7 +109,7 @@ def indexed(preset: str, root: Path) -> list[str]:
     return [item[field] for item in json.loads(file.read_text("utf-8"))["items"]] if file.exists() else []
 
 
-@needs_transcripts
+@recorded.needed
 @pytest.mark.parametrize(("path", "preset", "strategy", "is_summarized"), [*runs()])
 def test_a_session_goes_on_after_a_restart_and_one_restore_undoes_all_of_it(
     path: Path, preset: str, strategy: str, is_summarized: bool, tmp_path: Path
@@ -208,16 +202,17 @@ def test_a_list_is_offloaded_and_compacted_in_any_order_and_one_restore_undoes_i
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_the_command_line_opens_each_tree_by_its_path(preset: str, tmp_path: Path) -> None:
+def test_the_command_line_opens_each_tree_by_its_path(
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     off = PRESETS[preset](tmp_path)
     out = off.offload(conversation())
     ref = out.records[0].ref
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "offload", *arguments, "--store", str(tmp_path)]
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        done = runner(capsys, monkeypatch)(*arguments, "--store", tmp_path)
+        assert done.code == 0, done.err
+        return done.out
 
     assert SESSION in run("ls")
     assert ref in run("ls", "--session", SESSION)

@@ -5,25 +5,19 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import recorded
+from recorded import FILES
 
 from offload import Offloader
 
-FOLDER = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
 FORMATS = ("anthropic", "openai-chat")
-NAMES = [f"{p.parent.name}/{p.stem}" for p in FILES]
 
-pytestmark = pytest.mark.skipif(
-    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
-)
+pytestmark = recorded.needed
 
 
 def load(path: Path, wanted: str):
@@ -88,7 +82,7 @@ def to_anthropic(messages):
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-@pytest.mark.parametrize("path", FILES, ids=NAMES)
+@pytest.mark.parametrize("path", recorded.each())
 def test_a_transcript_comes_back_equal_from_the_store_alone(path, wanted, tmp_path):
     messages = load(path, wanted)
     before = copy.deepcopy(messages)
@@ -102,7 +96,7 @@ def test_a_transcript_comes_back_equal_from_the_store_alone(path, wanted, tmp_pa
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-@pytest.mark.parametrize("path", FILES, ids=NAMES)
+@pytest.mark.parametrize("path", recorded.each())
 def test_a_transcript_turn_by_turn_is_never_rewritten_but_where_an_item_leaves(path, wanted, tmp_path):
     messages = load(path, wanted)
     off = Offloader(tmp_path, session="s")
@@ -123,6 +117,7 @@ def digest(messages):
 
 
 def test_a_second_run_and_a_second_process_make_the_same_bytes(tmp_path):
+    paths = recorded.one_of_each_source(FILES)
     program = (
         "import hashlib, json, sys; from offload import Offloader\n"
         "for path in sys.stdin.read().split('\\n'):\n"
@@ -132,15 +127,15 @@ def test_a_second_run_and_a_second_process_make_the_same_bytes(tmp_path):
     )
     here = [
         digest(Offloader(tmp_path, session=str(p)).offload(json.loads(p.read_text())["messages"]).messages)
-        for p in FILES
+        for p in paths
     ]
     again = [
         digest(Offloader(tmp_path, session=str(p)).offload(json.loads(p.read_text())["messages"]).messages)
-        for p in FILES
+        for p in paths
     ]
     there = subprocess.run(
         [sys.executable, "-c", program],
-        input="\n".join(map(str, FILES)),
+        input="\n".join(map(str, paths)),
         capture_output=True,
         text=True,
         check=True,

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from anthropic.types import MessageParam
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
+from recorded import FILES
 
 from offload import ContextFullError, Offloader
 from offload.compaction import CompactionStrategy, RoundConfig, RoundStrategy, SelectiveCompaction
 from offload.context import ContextIR
 from offload_backends.memory import MemoryStore
 
-TRANSCRIPTS = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
 ACCEPTED = {
     "anthropic": TypeAdapter[Any](MessageParam),
     "openai-chat": TypeAdapter[Any](ChatCompletionMessageParam),
 }
 
 some = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-recorded = pytest.mark.skipif(
-    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
-)
 
 
 def blocks_of(message: Any) -> list[Any]:
@@ -158,15 +152,16 @@ def by_rounds(off: Offloader, limit: int, *, has_model: bool) -> CompactionStrat
 
 
 def cases() -> Iterator[Any]:
-    """Yield sessions with each strategy and format; three of four cases are for the long run."""
-    for strategy, paths in ((by_type, FILES), (by_rounds, FILES[::3])):
-        for (number, path), (place, name) in product(enumerate(paths), enumerate(ACCEPTED)):
-            case = f"{path.parent.name}/{path.stem}-{strategy.__name__}-{name}"
-            marks = () if number % (2 * len(ACCEPTED)) == 2 * place else (pytest.mark.slow,)
-            yield pytest.param(path, strategy, name, id=case, marks=marks)
+    """Yield sessions with each strategy and format: of each source one, in turn, and all in the long run."""
+    forms = list(product((by_type, by_rounds), ACCEPTED))
+    now = list(zip(recorded.one_of_each_source(FILES), cycle(forms), strict=False))
+    for path, (strategy, name) in product(FILES, forms):
+        case = f"{recorded.name_of(path)}-{strategy.__name__}-{name}"
+        marks = () if (path, (strategy, name)) in now else (pytest.mark.slow,)
+        yield pytest.param(path, strategy, name, id=case, marks=marks)
 
 
-@recorded
+@recorded.needed
 @pytest.mark.parametrize(("path", "strategy", "name"), [*cases()])
 def test_a_session_is_left_valid_and_comes_back_from_the_store(path, strategy, name):
     messages = session(path, name)
@@ -200,11 +195,9 @@ def test_a_session_is_left_valid_and_comes_back_from_the_store(path, strategy, n
     check()
 
 
-@recorded
-@pytest.mark.parametrize("form", [by_type, by_rounds])
-@pytest.mark.parametrize("name", ACCEPTED)
-@pytest.mark.parametrize("path", FILES[::6], ids=[f"{p.parent.name}/{p.stem}" for p in FILES[::6]])
-def test_a_session_that_is_compacted_as_it_grows_never_parts_a_pair(path, name, form):
+@recorded.needed
+@pytest.mark.parametrize(("path", "form", "name"), [*cases()])
+def test_a_session_that_is_compacted_as_it_grows_never_parts_a_pair(path, form, name):
     messages = session(path, name)
     loose_calls, loose_results = unpaired(messages)
     off = Offloader("memory://", session="s")

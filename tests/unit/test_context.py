@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_to_dict
@@ -28,11 +27,6 @@ from offload.context import (
     waiting_from,
 )
 from offload.messages import answered_calls, is_result
-
-TRANSCRIPTS = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-FILES = sorted((TRANSCRIPTS / "trajectories").rglob("*.json"))
 
 
 def user(text: str) -> Any:
@@ -365,8 +359,8 @@ def ids_of(messages: list[Any]) -> tuple[set[str], set[str]]:
     return calls, results
 
 
-@pytest.mark.skipif(not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder")
-@pytest.mark.parametrize("path", FILES, ids=[f"{p.parent.name}/{p.stem}" for p in FILES])
+@recorded.needed
+@pytest.mark.parametrize("path", recorded.each())
 def test_removing_any_item_of_a_transcript_parts_no_call_from_its_result(path):
     messages = json.loads(path.read_text())["messages"]
     calls, results = ids_of(messages)

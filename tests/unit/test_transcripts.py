@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 import zstandard
 
 from offload.cli.transcripts import Answer, Transcript, find, load
 from offload.errors import MessageError
 from offload.messages import Usage
-
-SHARED = Path(
-    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[2].parent / "shared" / "transcripts")
-)
-needs_transcripts = pytest.mark.skipif(
-    not SHARED.is_dir(), reason=f"no recorded transcripts at {SHARED}; set OFFLOAD_TRANSCRIPTS"
-)
 
 
 def text(words: str) -> dict[str, Any]:
@@ -309,14 +302,13 @@ def test_a_folder_is_walked_in_sorted_order_and_no_file_comes_twice(tmp_path: Pa
 
 
 def twins() -> Iterator[tuple[Path, Path]]:
-    for path in sorted(SHARED.glob("originals/*/*.jsonl")):
-        recorded = SHARED / "trajectories" / path.parent.name
-        for twin in sorted(recorded.glob("*.json")):
+    for path in sorted(recorded.FOLDER.glob("originals/*/*.jsonl")):
+        for twin in sorted((recorded.FOLDER / "trajectories" / path.parent.name).glob("*.json")):
             if json.loads(twin.read_text())["origin_format"] == "claude-code-jsonl":
                 yield path, twin
 
 
-@needs_transcripts
+@recorded.needed
 def test_claude_code_sessions_equal_their_independent_readings() -> None:
     compared = 0
     for path, twin in twins():
@@ -334,16 +326,16 @@ def test_claude_code_sessions_equal_their_independent_readings() -> None:
     assert compared >= 5
 
 
-@needs_transcripts
+@recorded.needed
 def test_every_recorded_trajectory_loads_as_it_is() -> None:
-    paths = list(find([SHARED / "trajectories"]))
+    paths = list(find([recorded.FOLDER / "trajectories"]))
     assert len(paths) >= 40
     for path in paths:
-        recorded = json.loads(path.read_text())
+        expected = json.loads(path.read_text())
         transcript = the_one(path)
-        assert transcript.messages == recorded["messages"]
-        assert (transcript.name, transcript.format) == (recorded["id"], recorded["format"])
-        assert transcript.system == recorded["system"]
+        assert transcript.messages == expected["messages"]
+        assert (transcript.name, transcript.format) == (expected["id"], expected["format"])
+        assert transcript.system == expected["system"]
 
 
 # Codex

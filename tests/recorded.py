@@ -1,0 +1,38 @@
+"""Recorded sessions of agents: a folder beside the repository, or the one that OFFLOAD_TRANSCRIPTS names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(
+    os.environ.get("OFFLOAD_TRANSCRIPTS", Path(__file__).parents[1].parent / "shared" / "transcripts")
+)
+FILES = sorted((FOLDER / "trajectories").rglob("*.json"))
+needed = pytest.mark.skipif(
+    not FILES, reason="needs recorded transcripts: set OFFLOAD_TRANSCRIPTS to their folder"
+)
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def one_of_each_source(paths: Iterable[Path]) -> list[Path]:
+    """Return the session of middle size of each agent that was recorded."""
+    ordered = sorted(paths, key=lambda path: (path.parent, path.stat().st_size))
+    of_sources = [list(found) for _, found in groupby(ordered, key=lambda path: path.parent)]
+    return [found[len(found) // 2] for found in of_sources]
+
+
+def each(paths: Sequence[Path] = FILES) -> list[Any]:
+    """Return sessions as parameters of a test: `make test` runs one of each source, the long run all."""
+    now = one_of_each_source(paths)
+    return [
+        pytest.param(path, id=name_of(path), marks=() if path in now else pytest.mark.slow) for path in paths
+    ]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from offload.__main__ import main
 
-
-class Done(NamedTuple):
-    """The outcome of a command."""
-
-    code: int
-    out: str
-    err: str
-
-
+Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
 
 
@@ -29,10 +24,12 @@ def runner(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(sys, "argv", ["offload", *map(str, arguments)])
         capsys.readouterr()
         code: Any = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        return Done(code, *capsys.readouterr())
+        # Its options become variables for the rest of its process.
+        with patch.dict(os.environ):
+            try:
+                main()
+            except SystemExit as ended:
+                code = ended.code or 0
+        return Done(sys.argv, code, *capsys.readouterr())
 
     return run

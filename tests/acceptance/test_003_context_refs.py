@@ -61,6 +61,7 @@ from typing import Any, Literal
 
 import pytest
 import zstandard
+from command import runner
 from pages import Html, path_of, visitor
 
 from offload import ExpiredError, NotFoundError, Offloader, OffloadPolicy, Rule, open_store
@@ -1246,15 +1247,14 @@ def test_53_a_page_shows_the_number_of_files_and_each_file(tmp_path):
     assert "/usr/share/doc/package-0/copyright" in file.text
 
 
-def test_54_the_command_line_lists_reads_searches_and_checks_the_files(tmp_path):
+def test_54_the_command_line_lists_reads_searches_and_checks_the_files(tmp_path, capsys, monkeypatch):
     root = tmp_path / "root"
     refs = ContextRefs(root, NANOID)
     ref = ref_in(refs.tool_output(FILES, tool_name="bash", exit_code=3))
     file = f"{refs.folder}/artifacts/{ref}.txt"
 
     def offload(*words: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "offload", *words, "--store", str(root)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = runner(capsys, monkeypatch)(*words, "--store", root)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 

@@ -34,6 +34,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from command import runner
 from retained import DAY, HOUR, clocked
 
 from offload import NotFoundError, Offloader, OffloadPolicy, Retention, Rule, StoreError
@@ -144,7 +145,7 @@ def test_02_a_writer_that_is_killed_leaves_no_dangling_ref_and_no_half_object(tm
     assert Offloader(tmp_path, session="s").restore(out.messages) == results(LOG)
 
 
-def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path):
+def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path, capsys, monkeypatch):
     off = Offloader(tmp_path, session="s", policy=ALL)
     texts = [f"result {n}\n" * 100 for n in range(120)]
     refs = refs_in(off.offload(results(*texts)).messages)
@@ -157,8 +158,8 @@ def test_03_every_ref_resolves_and_every_object_is_listed(tmp_path):
         page = off.tools.call("context_list", {"cursor": cursor} if cursor else {})
         listed += re.findall(r"^([a-z]{10})  ", page, re.MULTILINE)
         cursor = (re.search(r'cursor="(\w+)"', page) or [None, None])[1]
-    command = [sys.executable, "-m", "offload", "ls", "--store", str(tmp_path), "--session", "s", "--json"]
-    rows = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    done = runner(capsys, monkeypatch)("ls", "--store", tmp_path, "--session", "s", "--json")
+    rows = json.loads(done.stdout)
     stored = sorted(path.name[:10] for path in files(tmp_path))
     assert stored == sorted(refs) == sorted(listed) == sorted(row["ref"] for row in rows)
 

@@ -211,8 +211,8 @@ def test_the_command_line_opens_each_tree_by_its_path(
 
     def run(*arguments: str) -> str:
         done = runner(capsys, monkeypatch)(*arguments, "--store", tmp_path)
-        assert done.code == 0, done.err
-        return done.out
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     assert SESSION in run("ls")
     assert ref in run("ls", "--session", SESSION)

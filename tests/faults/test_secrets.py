@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import runner
 
 from offload import Offloader, OffloadError, OffloadPolicy, Rule, open_store
 from offload.config import load_config
@@ -337,17 +336,13 @@ def test_a_malformed_message_is_reported_without_what_it_says(
 # The command line
 
 
-def offload(*arguments: object, **environment: str) -> str:
-    """Return all that the command says."""
-    command = [sys.executable, "-m", "offload", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | environment, timeout=100
-    )
-    assert done.returncode in (0, 1, 2, 3)
-    return done.stdout + done.stderr
-
-
-def test_no_command_shows_a_secret_that_it_was_not_asked_for(tmp_path: Path, s3_bucket: Bucket) -> None:
+def test_no_command_shows_a_secret_that_it_was_not_asked_for(
+    tmp_path: Path,
+    s3_bucket: Bucket,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    logged: Callable[[], str],
+) -> None:
     store = tmp_path / "store"
     Offloader(store, session="s", policy=POLICY).offload(result(CONTENT))
     given = {
@@ -361,8 +356,17 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(tmp_path: Path, s3_
     s3 = open_store(s3_bucket.url, storage_options=s3_bucket.storage_options)
     Offloader(s3, session="s", policy=POLICY).offload(result(CONTENT))
     ftp = f"ftp://user:pw-/{CANARY}@{NOBODY}/x?sig={CANARY}"
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+    def offload(*arguments: object) -> str:
+        """Return all that the command says."""
+        done = runner(capsys, monkeypatch)(*arguments)
+        assert done.returncode in (0, 1, 2, 3)
+        return done.stdout + done.stderr
+
     said = {
-        command: offload(*command, **given)
+        command: offload(*command)
         for command in (
             ("--help",),
             *((name, "--help") for name in ("ls", "doctor", "verify")),
@@ -381,5 +385,6 @@ def test_no_command_shows_a_secret_that_it_was_not_asked_for(tmp_path: Path, s3_
     }
 
     assert {command: leaks(text) for command, text in said.items() if leaks(text)} == {}
+    assert leaks(logged()) == []
     assert all(said.values())
     assert "tool_result" in said["ls", "--store", s3_bucket.url, "--session", "s"]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import runner
 from large import key_of
 
 from offload import Offloader
@@ -127,14 +128,16 @@ def test_the_tools_show_what_was_just_stored_first_in_a_session_that_was_listed_
     assert off.tools.list(tool="Build").splitlines()[1] == row
 
 
-def test_the_command_says_how_many_records_each_session_has(root: Path) -> None:
+def test_the_command_says_how_many_records_each_session_has(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     Offloader(str(root), session="small").offload_text("a line of output\n" * 3000)
-    command = [sys.executable, "-m", "offload", "reindex", "--store", str(root), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    offload = runner(capsys, monkeypatch)
+    done = offload("reindex", "--store", root, "--json")
     assert json.loads(done.stdout) == [
         {"session": "s", "records": MANY},
         {"session": "small", "records": 1},
     ]
     assert snapshots_in(root) == 1
-    done = subprocess.run([*command, "--session", "small"], capture_output=True, text=True, check=True)
+    done = offload("reindex", "--store", root, "--json", "--session", "small")
     assert json.loads(done.stdout) == [{"session": "small", "records": 1}]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import tarfile
 
 import pytest
+from command import runner
 
 from offload import Offloader, open_store
 from offload.transfer import copy
@@ -115,17 +113,8 @@ def test_a_grant_in_a_bucket_is_seen_by_another_client_until_it_is_revoked(s3_bu
 
 
 @pytest.fixture
-def offload(tmp_path):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "offload", *map(str, arguments)],
-            env=os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "PYTHONUTF8": "1"},
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
-
-    return run
+def offload(capsys, monkeypatch):
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture

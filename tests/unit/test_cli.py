@@ -1,4 +1,4 @@
-"""The command line, run as a program of its own."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import sys
 import sysconfig
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Done, Run, runner
 from typer.testing import CliRunner
 
 from offload import Offloader
@@ -22,8 +23,6 @@ from offload.__main__ import main
 from offload.cli.app import COMMANDS, app
 from offload.cli.sample import conversation
 from offload.controls import escape_controls
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 ESCAPES = "\x1b]52;c;aGk=\x07\x1b[2J"
 LONG = "".join(f"{n} {'needle' if n == 700 else 'hay'} [red]{ESCAPES}[/red]\n" for n in range(1000))
@@ -48,17 +47,17 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def offload(home: Path) -> Run:
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "offload", *map(str, arguments)],
-            env=os.environ | {"HOME": str(home), "XDG_DATA_HOME": str(home), "PYTHONUTF8": "1"},
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-        )
+def offload(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    return runner(capsys, monkeypatch)
 
-    return run
+
+def program(*arguments: object) -> Done:
+    """Run `offload` as a program of its own."""
+    command = [sys.executable, "-m", "offload", *map(str, arguments)]
+    environment = os.environ | {"PYTHONUTF8": "1"}
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=environment)
 
 
 @pytest.fixture
@@ -81,8 +80,8 @@ def is_one_line_from_us(said: str) -> bool:
 # How it starts and fails
 
 
-def test_help_names_every_command(offload: Run) -> None:
-    done = offload("--help")
+def test_help_names_every_command() -> None:
+    done = program("--help")
     assert done.returncode == 0
     for name in ("demo", "savings", "ls", "show", "grep", "stats"):
         assert re.search(rf"\b{name}\b", done.stdout)
@@ -363,7 +362,7 @@ def test_refused_settings_of_the_working_folder_are_shown_and_have_no_effect(
     file.write_text(f'[tool.offload]\nstore = "{tmp_path / "theirs"}"\ncodec = "json"\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OFFLOAD_STORE", str(store))
-    done = offload("config", "show", "--json")
+    done = program("config", "show", "--json")  # where no handler takes what is logged
     shown = json.loads(done.stdout)
     assert {"path": "store", "value": str(store), "origin": "environment"} in shown
     assert {"path": "codec", "value": "json", "origin": str(file)} in shown
@@ -422,12 +421,12 @@ def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(
     offload: Run, store: Path
 ) -> None:
     [ref] = stored_refs(store, "s")
-    assert offload("cat", ref, "--store", store).stdout == LONG
+    assert program("cat", ref, "--store", store).stdout == LONG
     pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
     seen = bytearray()
-    program = [sys.executable, "-m", "offload", "cat", ref, "--store", str(store)]
+    command = [sys.executable, "-m", "offload", "cat", ref, "--store", str(store)]
     master, slave = pty.openpty()
-    with subprocess.Popen(program, stdout=slave, stderr=subprocess.DEVNULL) as running:
+    with subprocess.Popen(command, stdout=slave, stderr=subprocess.DEVNULL) as running:
         os.close(slave)
         while True:
             try:
@@ -455,10 +454,10 @@ def test_output_that_cannot_be_written_is_one_line_and_code_1(store: Path, comma
 
 
 def test_characters_that_an_encoding_lacks_are_printed_as_escape_codes(
-    offload: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
-    done = offload("show", *stored_refs(store, "s"), "--store", store)
+    done = program("show", *stored_refs(store, "s"), "--store", store)
     assert (done.returncode, done.stderr) == (0, "")
     assert r"0 hay [red]\u241b]52" in done.stdout
 

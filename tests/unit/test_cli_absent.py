@@ -97,9 +97,9 @@ def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, tmp_path: Pat
 
     done = run(*call(command, tmp_path / "nosuch", "s" if command in OF_A_SESSION else None))
 
-    assert (done.code, done.out) == (1, "")
-    assert is_one_line_from_us(done.err)
-    assert f"no store at {tmp_path}/nosuch: there is no such folder" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert is_one_line_from_us(done.stderr)
+    assert f"no store at {tmp_path}/nosuch: there is no such folder" in done.stderr
     assert folders_under(tmp_path) == before
 
 
@@ -111,9 +111,9 @@ def test_a_session_that_is_not_there_is_named_with_those_that_are(
 
     done = run(*call(command, store, "nosuch"))
 
-    assert (done.code, done.out) == (1, "")
-    assert is_one_line_from_us(done.err)
-    assert f"no session 'nosuch' in {store}, which has 's', 't'" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert is_one_line_from_us(done.stderr)
+    assert f"no session 'nosuch' in {store}, which has 's', 't'" in done.stderr
     assert (files_under(tmp_path), folders_under(tmp_path)) == (before, folders)
 
 
@@ -123,8 +123,8 @@ def test_in_an_empty_store_there_is_no_session(run: Run, tmp_path: Path, command
 
     done = run(*call(command, tmp_path / "empty", "s"))
 
-    assert (done.code, done.out) == (1, "")
-    assert f"no session 's' in {tmp_path}/empty, which has no session" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no session 's' in {tmp_path}/empty, which has no session" in done.stderr
     assert list((tmp_path / "empty").iterdir()) == []
 
 
@@ -138,8 +138,8 @@ def test_a_foreign_a_malformed_and_an_unknown_ref_get_the_same_answer(
     for ref in (UNKNOWN, foreign, "no"):
         done = run(*call(command, store, "s", ref))
 
-        assert (done.code, done.out) == (1, "")
-        assert done.err == f"offload: no record '{ref}' in session 's' of {store}, which has {mine}\n"
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"offload: no record '{ref}' in session 's' of {store}, which has {mine}\n"
     assert files_under(store) == before
 
 
@@ -149,32 +149,32 @@ def test_an_empty_store_is_counted_and_named(run: Run, tmp_path: Path, command: 
 
     done = run(command, "--store", tmp_path / "empty")
 
-    assert (done.code, done.err) == (0, "")
-    assert f"{tmp_path}/empty" in done.out
-    assert re.search(r"\b0 (records|bytes)", done.out)
-    assert json.loads(run(command, "--store", tmp_path / "empty", "--json").out) is not None
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{tmp_path}/empty" in done.stdout
+    assert re.search(r"\b0 (records|bytes)", done.stdout)
+    assert json.loads(run(command, "--store", tmp_path / "empty", "--json").stdout) is not None
 
 
 def test_the_store_of_the_settings_is_named_too(run: Run, tmp_path: Path) -> None:
     done = run("ls")
 
-    assert done.code == 1
-    assert f"no store at {tmp_path}/home/offload/context" in done.err
+    assert done.returncode == 1
+    assert f"no store at {tmp_path}/home/offload/context" in done.stderr
     assert not (tmp_path / "home").exists()
 
 
 def test_an_address_under_which_nothing_is_stored_is_no_store(run: Run) -> None:
     done = run("ls", "--store", "memory://nothing-here")
 
-    assert done.code == 1
-    assert "no store at memory://nothing-here: nothing is stored there" in done.err
+    assert done.returncode == 1
+    assert "no store at memory://nothing-here: nothing is stored there" in done.stderr
 
 
 def test_of_many_sessions_some_are_named(run: Run, store: Path) -> None:
     for number in range(5):
         Offloader(str(store), session=f"s-{number}").offload_text(TEXT)
 
-    said = run("stats", "--store", store, "--session", "nosuch").err
+    said = run("stats", "--store", store, "--session", "nosuch").stderr
 
     assert "has 's-0', 's-1', 's-2', 's-3', 's-4', others" in said
 
@@ -182,15 +182,15 @@ def test_of_many_sessions_some_are_named(run: Run, store: Path) -> None:
 def test_several_sessions_of_which_none_is_named_are_a_wrong_call(run: Run, store: Path) -> None:
     done = run("stats", "--store", store)
 
-    assert done.code == 2
-    assert f"{store} has 's', 't': name one with --session" in done.err
+    assert done.returncode == 2
+    assert f"{store} has 's', 't': name one with --session" in done.stderr
 
 
 def test_the_pages_of_a_store_that_is_not_there_are_not_served(run: Run, tmp_path: Path) -> None:
     done = run("serve", tmp_path / "nosuch")
 
-    assert (done.code, done.out) == (1, "")
-    assert f"no store at {tmp_path}/nosuch" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no store at {tmp_path}/nosuch" in done.stderr
     assert not (tmp_path / "nosuch").exists()
 
 
@@ -198,7 +198,7 @@ def test_doctor_creates_no_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir(mode=0o700)
 
     for folder in ("a/b", "kept"):
-        assert run("doctor", tmp_path / folder, "--json").code == 0
+        assert run("doctor", tmp_path / folder, "--json").returncode == 0
 
     assert not (tmp_path / "a").exists()
     assert list((tmp_path / "kept").iterdir()) == []
@@ -207,7 +207,7 @@ def test_doctor_creates_no_folder(run: Run, tmp_path: Path) -> None:
 def test_an_export_into_no_folder_names_it(run: Run, store: Path, tmp_path: Path) -> None:
     done = run("export", tmp_path / "no" / "file.tar", "--store", store, "--session", "s")
 
-    assert (done.code, done.err) == (1, f"offload: folder not found: {tmp_path}/no\n")
+    assert (done.returncode, done.stderr) == (1, f"offload: folder not found: {tmp_path}/no\n")
 
 
 # Summaries
@@ -240,8 +240,8 @@ def test_each_command_says_how_much_and_where(run: Run, store: Path, command: st
 
     done = run(*call(command, store, "s", ref))
 
-    assert (done.code, done.err) == (0, "")
-    assert done.out.splitlines()[-1] == said
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == said
 
 
 def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
@@ -250,9 +250,9 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
     for words in (("pin",), ("pin", ref), ("share", ref, "--to", "t")):
         run(*words, *there)
 
-    assert "no longer pinned" in run("unpin", *there).out
-    assert "no longer pinned" in run("unpin", ref, *there).out
-    assert "no longer shared" in run("revoke", ref, "--to", "t", *there).out
+    assert "no longer pinned" in run("unpin", *there).stdout
+    assert "no longer pinned" in run("unpin", ref, *there).stdout
+    assert "no longer shared" in run("revoke", ref, "--to", "t", *there).stdout
     assert not any((store / "g" / "s").iterdir())
 
 
@@ -273,27 +273,27 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
 def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fields: set[str]) -> None:
     done = run(*call(command, store, "s", ref_in(store, "s")), "--json")
 
-    assert set(json.loads(done.out)) == fields
+    assert set(json.loads(done.stdout)) == fields
 
 
 def test_every_row_of_ls_has_its_session(run: Run, store: Path) -> None:
-    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").out)] == ["s", "t"]
-    [row] = json.loads(run("ls", "--store", store, "--session", "t", "--json").out)
+    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").stdout)] == ["s", "t"]
+    [row] = json.loads(run("ls", "--store", store, "--session", "t", "--json").stdout)
     assert (row["session"], row["ref"]) == ("t", ref_in(store, "t"))
 
 
 @pytest.mark.parametrize("wrong", [("--max-matches", "-5"), ("--max-matches", "0"), ("--max-matches", "x")])
 def test_a_number_of_matches_is_at_least_one(run: Run, store: Path, wrong: tuple[str, str]) -> None:
-    assert run("grep", "needle", "--store", store, "--session", "s", *wrong).code == 2
+    assert run("grep", "needle", "--store", store, "--session", "s", *wrong).returncode == 2
 
 
 def test_a_search_continues_from_the_cursor_of_the_previous_answer(run: Run, store: Path) -> None:
     there = ("--store", store, "--session", "s", "--max-matches", "1")
-    first = run("grep", "needle", *there).out
+    first = run("grep", "needle", *there).stdout
     [cursor] = re.findall(r'cursor="([^"]+)"', first)
 
     assert "\n0 needle\n" in first
-    assert "\n1 needle\n" in run("grep", "needle", *there, "--cursor", cursor).out
+    assert "\n1 needle\n" in run("grep", "needle", *there, "--cursor", cursor).stdout
 
 
 # Deleting
@@ -312,10 +312,10 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(
         monkeypatch.setattr(sys, "stdin", nobody)
         done = run(*call(command, store, "s", ref_in(store, "s")))
 
-    assert (done.code, done.out) == (2, "")
-    assert is_one_line_from_us(done.err)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert is_one_line_from_us(done.stderr)
     assert all(
-        word in done.err for word in ("nothing was deleted", "1 record,", str(store), "--yes", "--dry-run")
+        word in done.stderr for word in ("nothing was deleted", "1 record,", str(store), "--yes", "--dry-run")
     )
     assert files_under(store) == before
 
@@ -326,8 +326,8 @@ def test_a_dry_run_reports_the_extent_and_deletes_nothing(run: Run, store: Path)
 
     done = run("rm", "--session", "s", "--store", store, "--dry-run")
 
-    assert done.code == 0
-    assert done.out.endswith(f"would be deleted: 1 record, {size:,} bytes in session s of {store}\n")
+    assert done.returncode == 0
+    assert done.stdout.endswith(f"would be deleted: 1 record, {size:,} bytes in session s of {store}\n")
     assert files_under(store) == before
 
 
@@ -336,10 +336,10 @@ def test_a_deletion_prints_a_command_that_undoes_it(run: Run, store: Path) -> No
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
-    assert done.code == 0
-    assert "1 hour" in done.out
+    assert done.returncode == 0
+    assert "1 hour" in done.stdout
     assert records_of(store, "s") == []
-    [undo] = [line.strip() for line in done.out.splitlines() if line.startswith("  ")]
+    [undo] = [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
     subprocess.run(shlex.split(undo), check=True)
     assert files_under(store) == before
     assert records_of(store, "s") == [ref_in(store, "s")]
@@ -349,9 +349,10 @@ def test_of_many_deleted_records_some_commands_are_shown_and_json_has_all_keys(r
     off = Offloader(str(store), session="many")
     for number in range(8):
         off.offload_text(f"{number}{TEXT}", tool_use_id=str(number))
-    planned = json.loads(run("rm", "--session", "many", "--store", store, "--dry-run", "--json").out)["undo"]
+    told = run("rm", "--session", "many", "--store", store, "--dry-run", "--json").stdout
+    planned = json.loads(told)["undo"]
 
-    said = run("rm", "--session", "many", "--store", store, "--yes").out
+    said = run("rm", "--session", "many", "--store", store, "--yes").stdout
 
     marks = {key for key in files_under(store) if key.endswith(".deleted")}
     assert marks == set(planned)
@@ -364,7 +365,7 @@ def test_pinned_records_are_reported_and_kept(run: Run, store: Path) -> None:
 
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
-    assert "deleted: 0 records, 0 bytes (1 pinned record kept)" in done.out
+    assert "deleted: 0 records, 0 bytes (1 pinned record kept)" in done.stdout
     assert records_of(store, "s") == [ref_in(store, "s")]
 
 
@@ -372,8 +373,8 @@ def test_deleted_records_are_not_deleted_again(run: Run, store: Path) -> None:
     run("rm", "--session", "s", "--store", store, "--yes")
     done = run("rm", "--session", "s", "--store", store, "--yes")
 
-    assert done.code == 1
-    assert f"session s of {store} has no record" in done.err
+    assert done.returncode == 1
+    assert f"session s of {store} has no record" in done.stderr
 
 
 def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
@@ -472,13 +473,13 @@ def test_help_shows_every_word_of_a_docstring(
     assert len(functions) > 20
 
     for command, function in {**functions, "config show": config.show}.items():
-        shown = run(*command.split(), "--help").out
+        shown = run(*command.split(), "--help").stdout
         assert "".join(str(function.__doc__).split()) in "".join(shown.split())
         assert "…" not in shown
 
 
 def test_the_list_of_commands_says_each_first_line_whole(run: Run) -> None:
-    shown = "".join(run("--help").out.split())
+    shown = "".join(run("--help").stdout.split())
 
     for name in COMMANDS.keys() - {"config"}:
         summary = str(function_of(name).__doc__).partition("\n")[0]

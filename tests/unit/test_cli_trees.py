@@ -76,18 +76,18 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 
 
 def test_ls_shows_the_session_and_the_file_of_each_record(run: Run, made: Made) -> None:
-    [session] = json.loads(run("ls", "--store", made.root, "--json").out)
-    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").out)
+    [session] = json.loads(run("ls", "--store", made.root, "--json").stdout)
+    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").stdout)
 
     assert (session["session"], session["records"], session["chars"]) == (made.session, 1, len(LOG))
     assert made.root / record["path"] == made.file
-    assert record["path"] in run("ls", "--store", made.root, "--session", made.session).out
+    assert record["path"] in run("ls", "--store", made.root, "--session", made.session).stdout
 
 
 @pytest.mark.parametrize("command", ["show", "tail", "cat"])
 @pytest.mark.parametrize("way", ["placeholder", "path", "relative path", "id"])
 def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, command: str, way: str) -> None:
-    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").out)
+    [record] = json.loads(run("ls", "--store", made.root, "--session", made.session, "--json").stdout)
     names = {
         "placeholder": made.placeholder,
         "path": made.file,
@@ -97,9 +97,9 @@ def test_a_record_is_read_by_its_placeholder_path_or_id(run: Run, made: Made, co
 
     done = run(command, names[way], "--store", made.root)
 
-    assert (done.code, done.err) == (0, "")
-    assert (done.out == LOG) == (command == "cat")
-    assert ("2999 hay" if command == "tail" else "0 hay") in done.out
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.stdout == LOG) == (command == "cat")
+    assert ("2999 hay" if command == "tail" else "0 hay") in done.stdout
 
 
 @pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
@@ -107,26 +107,26 @@ def test_a_record_is_pinned_and_deleted_by_its_path(run: Run, tmp_path: Path, la
     made = make(layout, tmp_path / "context")
     there = ("--session", "s", "--store", made.root)
 
-    assert run("pin", made.file, *there).code == 0
-    assert "1 pinned record kept" in run("rm", made.file, *there, "--yes").out
-    assert run("unpin", made.placeholder, *there).out.startswith("no longer pinned")
-    assert run("rm", made.file, *there, "--yes").code == 0
-    assert json.loads(run("ls", *there, "--json").out) == []
+    assert run("pin", made.file, *there).returncode == 0
+    assert "1 pinned record kept" in run("rm", made.file, *there, "--yes").stdout
+    assert run("unpin", made.placeholder, *there).stdout.startswith("no longer pinned")
+    assert run("rm", made.file, *there, "--yes").returncode == 0
+    assert json.loads(run("ls", *there, "--json").stdout) == []
 
 
 def test_grep_finds_and_stats_and_du_count(run: Run, made: Made) -> None:
-    assert "700 needle" in run("grep", "needle", "--store", made.root).out
-    assert "700 needle" in run("grep", "needle", "--id", made.file, "--store", made.root).out
-    assert json.loads(run("stats", "--store", made.root, "--json").out)["chars"] == len(LOG)
-    assert json.loads(run("du", "--store", made.root, "--json").out)["total"]["records"] == 1
+    assert "700 needle" in run("grep", "needle", "--store", made.root).stdout
+    assert "700 needle" in run("grep", "needle", "--id", made.file, "--store", made.root).stdout
+    assert json.loads(run("stats", "--store", made.root, "--json").stdout)["chars"] == len(LOG)
+    assert json.loads(run("du", "--store", made.root, "--json").stdout)["total"]["records"] == 1
 
 
 def test_verify_checks_each_record(run: Run, made: Made) -> None:
     done = run("verify", "--store", made.root)
 
-    assert done.code == 0
-    assert f"all records are intact: 1 record in 1 session of {made.root}" in done.out
-    assert ("have no checksums" in done.out) == (made.session == "tool-results")
+    assert done.returncode == 0
+    assert f"all records are intact: 1 record in 1 session of {made.root}" in done.stdout
+    assert ("have no checksums" in done.stdout) == (made.session == "tool-results")
 
 
 @pytest.mark.parametrize("layout", ["context_fs", "context_refs"])
@@ -136,14 +136,16 @@ def test_verify_finds_damage_in_a_tree(run: Run, tmp_path: Path, layout: str) ->
     path = next(stored.iterdir()) if stored.is_dir() else stored
     path.write_bytes(path.read_bytes()[:-1])
 
-    assert run("verify", "--store", made.root).code == 3
+    assert run("verify", "--store", made.root).returncode == 3
 
 
 def test_a_session_is_copied_and_exported_to_an_ordinary_store(run: Run, made: Made, tmp_path: Path) -> None:
     there = tmp_path / "copied"
 
-    assert run("copy", made.root, there, "--session", made.session).code == 0
-    assert run("export", tmp_path / "file.tar", "--session", made.session, "--store", made.root).code == 0
+    assert run("copy", made.root, there, "--session", made.session).returncode == 0
+    assert (
+        run("export", tmp_path / "file.tar", "--session", made.session, "--store", made.root).returncode == 0
+    )
 
     off = Offloader(there, session=made.session)
     [info] = off.records()
@@ -156,7 +158,7 @@ def test_doctor_tests_the_root_and_adds_nothing(run: Run, made: Made) -> None:
 
     done = run("doctor", made.root, "--json")
 
-    assert done.code == 0, done.out
+    assert done.returncode == 0, done.stdout
     assert {path for path in made.root.rglob("*") if path.is_file()} == before
 
 
@@ -169,19 +171,19 @@ def test_a_deletion_and_its_undoing_keep_the_files_for_people_in_step(
 
     deleted = run("rm", "--session", "s", "--store", made.root, "--yes")
     listed = json.loads(index.read_text())["items"]
-    undo = [line.strip() for line in deleted.out.splitlines() if line.startswith("  ")]
+    undo = [line.strip() for line in deleted.stdout.splitlines() if line.startswith("  ")]
     for line in undo:
         words = shlex.split(line)
         if words[0] == "rm":
             Path(words[1]).unlink()
         else:
-            assert run(*words[1:]).code == 0
+            assert run(*words[1:]).returncode == 0
 
-    assert (deleted.code, listed) == (0, [])
+    assert (deleted.returncode, listed) == (0, [])
     assert [words.split()[0] for words in undo] == ["rm", "offload"]
     assert len(json.loads(index.read_text())["items"]) == 1
     assert made.file.exists()
-    assert "0 hay" in run("show", made.file, "--store", made.root).out
+    assert "0 hay" in run("show", made.file, "--store", made.root).stdout
 
 
 @pytest.mark.parametrize("command", ["rm --yes", "pin", "fork other"])
@@ -194,10 +196,10 @@ def test_files_of_tool_results_are_not_changed_and_that_is_said(
     done = run(*command.split(), "--session", "tool-results", "--store", made.root)
 
     if command.startswith("fork"):
-        assert done.code == 0
+        assert done.returncode == 0
     else:
-        assert done.code == 1
-        assert "can be read, copied and exported only" in done.err
+        assert done.returncode == 1
+        assert "can be read, copied and exported only" in done.stderr
         assert {path: path.read_bytes() for path in made.root.iterdir()} == before
     assert made.file.read_text() == LOG
 
@@ -211,8 +213,8 @@ def test_a_path_beside_the_root_is_answered_with_the_root(run: Run, tmp_path: Pa
 
     done = run("ls", "--store", made.root / place)
 
-    assert (done.code, done.out) == (1, "")
-    assert f"the store is {made.root}\n" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"the store is {made.root}\n" in done.stderr
 
 
 def test_a_file_of_another_store_is_answered_with_that_store(run: Run, tmp_path: Path) -> None:
@@ -220,8 +222,8 @@ def test_a_file_of_another_store_is_answered_with_that_store(run: Run, tmp_path:
 
     done = run("show", other.file, "--store", mine.root)
 
-    assert done.code == 1
-    assert f"use --store {other.root}" in done.err
+    assert done.returncode == 1
+    assert f"use --store {other.root}" in done.stderr
 
 
 # What chooses the layout
@@ -255,7 +257,7 @@ def test_a_store_beside_files_of_tool_results_works_and_shows_both(tmp_path: Pat
 
     Offloader(made.root, session="s").offload_text(LOG, tool_name="Bash")
 
-    rows = json.loads(run("ls", "--store", made.root, "--json").out)
+    rows = json.loads(run("ls", "--store", made.root, "--json").stdout)
     assert [row["session"] for row in rows] == ["s", "tool-results"]
     assert len(list((made.root / "r" / "s").iterdir())) == 1
 
@@ -279,11 +281,11 @@ def test_a_file_of_any_name_is_shown(run: Run, tmp_path: Path, name: bytes) -> N
     root.mkdir()
     Path(os.fsdecode(os.fsencode(root) + b"/tool-result-" + name + b".md")).write_text(LOG)
 
-    [record] = json.loads(run("ls", "--session", "tool-results", "--store", root, "--json").out)
+    [record] = json.loads(run("ls", "--session", "tool-results", "--store", root, "--json").stdout)
 
-    assert run("cat", record["ref"], "--store", root).out == LOG
-    assert run("verify", "--store", root).code == 0
-    assert "\x1b" not in run("ls", "--session", "tool-results", "--store", root).out
+    assert run("cat", record["ref"], "--store", root).stdout == LOG
+    assert run("verify", "--store", root).returncode == 0
+    assert "\x1b" not in run("ls", "--session", "tool-results", "--store", root).stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
@@ -310,7 +312,7 @@ def test_a_folder_that_others_may_write_to_is_shown(run: Run, tmp_path: Path, mo
     made = make("tool_results", tmp_path / "context")
     made.root.chmod(mode)
 
-    assert json.loads(run("ls", "--store", made.root, "--json").out)[0]["records"] == 1
+    assert json.loads(run("ls", "--store", made.root, "--json").stdout)[0]["records"] == 1
 
 
 @pytest.mark.parametrize(
@@ -390,14 +392,14 @@ def test_context_files_on_a_remote_store_are_found_by_its_first_key(run: Run) ->
     refs = ContextRefs(root, "conv-1")
     refs.offload(conversation())
 
-    [row] = json.loads(run("ls", "--store", root, "--json").out)
-    [record] = json.loads(run("ls", "--store", root, "--session", "conv-1", "--json").out)
+    [row] = json.loads(run("ls", "--store", root, "--json").stdout)
+    [record] = json.loads(run("ls", "--store", root, "--session", "conv-1", "--json").stdout)
 
     assert (row["session"], row["records"]) == ("conv-1", 1)
     assert record["path"] == f"conv-1/artifacts/{record['ref']}.txt"
-    assert "700 needle" in run("grep", "needle", "--store", root).out
-    assert "0 hay" in run("show", f"[Bash output in context: {record['ref']}] (3KB)", "--store", root).out
-    assert run("verify", "--store", root).code == 0
+    assert "700 needle" in run("grep", "needle", "--store", root).stdout
+    assert "0 hay" in run("show", f"[Bash output in context: {record['ref']}] (3KB)", "--store", root).stdout
+    assert run("verify", "--store", root).returncode == 0
     assert with_layout(MemoryStore("memory://")) is None
 
 

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import Run, runner
 
 from offload.doctor import Finding, diagnose
 from offload.errors import ExistsError, StoreError, StorePermissionError, StoreUnavailableError
@@ -364,26 +362,21 @@ def test_no_password_is_shown(error: Exception, monkeypatch: pytest.MonkeyPatch)
 # The command
 
 
-def run_doctor(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offload", "doctor", *map(str, arguments)],
-        env=os.environ | {"PYTHONUTF8": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+@pytest.fixture
+def offload(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(capsys, monkeypatch)
 
 
-def test_the_command_prints_every_finding_and_ends_with_0(tmp_path: Path) -> None:
-    done = run_doctor(tmp_path / "store")
+def test_the_command_prints_every_finding_and_ends_with_0(offload: Run, tmp_path: Path) -> None:
+    done = offload("doctor", tmp_path / "store")
 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()[1:]
     assert all(line.startswith(check) for line, check in zip(lines, CHECKS, strict=True))
 
 
-def test_warnings_alone_are_no_failure() -> None:
-    done = run_doctor("memory://", "--json")
+def test_warnings_alone_are_no_failure(offload: Run) -> None:
+    done = offload("doctor", "memory://", "--json")
 
     findings = json.loads(done.stdout)
     assert done.returncode == 0
@@ -392,11 +385,11 @@ def test_warnings_alone_are_no_failure() -> None:
     assert all(set(finding) == {"check", "outcome", "details", "fix"} for finding in findings)
 
 
-def test_a_failure_is_code_3_and_a_wrong_call_code_2(tmp_path: Path) -> None:
+def test_a_failure_is_code_3_and_a_wrong_call_code_2(offload: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    done = run_doctor(tmp_path / "file", "--json")
+    done = offload("doctor", tmp_path / "file", "--json")
 
     assert done.returncode == 3
     assert "failed" in [finding["outcome"] for finding in json.loads(done.stdout)]
-    assert run_doctor("nosuchscheme://x").returncode == 2
+    assert offload("doctor", "nosuchscheme://x").returncode == 2

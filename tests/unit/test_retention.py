@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Run, runner
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, opened, put, ref_of, text_of
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, StoredObject
@@ -605,19 +604,22 @@ def test_usage_tells_what_is_there_marked_and_pinned() -> None:
 # The command line
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "offload", *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    return runner(capsys, monkeypatch)
 
 
-def answer(*arguments: object) -> Any:
-    done = run(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+Answer = Callable[..., Any]
+
+
+@pytest.fixture
+def answer(run: Run) -> Answer:
+    def answer_of(*arguments: object) -> Any:
+        done = run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return answer_of
 
 
 def make_old(folder: Path, seconds: float) -> None:
@@ -635,7 +637,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_gc_tells_what_would_go_and_then_does_it(folder: Path) -> None:
+def test_gc_tells_what_would_go_and_then_does_it(folder: Path, answer: Answer) -> None:
     files = sorted(p.name for p in folder.rglob("*"))
     told = answer("gc", "--store", folder, "--dry-run", "--grace", "0s")
     assert sorted(p.name for p in folder.rglob("*")) == files
@@ -650,7 +652,7 @@ def test_gc_tells_what_would_go_and_then_does_it(folder: Path) -> None:
     assert sorted(p.stat().st_size == 0 for p in (folder / "r/s").iterdir()) == [False, True, True]
 
 
-def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path) -> None:
+def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path, run: Run, answer: Answer) -> None:
     done = answer("gc", "--store", folder, "--session", "s", "--session-records", "1", "--live-for", "5m")
     assert [row["why"] for row in done["records"]] == ["expired"]
     done = answer("gc", "--store", folder, "--store-bytes", "1", "--live-for", "5m")
@@ -659,16 +661,16 @@ def test_gc_keeps_a_quota_of_a_session_and_of_the_store(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("--grace", "soon"), ("--session-bytes", "0"), ("--store-bytes", "many")])
-def test_gc_refuses_what_cannot_be_meant(folder: Path, wrong: tuple[str, str]) -> None:
+def test_gc_refuses_what_cannot_be_meant(folder: Path, run: Run, wrong: tuple[str, str]) -> None:
     assert run("gc", "--store", folder, *wrong).returncode == 2
 
 
-def test_a_quota_of_the_store_is_not_kept_by_collecting_one_session(folder: Path) -> None:
+def test_a_quota_of_the_store_is_not_kept_by_collecting_one_session(folder: Path, run: Run) -> None:
     done = run("gc", "--store", folder, "--session", "s", "--store-bytes", "5")
     assert (done.returncode, "omit --session" in done.stderr) == (2, True)
 
 
-def test_pin_keeps_and_unpin_lets_go(folder: Path) -> None:
+def test_pin_keeps_and_unpin_lets_go(folder: Path, run: Run, answer: Answer) -> None:
     [ref] = [p.name.partition("~")[0] for p in (folder / "r/s").iterdir() if "~60." in p.name]
 
     assert run("pin", ref, "--session", "s", "--store", folder).returncode == 0
@@ -680,7 +682,7 @@ def test_pin_keeps_and_unpin_lets_go(folder: Path) -> None:
     assert run("pin", ref, "--session", "s", "--store", folder).returncode == 1
 
 
-def test_rm_deletes_what_is_named_and_then_the_rest(folder: Path) -> None:
+def test_rm_deletes_what_is_named_and_then_the_rest(folder: Path, run: Run, answer: Answer) -> None:
     refs_there = sorted(p.name.partition("~")[0] for p in (folder / "r/s").iterdir())
 
     done = answer("rm", refs_there[0], "--session", "s", "--store", folder, "--yes")
@@ -690,7 +692,7 @@ def test_rm_deletes_what_is_named_and_then_the_rest(folder: Path) -> None:
     assert run("rm", refs_there[0], "--store", folder).returncode == 2
 
 
-def test_du_tells_each_session_and_all(folder: Path) -> None:
+def test_du_tells_each_session_and_all(folder: Path, run: Run, answer: Answer) -> None:
     put(opened(str(folder), "t"), "a")
     told = answer("du", "--store", folder)
     assert [(row["session"], row["records"]) for row in told["sessions"]] == [("s", 2), ("t", 1)]

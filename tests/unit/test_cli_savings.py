@@ -558,7 +558,7 @@ def chats(tmp_path: Path) -> Path:
 
 
 def report_of(run: Run, *arguments: object) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(run("savings", *arguments, "--json").out)
+    report: dict[str, Any] = json.loads(run("savings", *arguments, "--json").stdout)
     return report
 
 
@@ -583,7 +583,7 @@ def test_the_report_has_the_dollars_of_each_conversation_and_of_all(run: Run, ch
 
 
 def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: Path) -> None:
-    report, shown = report_of(run, chats)["total"], run("savings", chats).out
+    report, shown = report_of(run, chats)["total"], run("savings", chats).stdout
 
     plain, saved = report["dollars_plain"], report["dollars_saved"]
     assert f"balanced saves ${saved:.3f} of ${plain:.3f} of input" in shown
@@ -598,14 +598,14 @@ def test_the_table_ends_with_what_is_saved_and_what_is_assumed(run: Run, chats: 
 
 
 def test_simulate_is_accepted_and_changes_nothing(run: Run, chats: Path) -> None:
-    assert run("savings", chats, "--simulate").out == run("savings", chats).out
+    assert run("savings", chats, "--simulate").stdout == run("savings", chats).stdout
 
 
 def test_the_table_lists_the_20_conversations_with_the_largest_effect(run: Run, tmp_path: Path) -> None:
     for number in range(22):
         write(tmp_path / "many", f"c{number}", session(LONG if number == 21 else "small"))
 
-    short, whole = (run("savings", tmp_path / "many", *more).out for more in ([], ["--all"]))
+    short, whole = (run("savings", tmp_path / "many", *more).stdout for more in ([], ["--all"]))
 
     assert (short.count("\nc"), whole.count("\nc")) == (20, 22)
     assert "total of 22, 2 not listed (--all)" in short
@@ -630,10 +630,10 @@ def test_a_model_and_a_price_file_are_applied_to_every_conversation(
 def test_an_unknown_model_is_answered_with_the_known_ones_and_the_option(run: Run, chats: Path) -> None:
     done = run("savings", chats, "--model", "gtp-5")
 
-    assert (done.code, done.out) == (2, "")
-    assert "'gtp-5'" in done.err
-    assert "gpt-5, " in done.err
-    assert "--prices FILE" in done.err
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'gtp-5'" in done.stderr
+    assert "gpt-5, " in done.stderr
+    assert "--prices FILE" in done.stderr
 
 
 def test_a_conversation_without_a_known_model_is_priced_as_another_and_says_so(
@@ -641,8 +641,8 @@ def test_a_conversation_without_a_known_model_is_priced_as_another_and_says_so(
 ) -> None:
     write(tmp_path / "chats", "a", session(LONG), model="house-model")
 
-    assert "1 conversation named no model of known price" in run("savings", tmp_path / "chats").out
-    assert "known price" not in run("savings", tmp_path / "chats", "--model", "gpt-5").out
+    assert "1 conversation named no model of known price" in run("savings", tmp_path / "chats").stdout
+    assert "known price" not in run("savings", tmp_path / "chats", "--model", "gpt-5").stdout
 
 
 def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: Run, tmp_path: Path) -> None:
@@ -684,9 +684,9 @@ def test_the_policy_is_a_preset_or_a_file(run: Run, chats: Path, tmp_path: Path)
 def test_a_policy_that_is_not_there_is_one_line_and_code_2(run: Run, chats: Path) -> None:
     for name in ("thrifty", chats / "none.toml"):
         done = run("savings", chats, "--policy", name)
-        assert (done.code, done.out) == (2, "")
-        assert done.err.startswith("offload: ")
-        assert done.err.count("\n") == 1
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("offload: ")
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_store_gets_the_records_of_the_replay(run: Run, chats: Path, tmp_path: Path) -> None:
@@ -700,11 +700,11 @@ def test_a_store_gets_the_records_of_the_replay(run: Run, chats: Path, tmp_path:
 def test_a_folder_without_conversations_is_said_and_fails(run: Run, tmp_path: Path) -> None:
     done = run("savings", tmp_path)
 
-    assert (done.code, done.out) == (1, "")
-    assert "no transcript found" in done.err
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no transcript found" in done.stderr
 
 
 def test_costs_more_is_said_if_nothing_is_saved(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "chats", "a", session("small"), model="claude-opus-4-5")
 
-    assert re.search(r"balanced costs \$0\.\d+ more than \$0\.\d+ of input", run("savings", path).out)
+    assert re.search(r"balanced costs \$0\.\d+ more than \$0\.\d+ of input", run("savings", path).stdout)

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, Unpack, get_args
 from offload import policy as policies
 from offload.codec import SpooledContent, get_codec
 from offload.engine.conversation import Conversation
+from offload.engine.following import Follower
 from offload.engine.moment import HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
@@ -37,6 +38,7 @@ from offload.tools import (
     MAX_REFERENCE_CHARS,
     TOOL_NAMES,
     References,
+    Sources,
     Tools,
     check_fields,
     parse_arguments,
@@ -145,10 +147,17 @@ class Offloader:
         recognition = Recognition(self._session, options)
         self._restorer = Restorer(self._session, recognition)
         writer = ItemWriter(self._session, options, recognition, self._observer)
-        self._conversation = Conversation(self.store, options, writer, recognition, self._observer)
+        sources = Sources()
+        self._conversation = Conversation(
+            self.store, options, writer, recognition, self._observer, follower=Follower(sources)
+        )
         self._gate = Gate("offloader", self._conversation.start_over)
         self.tools = Tools(
-            self._session, names=tools, max_answer_chars=max_answer_chars, observer=self._observer
+            self._session,
+            names=tools,
+            max_answer_chars=max_answer_chars,
+            observer=self._observer,
+            sources=sources,
         )
 
     @classmethod

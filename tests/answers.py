@@ -7,6 +7,7 @@ from offload.messages import Item
 from offload.session import Draft, OffloadedItem, Session
 from offload.store import OffloadStore
 from offload.tools import Tools
+from offload.tools._answers import REPEATED
 from offload_backends.memory import MemoryStore
 
 MAX_ANSWER = 8192
@@ -33,5 +34,5 @@ def tools_for(text: str) -> tuple[Tools, str]:
 
 
 def body(answer: str) -> str:
-    """Return an answer without its first and its last line."""
-    return answer.split("\n", 1)[1].rsplit("\n", 1)[0]
+    """Return an answer without its first and its last line, and without the note on a repetition."""
+    return answer.split("\n", 1)[1].rsplit("\n", 1)[0].removesuffix(f"\n{REPEATED}")

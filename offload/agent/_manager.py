@@ -104,6 +104,7 @@ class ContextManager:
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)
         self._offloader = offloader.with_options(policy=policy, token_counter=self._count)
+        self.tools.sources = self._offloader.tools.sources
         self._confirmation = _confirmation(confirm, config)
         self._new_reducer = partial(
             ContextReducer,

@@ -9,6 +9,7 @@ from typing import Any
 
 from offload.codec import SpooledContent
 from offload.engine.failures import Failures, unexpected
+from offload.engine.following import Follower
 from offload.engine.history import History
 from offload.engine.judge import Judge
 from offload.engine.moment import CacheWatch, HostCache
@@ -36,6 +37,8 @@ class Conversation:
         writer: ItemWriter,
         recognition: Recognition,
         observer: Observer,
+        *,
+        follower: Follower,
     ) -> None:
         self._store = store
         self._options = options
@@ -43,6 +46,7 @@ class Conversation:
         self._writer = writer
         self._recognition = recognition
         self._observer = observer
+        self._follower = follower
         self.latest = Latest()
         self.watch = CacheWatch(options)
         self._history = History()
@@ -57,7 +61,7 @@ class Conversation:
             try:
                 if self._recognition.has_lost(self._history.infos):
                     self.start_over()
-                return self._turn(failures, self._history, cache=cache).run(messages)
+                return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
                 self._fail(error, failures)
@@ -65,6 +69,10 @@ class Conversation:
             except BaseException:
                 self.start_over()
                 raise
+
+    def _followed(self, result: OffloadResult) -> OffloadResult:
+        self._follower.follow(self._history)
+        return result
 
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""

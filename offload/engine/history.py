@@ -160,6 +160,7 @@ class History:
         self._kinds: Counter[tuple[str, str | None]] = Counter()
         # How many texts of the list are the placeholder of each ref.
         self._standing: Counter[str] = Counter()
+        self._new_standing: list[tuple[Item, str]] = []
         self._next_watched = 0
 
     def __len__(self) -> int:
@@ -248,6 +249,12 @@ class History:
         if slot.standing is None:
             slot.standing = ref
             self._standing[ref] += 1
+            self._new_standing.append((slot.item, ref))
+
+    def take_standing(self) -> list[tuple[Item, str]]:
+        """Return the items whose placeholders were noted since the last call, with their refs."""
+        taken, self._new_standing = self._new_standing, []
+        return taken
 
     def holds(self, ref: str | None) -> bool:
         """Return whether a text of the list is the placeholder of record `ref`."""

@@ -28,10 +28,16 @@ class Sessions:
         storage_options: Mapping[str, Any] | None = None,
         **options: Unpack[OptionArguments],
     ) -> None:
-        self.open = partial(Offloader, open_store(store, storage_options=storage_options), **options)
+        self._open = partial(Offloader, open_store(store, storage_options=storage_options), **options)
         self.session = session
-        self.own = self.open(session=session)
-        self._named = lru_cache(OPEN)(lambda name, _list: self.open(session=name))
+        self.own = self.open(session)
+        self._named = lru_cache(OPEN)(lambda name, _list: self.open(name))
+
+    def open(self, session: str | None) -> Offloader:
+        """Return a new offloader; its model keeps the tools that its agent was made with."""
+        offloader = self._open(session=session)
+        offloader.tools.definitions()
+        return offloader
 
     def named(self, name: str | None, messages: str = "") -> Offloader:
         """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""

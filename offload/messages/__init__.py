@@ -9,6 +9,7 @@ accepts each placeholder: it replaces an object by an object.
 
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
 from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject
+from offload.messages._files import FileCall, file_call, may_write, reads_files, request_of
 from offload.messages._formats import (
     FORMATS,
     adapter_for,
@@ -30,6 +31,7 @@ __all__ = [
     "Block",
     "Call",
     "CallId",
+    "FileCall",
     "Item",
     "MediaFacts",
     "MessageAdapter",
@@ -39,11 +41,15 @@ __all__ = [
     "adapter_for",
     "answered_calls",
     "as_data",
+    "file_call",
     "from_json",
     "is_result",
     "map_texts",
+    "may_write",
     "media_facts",
     "media_ref",
+    "reads_files",
+    "request_of",
     "role_of",
     "role_or_none",
     "scan_of",

@@ -65,7 +65,7 @@ _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$"
 _PATCH_FIELDS = ("input", "patch", "diff", "patch_text", "patchText")
 # The text of a call whose arguments are no JSON object.
 _INPUT = "input"
-_PLACEHOLDER = "[Offloaded: "
+PLACEHOLDER = "[Offloaded: "
 _SHORT_CHARS = 60
 
 
@@ -139,12 +139,19 @@ def _by_name(fields: Mapping[str, Any]) -> Subject | None:
 
 
 def _of_patch(fields: Mapping[str, Any]) -> Subject | None:
-    """Return the files of a patch."""
-    for name in _PATCH_FIELDS:
-        patch = fields.get(name)
-        if isinstance(patch, str) and (files := _PATCHED.findall(patch)):
-            return Subject("path", ", ".join(files))
-    return None
+    files = patched_files(fields)
+    return Subject("path", ", ".join(files)) if files else None
+
+
+def patched_files(fields: Mapping[str, Any]) -> list[str]:
+    """Return the files of the patch in a call's arguments, none without one."""
+    patches = (patch for name in _PATCH_FIELDS if isinstance(patch := fields.get(name), str))
+    return next((files for patch in patches if (files := _PATCHED.findall(patch))), [])
+
+
+def plain_name(tool: str) -> str:
+    """Return a tool's name without its server, as lower-case letters and digits."""
+    return _SIGNS.sub("", _SERVER.sub("", tool).lower())
 
 
 def _of_short(fields: Mapping[str, Any]) -> Subject | None:
@@ -190,4 +197,4 @@ def _text_of(kind: SubjectKind, value: Any) -> str:
 
 
 def _is_telling(text: str) -> bool:
-    return bool(text) and not text.isspace() and not text.startswith(_PLACEHOLDER)
+    return bool(text) and not text.isspace() and not text.startswith(PLACEHOLDER)

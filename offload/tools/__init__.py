@@ -11,6 +11,7 @@ from offload.tools._references import (
     check_fields,
     reference_prompt,
 )
+from offload.tools._sources import CallKey, Sources
 from offload.tools._tools import Tools
 
 __all__ = [
@@ -22,9 +23,11 @@ __all__ = [
     "TOOL_NAMES",
     "Budget",
     "BudgetExceeded",
+    "CallKey",
     "JsonValue",
     "PointerReader",
     "References",
+    "Sources",
     "Tools",
     "check_fields",
     "parse_arguments",

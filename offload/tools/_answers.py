@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from offload.codec import StoredContent, StoredRecord
@@ -17,8 +17,9 @@ MAX_ANSWER_CHARS = 8192
 MIN_ANSWER_CHARS = 2000
 # The room for the first and the last line of an answer.
 FRAME_CHARS = 320
+REPEATED = "[Shown before in this session: the content never changes]"
 
-_REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
+REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
 # Characters of neither text nor terminal colours, and those that a failed decoding produces.
 _CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
 _BINARY_SHARE = 0.1
@@ -42,10 +43,10 @@ _BASE64 = re.compile(r"(?:data:[\w/.+;=-]{1,200},)?[A-Za-z0-9+/]{64,}={0,2}", re
 _MEDIA_HEAD_CHARS = 64 * 1024
 
 
-def with_notice(answer: str) -> str:
-    """Return the answer about a redacted record, with a notice before its last line."""
-    *lines, last = answer.split("\n")
-    return "\n".join([*lines, _REDACTED, last])
+def with_notes(answer: str, notes: Iterable[str]) -> str:
+    """Return an answer with lines of their own before its last line, or after its only line."""
+    text, newline, last = answer.rpartition("\n")
+    return "\n".join([text, *notes, last] if newline else [last, *notes])
 
 
 def read_error(error: CorruptError | NotFoundError, ref: str) -> str:
@@ -66,12 +67,17 @@ def is_binary(text: str) -> bool:
 
 
 class Pages:
-    """The answers that show the content of one record, each of at most `max_chars` characters."""
+    """The answers that show the content of one record, each of at most `max_chars` characters.
 
-    def __init__(self, record: StoredRecord, max_chars: int) -> None:
+    Attributes:
+        notes: the lines about the record that each answer gets.
+    """
+
+    def __init__(self, record: StoredRecord, max_chars: int, notes: Sequence[str] = ()) -> None:
         self.record = record
         self.content = record.content
-        self._max_chars = max_chars
+        self.notes = notes
+        self._max_chars = max_chars - sum(len(note) + 1 for note in notes)
 
     def text(self, start: int, end: int, *, is_tail: bool = False) -> str:
         """Return the answer with the characters from `start` to `end`: the first that fit, or the last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -20,10 +20,12 @@ from offload.tools._answers import (
     FRAME_CHARS,
     MAX_ANSWER_CHARS,
     MIN_ANSWER_CHARS,
+    REDACTED,
+    REPEATED,
     Pages,
     fitting_rows,
     read_error,
-    with_notice,
+    with_notes,
 )
 from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, BudgetExceeded
@@ -31,17 +33,19 @@ from offload.tools._definitions import DIFF, Format, check_names, definitions, s
 from offload.tools._diff import Diff, row_text
 from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
+from offload.tools._sources import Sources, source_line, source_note
 from offload.tools.search import Mode, compile_pattern
 
 _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
 _MAX_ROWS = 200
 # No row is longer.
-_ROW_CHARS = 240
+_ROW_CHARS = 320
 _ERROR_CHARS = 1000
 _REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
 _HELD_DIFFS = 4
+_HELD_SHOWN = 4096
 
 
 class Tools:
@@ -56,6 +60,7 @@ class Tools:
             every placeholder names. With all default tools, context_diff is answered too.
         max_answer_chars: the most characters of an answer, at least 2,000.
         observer: is notified of reads.
+        sources: what this process knows of the sources of records.
 
     Raises:
         ConfigError: unknown names, or too small a `max_answer_chars`.
@@ -68,19 +73,27 @@ class Tools:
         names: Sequence[str] = TOOL_NAMES,
         max_answer_chars: int = MAX_ANSWER_CHARS,
         observer: Observer | None = None,
+        sources: Sources | None = None,
     ) -> None:
         if max_answer_chars < MIN_ANSWER_CHARS:
             raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
         self._session = session
         self._observer = Observer(session.name) if observer is None else observer
+        self.sources = Sources() if sources is None else sources
         self._names = check_names(names)
         self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
         self._diffs: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD_DIFFS)
+        # Whether the model has context_diff; before definitions are asked for, it may have all tools.
+        self._has_diff = DIFF in self._answered
+        # The calls that were answered, and the records of which an answer said that a change is unknown.
+        self._shown: Recent[tuple[Any, ...], tuple[()]] = Recent(_HELD_SHOWN)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
         """Return the offered tools as `tools=` of a request takes them.
+
+        They include context_diff once two versions of one source are stored, if this process saw both calls.
 
         Args:
             format: "anthropic" for the Messages API, "openai" for chat completions, "openai-responses" for
@@ -89,7 +102,10 @@ class Tools:
         Raises:
             ConfigError: another format.
         """
-        return definitions(format, self._names, max_answer_chars=self._max_chars)
+        has_versions = DIFF in self._answered and self.sources.has_versions
+        names = self._answered if has_versions else self._names
+        self._has_diff = DIFF in names
+        return definitions(format, names, max_answer_chars=self._max_chars)
 
     def prompt(self) -> str:
         """Return up to 15 lines for the system prompt that explain the offered tools."""
@@ -150,19 +166,38 @@ class Tools:
         words = words_of_query(query)
         if words:
             limit = min(limit, (self._max_chars - FRAME_CHARS) // _ROW_CHARS)
-            return _found(
+            return self._found(
                 find_titles(self._session, words, item_type=item_type, tool=tool, limit=limit, after=cursor)
             )
         listed = self._session.catalog.page(item_type, tool, min(limit, _MAX_ROWS), cursor)
         infos, unread = listed.infos, "; titles could not be read"
         with suppress(StoreError):
             infos, unread = with_titles(self._session, infos), ""
-        lines = fitting_rows(map(_row, infos), self._max_chars - FRAME_CHARS)
+        lines = fitting_rows(map(self._row, infos), self._max_chars - FRAME_CHARS)
         start, end = listed.start, listed.start + len(lines)
         first = f"[{listed.total} stored, {start + 1 if lines else start}-{end} shown, newest first{unread}]"
         is_more = lines and end < listed.total
         last = f'[more: cursor="{listed.infos[len(lines) - 1].ref}"]' if is_more else "[end of list]"
         return "\n".join([first, *lines, last])
+
+    def _found(self, found: FoundTitles) -> str:
+        """Return the answer to a search by title."""
+        count, part = (
+            len(found.infos),
+            f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored",
+        )
+        first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
+        last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
+        return "\n".join([first, *map(self._row, found.infos), last])
+
+    def _row(self, info: RecordInfo) -> str:
+        tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
+        known = self.sources.freshness(info.ref)
+        note = source_note(known) if known else ""
+        title = f": {safe_for_model(info.title)}" if info.title else ""
+        return (
+            f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens{note}{title}"
+        )
 
     @observed("context_read")
     def read(
@@ -192,9 +227,10 @@ class Tools:
             ConfigError: an invalid range; a pointer to nothing, with the existing members.
         """
         _check_range(offset, limit, start_line, end_line, pointer)
-        pages = Pages(self._session.read(id), self._max_chars)
+        asked = ("read", id, offset or 0, limit, start_line, end_line, pointer)
+        pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
         if pointer is not None:
-            return self._read_back(pages.record, self._read_value(pages, pointer, offset, limit))
+            return self._read_back(pages, asked, self._read_value(pages, pointer, offset, limit))
         content = pages.content
         if start_line is None and end_line is None:
             start = offset or 0
@@ -208,11 +244,26 @@ class Tools:
                 f"past the end: the item has {content.chars} characters (0-{content.chars - 1}) "
                 f"and {lines} line{'s' * (lines != 1)}"
             )
-        return self._read_back(pages.record, pages.text(start, end))
+        return self._read_back(pages, asked, pages.text(start, end))
 
-    def _read_back(self, record: StoredRecord, answer: str) -> str:
+    def _notes(self, ref: str, asked: tuple[Any, ...]) -> tuple[str, ...]:
+        """Return the lines about the source of a record, and whether the same was asked before."""
+        known = self.sources.freshness(ref, self._session.find(ref).tool_name)
+        told = self._shown.get((ref,)) is not None
+        line = known and source_line(known, ref, has_diff=self._has_diff, is_first=not told)
+        repeated = REPEATED if self._shown.get(asked) is not None else None
+        return tuple(note for note in (line, repeated) if note)
+
+    def _read_back(self, pages: Pages, asked: tuple[Any, ...], answer: str) -> str:
         """Return an answer with content of a record, after notifying the observer."""
-        return self._observer.read_back(record.ref, with_notice(answer) if record.is_redacted else answer)
+        record, notes = pages.record, pages.notes
+        self._note_shown(asked, [record.ref])
+        answer = with_notes(answer, [*notes, REDACTED] if record.is_redacted else notes)
+        return self._observer.read_back(record.ref, answer)
+
+    def _note_shown(self, asked: tuple[Any, ...], refs: Iterable[str]) -> None:
+        for key in (asked, *((ref,) for ref in refs)):
+            self._shown.put(key, ())
 
     def _read_value(self, pages: Pages, pointer: str, offset: int | None, limit: int | None) -> str:
         reader, ref = PointerReader(pages.content), pages.record.ref
@@ -241,9 +292,10 @@ class Tools:
         Raises the errors of `read`; `ConfigError` if `lines` is less than one.
         """
         _check_count("lines", lines)
-        pages = Pages(self._session.read(id), self._max_chars)
+        asked = ("tail", id, lines)
+        pages = Pages(self._session.read(id), self._max_chars, self._notes(id, asked))
         start = pages.content.line_start(max(1, pages.record.counts.lines - lines + 1))
-        return self._read_back(pages.record, pages.text(start, pages.content.chars, is_tail=True))
+        return self._read_back(pages, asked, pages.text(start, pages.content.chars, is_tail=True))
 
     @observed("context_grep")
     def grep(
@@ -278,19 +330,22 @@ class Tools:
         """
         _check_count("context_lines", context_lines, least=0)
         _check_count("max_matches", max_matches)
+        asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
         start = parse_cursor(cursor)
         infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
+        notes = () if id is None else self._notes(id, asked)
         grep = Grep(
             self._session.read,
             compile_pattern(pattern, mode, ignore_case=ignore_case),
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
-            room=self._max_chars - FRAME_CHARS,
+            room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
         )
         answer = grep.run([info.ref for info in infos], start)
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
-        return with_notice(answer) if grep.is_redacted else answer
+        self._note_shown(asked, grep.excerpts)
+        return with_notes(answer, [*notes, REDACTED] if grep.is_redacted else notes)
 
     @observed("context_diff")
     def diff(self, old: str, new: str, *, start_row: int = 1) -> str:
@@ -313,7 +368,7 @@ class Tools:
         answer = self._diff_page(older, newer, start_row)
         self._observer.read_back(old, "")
         self._observer.read_back(new, answer)
-        return with_notice(answer) if older.is_redacted or newer.is_redacted else answer
+        return with_notes(answer, [REDACTED]) if older.is_redacted or newer.is_redacted else answer
 
     def _diff_page(self, old: StoredRecord, new: StoredRecord, start_row: int) -> str:
         contents = old.content, new.content
@@ -352,17 +407,3 @@ def _check_range(
     _check_count("end_line", end_line)
     if end_line is not None and end_line < (start_line or 1):
         raise ConfigError(f"end_line {end_line} is before start_line {start_line or 1}")
-
-
-def _found(found: FoundTitles) -> str:
-    """Return the answer to a search by title."""
-    count, part = len(found.infos), f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored"
-    first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
-    last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
-    return "\n".join([first, *map(_row, found.infos), last])
-
-
-def _row(info: RecordInfo) -> str:
-    tool = f" of {tool_label(info.tool_name)}" if info.tool_name else ""
-    title = f": {safe_for_model(info.title)}" if info.title else ""
-    return f"{info.ref}  {info.item_type}{tool}, {info.chars} characters, ~{info.tokens} tokens{title}"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offload.errors import ConfigError, CorruptError, ExpiredError, NotFoundError
 from offload.tokens import estimate_tokens
 from offload.tools import Tools
+from offload.tools._answers import REPEATED
 from offload.tools._definitions import definitions, system_prompt
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -369,7 +370,34 @@ def test_a_count_below_the_least_is_refused_by_its_name_in_code_as_in_a_call(
 
 @pytest.mark.parametrize("two", [2.0, "2"])
 def test_a_whole_number_with_a_point_or_in_quotes_is_an_integer(two: object) -> None:
-    assert TOOLS.call("context_tail", json.dumps({"id": REF, "lines": two})) == TOOLS.tail(REF, lines=2)
+    answer = TOOLS.call("context_tail", json.dumps({"id": REF, "lines": two}))
+    assert body(answer) == body(TOOLS.tail(REF, lines=2))
+
+
+def test_an_answer_that_was_given_before_says_so_and_no_other() -> None:
+    tools, ref = tools_for(LOG)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("context_read", {"id": ref}),
+        ("context_read", {"id": ref, "offset": 100, "limit": 10}),
+        ("context_read", {"id": ref, "start_line": 3, "end_line": 4}),
+        ("context_tail", {"id": ref}),
+        ("context_grep", {"id": ref, "pattern": "00017"}),
+        ("context_grep", {"id": ref, "pattern": "no such text"}),
+    ]
+    first = [tools.call(*call) for call in calls]
+    again = [tools.call(*call) for call in calls]
+    assert [REPEATED in answer for answer in first] == [False] * len(calls)
+    assert [REPEATED in answer for answer in again] == [True] * len(calls)
+    assert max(map(len, again)) <= MAX_ANSWER
+    assert REPEATED not in Tools(tools._session).read(ref)
+
+
+def test_a_process_remembers_a_limited_number_of_answers() -> None:
+    tools, ref = tools_for("0123456789" * 1000)
+    for offset in range(5000):
+        tools.read(ref, offset=offset, limit=1)
+    assert REPEATED in tools.read(ref, offset=4999, limit=1)
+    assert REPEATED not in tools.read(ref, offset=0, limit=1)
 
 
 @pytest.mark.parametrize("value", [2.5, "2.5", "", "two", "\u0662", "9" * 5000])

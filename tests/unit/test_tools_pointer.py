@@ -255,7 +255,7 @@ def test_keys_of_others_end_no_line_and_pass_for_no_placeholder() -> None:
     for answer in (tools.read(ref, pointer=""), tools.call("context_read", {"id": ref, "pointer": "/q"})):
         assert re.search(r"(?<!\\)\[Offloaded: ", answer) is None
         assert "\\n" in answer
-    assert len(tools.read(ref, pointer="").split("\n")) == 4
+    assert len(Tools(tools._session).read(ref, pointer="").split("\n")) == 4
 
 
 def test_a_value_behind_what_a_call_looks_through_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,293 @@
+"""The sources of records: which calls read, changed and asked for the same again.
+
+One process knows them from the tool calls that the host passes; no request is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from offload.locks import Lock
+from offload.messages import Call, FileCall, file_call, may_write, reads_files, request_of
+from offload.placeholder import tool_label
+
+# The id of a call, or another key of a call without one.
+CallKey = str | int
+
+# Results of a call that changed nothing, in formats that do not mark errors.
+_FAILURE = re.compile(
+    r"""\s*(?:observation:\s*)?(?:
+        <\w*error | \W{0,3}error\b | \{\s*"(?:error|iserror)" | traceback | exception
+        | no\ (?:replacement|changes?|match|edits?)\b | could\ not | cannot | can't | failed | unable
+        | invalid
+        | permission\ denied | access\ denied | your\ proposed\ edit\ has\ introduced | enoent | eacces
+        | (?:the\ )?(?:string|text|old_str\w*|file|path)\b[^\n]{0,200}?\b
+          (?:not\ found|does\ not\ exist|not\ been\ read)
+    )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+# The beginning of a line, by the verb.
+_FIRST = {"read": "read at call", "written": "written at call", "": "result of call"}
+
+State = Literal["open", "done", "failed", "gone"]
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A tool call of the session.
+
+    Attributes:
+        number: its number among all calls, from 1.
+        file: the files that it reads or changes, None for other calls.
+        request: equal to that of a call that asks for the same; None if it changes files.
+        state: "open" until its result is known; "gone" if the conversation was rolled back.
+        ref: the ref of its result; None if it is not known to be stored.
+        digest: the hash of its result's text; None if unknown.
+    """
+
+    number: int
+    file: FileCall | None
+    request: str | None
+    state: State = "open"
+    ref: str | None = None
+    digest: int | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it reads a file."""
+        return self.file is not None and self.file.action == "read"
+
+    def is_after(self, number: int) -> bool:
+        """Return whether it ended well and has a later number."""
+        return self.state == "done" and self.number > number
+
+
+class Edit(NamedTuple):
+    """The changes of a file since a record of it: the last of them, and how many there are."""
+
+    number: int
+    verb: str
+    times: int
+
+
+class Version(NamedTuple):
+    """Another result of the same request: its call, its ref if it is stored, whether it has the same text."""
+
+    number: int
+    ref: str | None
+    is_equal: bool
+
+
+class Freshness(NamedTuple):
+    """The facts about a record's source.
+
+    Attributes:
+        number: the number of the call; None if the call is not known here.
+        verb: "read" or "written" for a file, empty for another source.
+        edit: the changes of the file since, by calls that name it.
+        is_unclear: whether it is a file that may have been changed since by a call that names none.
+        newer: the last later result of the same request.
+        older: the stored result of the same request before, if it has another text.
+    """
+
+    number: int | None
+    verb: str = ""
+    edit: Edit | None = None
+    is_unclear: bool = False
+    newer: Version | None = None
+    older: Version | None = None
+
+
+class Sources:
+    """The tool calls of one session that this process was passed.
+
+    Attributes:
+        has_versions: whether two different results of one request are stored.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._count = 0
+        self.has_versions = False
+        self._calls: dict[CallKey, _Call] = {}
+        self._of_ref: dict[str, _Call] = {}
+        # By file name, the calls that change a file; by request, those that ask for the same; and the calls
+        # that may change any file.
+        self._writes: dict[str, list[tuple[str, _Call]]] = {}
+        self._same: dict[str, list[_Call]] = {}
+        self._unclear: list[_Call] = []
+        self._open: list[_Call] = []
+
+    # What the host passes
+
+    def drop(self, dropped: Collection[CallKey], new: Container[CallKey]) -> None:
+        """Forget the calls of dropped messages that were rolled back.
+
+        Dropped calls that are older than one that is kept, or among the `new` messages, were removed by a
+        compaction: they happened.
+        """
+        with self._lock:
+            gone = {key: self._calls[key] for key in dropped if key in self._calls and key not in new}
+            if not gone:
+                return
+            self._count = max((c.number for key, c in self._calls.items() if key not in gone), default=0)
+            for key, call in gone.items():
+                if call.number > self._count:
+                    call.state = "gone"
+                    del self._calls[key]
+
+    def add_call(self, key: CallKey, call: Call) -> None:
+        """Note a call; a known one keeps its number."""
+        with self._lock:
+            if key in self._calls:
+                return
+            self._count += 1
+            file = file_call(call)
+            is_write = file is not None and file.action == "write"
+            made = _Call(self._count, file, None if is_write else request_of(call))
+            self._calls[key] = made
+            self._open.append(made)
+            if made.request is not None:
+                self._same.setdefault(made.request, []).append(made)
+            if file is not None and is_write:
+                for path in file.paths:
+                    self._writes.setdefault(_name(path), []).append((path, made))
+            if may_write(call.name) if file is None else is_write and not file.paths:
+                self._unclear.append(made)
+
+    def add_result(self, key: CallKey, text: str | None, *, is_error: bool) -> None:
+        """Note the result of a call; its text is None if a placeholder replaces it."""
+        with self._lock:
+            call = self._calls.get(key)
+            if call is None:
+                return
+            has_failed = call.request is None and text is not None and _FAILURE.match(text) is not None
+            call.state = "failed" if is_error or has_failed else "done"
+            call.digest = call.digest if text is None else hash(text)
+
+    def end_calls(self) -> None:
+        """Note that the model has replied: all calls before have ended."""
+        with self._lock:
+            for call in self._open:
+                if call.state == "open":
+                    call.state = "done"
+            self._open.clear()
+
+    def add_record(self, key: CallKey, ref: str, *, is_result: bool) -> None:
+        """Note the record of a call's result, or of its arguments."""
+        with self._lock:
+            call = self._calls.get(key)
+            if call is None:
+                return
+            self._of_ref[ref] = call
+            if is_result:
+                call.ref = ref
+                others = self._same.get(call.request or "", ())
+                self.has_versions |= any(c.ref not in (None, ref) and not _are_equal(c, call) for c in others)
+
+    # What the tools say
+
+    def freshness(self, ref: str, tool: str | None = None) -> Freshness | None:
+        """Return what is known of the source of a record of a tool; None if there is nothing to say."""
+        with self._lock:
+            made = self._of_ref.get(ref)
+            if made is not None and made.state != "gone":
+                return self._known(made)
+        return Freshness(None, is_unclear=True) if tool is not None and reads_files(tool) else None
+
+    def _known(self, call: _Call) -> Freshness | None:
+        number, paths = call.number, call.file.paths if call.file else ()
+        named = (write for path in paths for write in self._writes.get(_name(path), ()))
+        writes = [(path, made) for path, made in named if made.is_after(number)]
+        edits = [made for path, made in writes if path in paths]
+        is_unclear = any(_may_be(written, path) for path in paths for written, _ in writes)
+        is_unclear |= any(c.is_after(number) for c in reversed(self._unclear))
+        last = max(edits, key=lambda made: made.number, default=None)
+        known = Freshness(
+            number,
+            "" if call.file is None else {"read": "read", "write": "written"}[call.file.action],
+            Edit(last.number, last.file.verb, len(edits)) if last is not None and last.file else None,
+            is_unclear and call.is_read,
+            *self._versions(call),
+        )
+        return known if any(known[2:]) else None
+
+    def _versions(self, call: _Call) -> tuple[Version | None, Version | None]:
+        """Return the last later result of the same request, and the stored one before with another text."""
+        same = [c for c in self._same.get(call.request or "", ()) if c.state == "done" and c is not call]
+        newer = [c for c in same if c.number > call.number]
+        older = [c for c in same if c.number < call.number and c.ref and not _are_equal(c, call)]
+        return _version(newer, call), _version(older, call)
+
+
+def _version(calls: Sequence[_Call], call: _Call) -> Version | None:
+    return Version(calls[-1].number, calls[-1].ref, _are_equal(calls[-1], call)) if calls else None
+
+
+def _are_equal(one: _Call, other: _Call) -> bool:
+    return one.digest is not None and one.digest == other.digest
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _may_be(one: str, other: str) -> bool:
+    """Return whether a relative path may name the same file as another path."""
+    short, long = sorted((one, other), key=len)
+    return short != long and not short.startswith("/") and long.endswith(f"/{short}")
+
+
+# Text
+
+
+def source_line(known: Freshness, ref: str, *, has_diff: bool, is_first: bool) -> str | None:
+    """Return the line of an answer on the source of record `ref`, None if there is nothing to say.
+
+    Args:
+        known: what is known of the source.
+        ref: the record.
+        has_diff: whether the model has context_diff.
+        is_first: whether to say that a change is unknown, which is said once for a record.
+    """
+    facts, edit, newer, older = [], known.edit, known.newer, known.older
+    end = ""
+    if edit is not None:
+        times = "edited" if edit.times == 1 else f"edited {edit.times} times, last"
+        facts.append(f"{times} at call {edit.number} ({tool_label(edit.verb)})")
+    if newer is not None:
+        place = ", unchanged" if newer.is_equal else f", as {newer.ref}" if newer.ref else ""
+        facts.append(f"{'read' if known.verb else 'called'} again at call {newer.number}{place}")
+    elif older is not None:
+        facts.append(f"an older version, of call {older.number}, is {older.ref}")
+    elif edit is None and known.is_unclear and is_first:
+        facts.append("whether it changed since is not known here")
+    if not facts:
+        return None
+    if edit is not None and (newer is None or newer.number < edit.number):
+        end = ": read the file again for its present text"
+    elif has_diff and (pair := _pair(known, ref)) is not None:
+        end = ': context_diff(old="{}", new="{}")'.format(*pair)
+    first = [] if known.number is None else [f"{_FIRST[known.verb]} {known.number}"]
+    return f"[{'; '.join([*first, *facts])}{end}]"
+
+
+def source_note(known: Freshness) -> str:
+    """Return the same for the row of a list, empty if there is nothing to say."""
+    edit, newer = known.edit, known.newer
+    parts = [] if edit is None else [f", edited since, at call {edit.number}"]
+    if newer is not None and not newer.is_equal:
+        parts.append(f", {'read' if known.verb else 'called'} again at call {newer.number}")
+    return "".join(parts)
+
+
+def _pair(known: Freshness, ref: str) -> tuple[str, str] | None:
+    """Return the refs to compare: a record and its last version, or the version before and the record."""
+    newer, older = known.newer, known.older
+    if newer is not None:
+        return (ref, newer.ref) if newer.ref and not newer.is_equal else None
+    return (older.ref, ref) if older is not None and older.ref else None

@@ -148,7 +148,8 @@ class History:
         self.messages: list[Any] = []
         # The messages with their items replaced, as the caller received them.
         self._output: list[Any] = []
-        # What the caller received in place of the messages that this turn dropped.
+        # How many messages this turn kept, and what the caller had received in place of the others.
+        self._kept = 0
         self._dropped: list[Any] = []
         # Items that may still be replaced, and items that may be only together with others of their turn.
         self._open: dict[int, Slot] = {}
@@ -192,7 +193,7 @@ class History:
         A message that was edited in place counts as changed once the edit is noticed.
         """
         kept = min(self._common(messages), self._first_edited(messages))
-        self._dropped = self._output[kept:]
+        self._kept, self._dropped = kept, self._output[kept:]
         if kept < len(self.states):
             self._truncate(kept)
         return kept
@@ -348,27 +349,31 @@ class History:
         """Return how many messages the last request had that the model replied to."""
         return bisect_left(self.states, self.answers, key=lambda state: state.answers)
 
-    def unchanged(self, known: int, late: Sequence[Slot]) -> int:
-        """Return how many messages at the beginning are sent as in the last call.
-
-        The first `known` messages were passed again, and of these `late` were replaced now. A caller may also
-        pass placeholders on; these are the same text.
-        """
-        pairs = enumerate(zip(self._dropped, self._output[known:], strict=False), known)
-        same = min(known + len(self._dropped), len(self))
-        first = next((at for at, (old, new) in pairs if not _is_equal(old, new)), same)
-        return min((slot.at for slot in late if slot.is_replaced), default=first)
+    def unchanged(self, late: Sequence[Slot]) -> int:
+        """Return how many messages at the beginning are sent as in the last call; `late` is replaced now."""
+        first = self._kept
+        while self._is_as_before(first):
+            first += 1
+        return min([first, *(slot.at for slot in late if slot.is_replaced)])
 
     def rewritten(self, sent: int, late: Sequence[Slot]) -> tuple[int, int]:
         """Return the tokens that replacing `late` frees, and those from the first change to message `sent`.
 
         Items of `late` that the first `sent` messages do not have change nothing in the provider's cache.
         """
-        replaced = [slot for slot in late if slot.is_replaced and slot.at < sent]
+        changed = [slot for slot in late if not self._is_as_before(slot.at)]
+        replaced = [slot for slot in changed if slot.is_replaced and slot.at < sent]
         if not replaced:
             return 0, 0
         first = min(slot.at for slot in replaced)
         return sum(slot.tokens_freed for slot in replaced), self._tokens_of(self.states[first:sent])
+
+    def _is_as_before(self, at: int) -> bool:
+        """Return whether a dropped message is sent as before, because the caller passes its output on."""
+        index = at - self._kept
+        return 0 <= index < min(len(self._dropped), len(self) - self._kept) and _is_equal(
+            self._dropped[index], self._output[at]
+        )
 
     def tokens_before(self, end: int) -> int:
         """Return the tokens of the messages before index `end`, with their items replaced."""

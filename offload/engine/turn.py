@@ -51,6 +51,7 @@ class Turn:
         """Return the messages with their large items replaced."""
         history = self._history
         try:
+            before = len(history)
             known = history.keep_common(messages)
             self._retry_problems()
             for index in range(known, len(messages)):
@@ -60,18 +61,18 @@ class Turn:
             self._prove_claims()
             self._decide()
             self._decide_together(known)
-            late = [slot for slot in history.open_slots() if slot.at < known and slot.is_leaving]
+            late = [slot for slot in history.open_slots() if slot.at < before and slot.is_leaving]
             self._ask_hook()
             self._store()
             # An item can come twice in one turn.
             self._note_stored(known)
-            late += [slot for slot in self._store_cited() if slot.at < known]
+            late += [slot for slot in self._store_cited() if slot.at < before]
             for index in history.edited_outputs():
                 self._render(index)
             self._report_excess(known)
         finally:
             history.end_turn()
-        return self._result(self._cache_report(moment, known, late))
+        return self._result(self._cache_report(moment, before, late))
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -339,11 +340,11 @@ class Turn:
             self._failures.report(problem)
         return tokens
 
-    def _cache_report(self, moment: Moment, known: int, late: Sequence[Slot]) -> CacheReport | None:
-        """Return the effect of this turn on the provider's cache."""
+    def _cache_report(self, moment: Moment, before: int, late: Sequence[Slot]) -> CacheReport | None:
+        """Return the effect of this turn on the provider's cache; the last call had `before` messages."""
         history, sent = self._history, self._history.sent()
-        kept = min(sent, history.unchanged(known, late))
-        freed, rewritten = history.rewritten(min(sent, known or sent), late)
+        kept = min(sent, history.unchanged(late))
+        freed, rewritten = history.rewritten(min(sent, before), late)
         if moment.is_cold:
             rewritten = 0 if moment.cause == "first" else history.tokens_before(sent)
         return self._watch.end(

@@ -137,6 +137,32 @@ def test_replacing_items_in_messages_that_were_sent_is_ours_and_free_in_a_cold_c
     assert pause.turns_to_pay() == 0
 
 
+def test_a_host_that_passes_placeholders_on_gets_the_same_report() -> None:
+    originals, placeholders = Session(LATE), Session(LATE)
+    for seconds in (0, 10, 10, 10, 1000, 10, 10):
+        one = originals.turn(seconds)
+        other = placeholders.turn(seconds)
+        placeholders.messages[: len(other.messages)] = other.messages
+
+        assert other.messages == one.messages
+        assert other.cache == one.cache
+    assert one.cache is not None
+    assert one.cache.cause == "ours"
+
+
+def test_an_edit_of_the_host_is_not_ours() -> None:
+    session = Session(LATE)
+    for _ in range(5):
+        session.turn()
+    out = session.off.offload(session.messages)
+    session.messages[0] = {"role": "user", "content": "build it all"}
+
+    edited = session.off.offload(session.messages)
+
+    assert edited.messages[1:] == out.messages[1:]
+    assert edited.cache is None
+
+
 # Clocks
 
 

@@ -20,7 +20,7 @@ from offload.cli.terminal import (
     progress,
 )
 from offload.layout import is_link
-from offload.session import SessionReader
+from offload.session import MAX_READS, SessionReader, with_titles
 from offload.store import path_of
 
 _SUMS = ("chars", "tokens", "stored_bytes")
@@ -35,6 +35,8 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
     else:
         rows = list(_records(opened, session))
         summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
+        if len(rows) > MAX_READS:
+            summary += f"; titles of the {MAX_READS:,} newest"
         document = [{"session": session, **row} for row in rows]
         print_report(rows, summary, as_json=as_json, document=document)
 
@@ -98,12 +100,15 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
 
 
 def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
-    for info in SessionReader(store, session).infos():
+    reader = SessionReader(store, session)
+    infos = reader.infos()
+    for info in [*infos[:-MAX_READS], *with_titles(reader, infos[-MAX_READS:])]:
         path = path_of(store, info.key)
         yield {
             "ref": info.ref,
             "type": info.item_type,
             "tool": info.tool_name,
+            "title": info.title,
             "chars": info.chars,
             "tokens": info.tokens,
             "stored_bytes": info.stored_bytes,

@@ -23,6 +23,7 @@ from offload.cli.terminal import (
     say,
 )
 from offload.controls import escape_controls
+from offload.session import SessionReader
 from offload.tools import MAX_ANSWER_CHARS
 
 
@@ -89,10 +90,15 @@ def grep(
 
 
 def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool) -> None:
+    """Print an answer after the title of the record that it is about, if that is one record."""
+    title = None if ref is None else SessionReader(off.store, off.session).read(ref).title
     if as_json:
-        print_json({"store": off.store.url, "session": off.session, "ref": ref, "answer": answer})
-    else:
-        out.print(escape_controls(answer), soft_wrap=True)
+        facts = {"store": off.store.url, "session": off.session, "ref": ref, "title": title}
+        print_json({**facts, "answer": answer})
+        return
+    if title is not None:
+        say(f"{ref} is of: {title}")
+    out.print(escape_controls(answer), soft_wrap=True)
 
 
 def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption = None) -> None:

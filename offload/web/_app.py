@@ -52,6 +52,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
     at_session, at_record = "/s/{part}", "/s/{part}/r/{ref}"
     routes = [
         Route("/", pages.sessions),
+        Route("/find", pages.find),
         Route("/retention", pages.retention),
         Route(at_session, pages.session),
         Route(f"{at_session}/deleted", pages.deleted),

@@ -22,19 +22,21 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from offload.codec import StoredRecord
-from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundError
-from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
+from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundError, StoreError
+from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name, sessions
 from offload.layout import encode_part, is_link
 from offload.policy import Retention
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
 from offload.retention import collect, delete, pin, read_marks, unpin
-from offload.session import SessionReader, check_known, is_ref
+from offload.session import SessionReader, check_known, find_titles, is_ref, with_titles
 from offload.store import OffloadStore, path_of
+from offload.titles import words_of_query
 from offload.tokens import estimate_tokens
 from offload.tools.search import Mode, compile_pattern
-from offload.web._contents import find, outline
+from offload.web._contents import find as find_matches
+from offload.web._contents import outline
 from offload.web._paging import list_page, number_in, page_at, text_page
 from offload.web._plot import plot
 from offload.web._render import render
@@ -44,7 +46,7 @@ Values = dict[str, Any]
 
 # Each holds the catalog of its session.
 _OPEN_SESSIONS = 16
-_CHECK_SECONDS = 10.0
+_CHECK_SECONDS = _FIND_SECONDS = 10.0
 _MAX_FORM_BYTES = 4096
 _SHOWN = 100
 # A browser must save the bytes as a file and never render them.
@@ -83,6 +85,33 @@ class Pages:
             plot=plot(point for s in rows for point in s["points"]),
         )
 
+    def find(self, request: Request) -> Response:
+        """Show the records of all sessions whose title has the words in the query, some at a time."""
+        query = request.query_params
+        words = words_of_query(query.get("q"))
+        part, _, ref = query.get("after", "").partition(":")
+        found, after = self._find(words, part, ref or None) if words else ([], None)
+        more = None if after is None else urlencode({"q": query["q"], "after": after})
+        return self._render(request, "found.html", q=query.get("q", ""), found=found, more=more)
+
+    def _find(self, words: list[str], part: str, ref: str | None) -> tuple[list[RecordInfo], str | None]:
+        """Return records by title, from the record `ref` of a session on, and the place to continue from."""
+        found: list[RecordInfo] = []
+        deadline = time.monotonic() + _FIND_SECONDS
+        for name in sessions(self.store):
+            current = encode_part(name)
+            if current < part:
+                continue
+            if len(found) >= _SHOWN or time.monotonic() > deadline:
+                return found, f"{current}:"
+            limit, after = _SHOWN - len(found), ref if current == part else None
+            with suppress(NotFoundError):
+                titles = find_titles(self._reader(current), words, limit=limit, after=after)
+                found += titles.infos
+                if titles.last is not None:
+                    return found, f"{current}:{titles.last}"
+        return found, None
+
     def retention(self, request: Request) -> Response:
         """Show what gc would delete under the limits in the query, without deleting it."""
         query = {name: request.query_params.get(name, "").strip() for name in Retention.model_fields}
@@ -112,6 +141,8 @@ class Pages:
         kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
         matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
         rows = list_page(matches, request.query_params)
+        with suppress(StoreError):
+            rows["shown"] = with_titles(reader, rows["shown"])
         return self._render(
             request,
             "session.html",
@@ -190,7 +221,9 @@ class Pages:
         def matches(record: StoredRecord) -> Values:
             if not pattern:
                 return {}
-            result = find(record.content, compile_pattern(pattern, mode, ignore_case=ignore_case), start)
+            result = find_matches(
+                record.content, compile_pattern(pattern, mode, ignore_case=ignore_case), start
+            )
             return {"result": result, "more": urlencode(terms | {"from": result["next_byte"]})}
 
         return self._show(request, "search", matches, query=terms, start=start, result=None)

@@ -259,9 +259,9 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "fields"),
     [
-        ("show R", {"store", "session", "ref", "answer"}),
-        ("tail R", {"store", "session", "ref", "answer"}),
-        ("grep needle", {"store", "session", "ref", "answer"}),
+        ("show R", {"store", "session", "ref", "title", "answer"}),
+        ("tail R", {"store", "session", "ref", "title", "answer"}),
+        ("grep needle", {"store", "session", "ref", "title", "answer"}),
         ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
         ("gc", {"store", "session", "is_dry_run", "bytes_freed", "records"}),
         ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "records", "undo"}),

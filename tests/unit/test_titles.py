@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import zstandard
+from command import runner
 from large import Clock, LargeStore, fill, info_of
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailableError
@@ -262,6 +264,24 @@ def test_copies_forks_archives_and_grants_keep_titles(codec: str, tmp_path: Path
     }
     assert rows(opened(store, "receiver").tools.list(query="APP")) == ["src/app.py"]
     assert opened(store, "fork").verify() == opened(target).verify() == []
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_the_command_line_shows_titles_with_escaped_control_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, store = runner(capsys, monkeypatch), str(tmp_path / "store")
+    [info] = opened(store).offload(reads("src/\x1b[31mapp.py")).records
+
+    assert "src/␛[31mapp.py" in run("ls", "--store", store, "--session", "s").out
+    assert run("show", info.ref, "--store", store).out.startswith(f"{info.ref} is of: src/␛[31mapp.py\n[")
+    document = json.loads(run("tail", info.ref, "--store", store, "--json").out)
+    assert (
+        document["title"]
+        == json.loads(run("ls", "--store", store, "--session", "s", "--json").out)[0]["title"]
+    )
 
 
 # --- the search -----------------------------------------------------------------------------------

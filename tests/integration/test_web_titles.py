@@ -1,0 +1,75 @@
+"""Titles on the pages: in lists, on the page of a record, and found over all sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pages import Html, path_of, visitor
+from retained import opened, ref_of
+
+from offload.web import _pages
+from offload_backends.memory import MemoryStore
+
+HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe &amp;'
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def put(store: Any, title: str, session: str = "s") -> str:
+    text = f"{title} {session} a line of text\n" * 50
+    return ref_of(opened(store, session).offload_text(text, tool_name="Bash", title=title))
+
+
+def found(answer: Any) -> list[str]:
+    """Return the refs that a page links to."""
+    return [link.rpartition("/")[2] for link in Html(answer.text).links if "/r/" in link]
+
+
+def test_a_session_and_a_record_show_titles_and_hostile_ones_are_text(store: MemoryStore) -> None:
+    ref = put(store, HOSTILE)
+    client = visitor(store)
+    for path in (path_of("s"), path_of("s", ref), "/find?q=TXT.exe"):
+        page = Html(client.get(path).text)
+        assert '"><script>alert(1)</script>␛[31m\\u{202e}txt.exe &amp;' in page.text
+        assert page.count("script") == 0
+
+
+def test_the_box_on_the_home_finds_records_of_all_sessions(store: MemoryStore) -> None:
+    refs = [put(store, f"src/user_{name}.py", name) for name in ("a", "b/../c", "n" * 300)]
+    put(store, "docs/other.md", "a")
+    client = visitor(store)
+
+    assert ("input", "q") in [(tag, attrs.get("name")) for tag, attrs in Html(client.get("/").text).tags]
+    assert sorted(found(client.get("/find", params={"q": "USER src"}))) == sorted(refs)
+    assert found(client.get("/find", params={"q": "other"})) != refs
+    nothing = client.get("/find", params={"q": "nowhere"})
+    assert (found(nothing), "0 records with all words" in nothing.text) == ([], True)
+    assert (found(client.get("/find")), client.get("/find").status_code) == ([], 200)
+
+
+def test_a_search_with_many_results_is_continued_and_shows_each_once(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pages, "_SHOWN", 3)
+    refs = [put(store, f"file {n}", f"s{n % 2}") for n in range(8)]
+    client, path, shown = visitor(store), "/find?q=file", list[str]()
+    for _ in range(9):
+        answer = client.get(path)
+        shown += found(answer)
+        more = [link for link in Html(answer.text).links if link.startswith("/find?")]
+        if not more:
+            break
+        path = more[0]
+    assert sorted(shown) == sorted(refs)
+    assert client.get("/find?q=file&after=s0:abcdefghij").status_code == 400
+
+
+def test_a_page_that_is_read_only_writes_nothing_for_titles(store: MemoryStore) -> None:
+    put(store, "a file")
+    before = dict(store._objects)
+    assert len(found(visitor(store).get("/find?q=file"))) == 1
+    assert store._objects == before

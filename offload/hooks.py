@@ -62,7 +62,7 @@ class Hooks:
         """
         subject, title = item.subject, None
         if subject is not None:
-            title = title_of(self.redacted(subject.text), keeps_end=subject.kind == "path")
+            title = title_of(self.redacted(subject.text), subject.kind)
         return title or (first_line_of(stored) if item.media is None else None)
 
     def summary(self, text: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from offload.controls import escape_controls
@@ -10,23 +11,33 @@ MAX_CHARS = 80
 # A line is looked for in so many characters.
 _LOOKED_AT = 4_000
 _CUT = "…"
-# A line of content with fewer letters and digits, such as a bracket, says nothing.
+# A line of content with fewer letters and digits says nothing, such as a bracket; nor does a lone tag, or
+# the announcement of what follows.
 _LEAST_TELLING = 2
+_EMPTY = re.compile(r"</?[\w:-]+>|.*[:\uff1a]")
+# The beginnings of commands that say nothing of them, and those that say the least.
+_COMMENT = re.compile(r"#(?!!)|set -|export \w+=[^;&]*$")
+_FOLDER = re.compile(r"cd (?:[^\s'\"]+|'[^']*'|\"[^\"]*\") ?(?:&&|;) ?(?=\S)")
 
 
-def title_of(text: str, *, keeps_end: bool = False) -> str | None:
+def title_of(text: str, kind: str = "text") -> str | None:
     """Return the first line of `text` that is not blank as a title, None if there is none.
 
-    It has at most 80 characters, and control characters are escaped. `keeps_end` shortens it at its
-    beginning, as is best for a path.
+    It has at most 80 characters, and control characters are escaped. A "path" is shortened at its beginning,
+    and so is a "command" if it begins with a `cd`; comments before a command are skipped.
     """
-    return _shortened(next(_lines(text), ""), keeps_end=keeps_end)
+    lines = list(_lines(text))
+    if kind == "command":
+        lines = [line for line in lines if not _COMMENT.match(line)] or lines
+    return _shortened(lines[0], kind) if lines else None
 
 
 def first_line_of(content: str) -> str | None:
     """Return the first line of a record's content that has words as a title, None if there is none."""
-    telling = (line for line in _lines(content) if sum(map(str.isalnum, line)) >= _LEAST_TELLING)
-    return _shortened(next(telling, ""))
+    lines = [line for line in _lines(content) if sum(map(str.isalnum, line)) >= _LEAST_TELLING]
+    telling = (line for line in lines if not _EMPTY.fullmatch(line))
+    line = next(telling, next(iter(lines), ""))
+    return _shortened(line) if line else None
 
 
 def checked(title: str) -> str:
@@ -53,9 +64,11 @@ def _lines(text: str) -> Iterator[str]:
     return filter(None, lines)
 
 
-def _shortened(line: str, *, keeps_end: bool = False) -> str | None:
+def _shortened(line: str, kind: str = "text") -> str:
     line = escape_controls(line)
+    if len(line) > MAX_CHARS and kind == "command":
+        line = _FOLDER.sub("", line, count=1) if line.startswith("cd ") else line
     if len(line) <= MAX_CHARS:
-        return line or None
+        return line
     kept = MAX_CHARS - len(_CUT)
-    return _CUT + line[-kept:] if keeps_end else line[:kept] + _CUT
+    return _CUT + line[-kept:] if kind == "path" else line[:kept] + _CUT

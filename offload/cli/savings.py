@@ -208,7 +208,8 @@ def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: Pri
     }
     report.total.update(figures)
     report.rows.append({**row, **_with_ratios(figures), "dearer_because": _why_dearer(simulation)})
-    report.items.append([_item(decision) for decision in result.decisions])
+    titles = {info.ref: info.title for info in result.records}
+    report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
     for decision in result.decisions:
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
             kept = report.kept.setdefault(decision.reason, Counter())
@@ -242,12 +243,13 @@ def _why_dearer(simulation: Simulation) -> str | None:
     return _READS if bill.read_backs >= bill.rewritten else _REWRITES
 
 
-def _item(decision: Decision) -> dict[str, Any]:
+def _item(decision: Decision, title: str | None) -> dict[str, Any]:
     item = decision.item
     return {
         "item": str(item.message) if item.block is None else f"{item.message}.{item.block}",
         "type": item.item_type,
         "tool": item.tool_name,
+        "title": title,
         "tokens": item.tokens,
         "after": decision.tokens_after,
         "decision": f"{decision.action}: {decision.reason}",

@@ -59,6 +59,8 @@ _SIGNS = re.compile(r"[^a-z0-9]")
 # The option of a shell before a script.
 _SCRIPT_OPTION = re.compile(r"-[a-z]*c")
 _SECRET = re.compile(r"pass(?:word|wd|phrase)|secret|token|api_?key|auth|credential|cookie", re.IGNORECASE)
+# An argument that says how, not what.
+_SETTING = re.compile(r"timeout|limit|offset|max_|format", re.IGNORECASE)
 # A field that replaces what another one finds makes no search.
 _REPLACEMENTS = {"replace", "replacement", "new_string", "new_str", "newText"}
 _PATCHED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ b/)(.+)$", re.MULTILINE)
@@ -170,7 +172,7 @@ def _of_short(fields: Mapping[str, Any]) -> Subject | None:
 
 def _telling(name: Any, value: Any) -> str:
     is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    if not is_plain or not isinstance(name, str) or _SECRET.search(name):
+    if not is_plain or not isinstance(name, str) or _SECRET.search(name) or _SETTING.search(name):
         return ""
     text = str(value)
     return text if _is_telling(text) and any(map(str.isalnum, text[:_SHORT_CHARS])) else ""

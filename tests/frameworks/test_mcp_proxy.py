@@ -286,6 +286,13 @@ def test_a_schema_to_which_the_stand_in_cannot_be_added_is_not_shown(schema: Any
     ref_in(text["text"])
 
 
+def test_a_record_has_the_main_argument_of_the_call_as_title() -> None:
+    results = opened()
+    call = ToolCall("read_file", "c1", has_links=False, arguments={"path": "src/app.py", "head": 9})
+    results.offload({"content": [{"type": "text", "text": big_text()}]}, call)
+    assert [info.title for info in results.offloader.records()] == ["src/app.py"]
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [

@@ -176,6 +176,7 @@ def test_a_history_gives_back_the_earlier_call_of_an_id_when_a_message_is_droppe
         ("git_log", {"repo_path": "/r", "max_count": 5}, "path", "/r"),
         ("run_query", {"sql": "select 1"}, "query", "select 1"),
         ("get_user_details", {"user_id": "mia_li_3668"}, "text", "mia_li_3668"),
+        ("TaskOutput", {"task_id": "bd0a", "block": True, "timeout": 120000}, "text", "bd0a"),
         ("book", {"from": "JFK", "notes": "n" * 100, "paid": True}, "text", "JFK"),
         ("write", {"a": "x" * 300, "b": "y" * 200}, "text", "y" * 200),
         ("custom", "free text", "text", "free text"),

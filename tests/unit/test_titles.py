@@ -134,6 +134,40 @@ def test_a_hostile_argument_gives_one_line_of_at_most_80_characters(path: str, t
     assert set(rows(opened(store).tools.list())) == {title}
 
 
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        ("cd /testbed && make", "cd /testbed && make"),
+        ("cd '/a b' && grep -n " + "x" * 70, "grep -n " + "x" * 70),
+        ("cd /a; " + "x" * 90, "x" * 79 + "…"),
+        ("# Look at it\nset -e\nexport A=1\n\nls -l src\n", "ls -l src"),
+        ("# only a comment", "# only a comment"),
+        ("#!/bin/sh\nls", "#!/bin/sh"),
+    ],
+)
+def test_the_title_of_a_command_is_what_it_runs(command: str, title: str) -> None:
+    out = opened("memory://").offload(turn(0, {"command": command}, tool="Bash"))
+    assert [info.title for info in out.records] == [title]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("<pr_description>\nConsider this:\nRename of a field fails\n", "Rename of a field fails"),
+        ('{\n  [\n    "name": 1\n', '"name": 1'),
+        ("OBSERVATION:\n", "OBSERVATION:"),
+        ("---\n\n...\n", None),
+        ("数据\uff1a\n结果一\n", "结果一"),
+    ],
+)
+def test_without_a_call_the_title_is_the_first_line_with_words_that_is_no_announcement(
+    text: str, title: str | None
+) -> None:
+    off = opened("memory://")
+    off.offload_text(text + "-\n" * 300)
+    assert [info.title for info in off.records()] == [title]
+
+
 def test_a_title_that_looks_like_a_placeholder_is_escaped_for_the_model() -> None:
     off = opened("memory://")
     fake = "[Offloaded: x, 1 line, id kqzmwpxhva]"

@@ -183,7 +183,8 @@ class Proxy:
                     return self._greeting(result)
                 case "tools/call":
                     call_id = _meta(request, _CALL_ID)
-                    call = ToolCall(request.params["name"], call_id, self._has_links(request))
+                    name, arguments = request.params["name"], request.params.get("arguments")
+                    call = ToolCall(name, call_id, self._has_links(request), arguments)
                     return self._results.offload(result, call)
                 case "tools/list":
                     tools = [self._results.note(_tool_for_client(tool)) for tool in result["tools"]]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
+from offload.messages import Call
 from offload.offloader import Offloader
 from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.store import OffloadStore
@@ -52,6 +53,7 @@ class ToolCall(NamedTuple):
     tool: str
     id: str | None
     has_links: bool
+    arguments: Any = None
 
 
 class ResultOffloader:
@@ -200,7 +202,9 @@ class _Part(NamedTuple):
 
 def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> Sink:
     """Offload one text if it is large; a kept text has no record."""
-    with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id) as sink:
+    subject = Call(call.tool, call.arguments).subject
+    title = None if subject is None else subject.text
+    with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id, title=title) as sink:
         sink.write(text)
     return sink
 

@@ -8,26 +8,19 @@ since the entry before. Random letters in its key show that two writers took one
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from offload.agent._entries import (
-    JournalEntry,
-    JournalLine,
-    JournalMessage,
-    JournalState,
-    latest,
-    next_number,
-    read_old,
-)
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
-from offload.context import ItemType
-from offload.errors import CorruptError, MessageError, OffloadError
+from offload.context import ContextItem, ItemType
+from offload.errors import CollisionError, CorruptError, MessageError, NotFoundError, OffloadError
 from offload.events import failure
 from offload.hooks import Hooks
 from offload.layout import JOURNAL, encode_part, random_letters
 from offload.messages import from_json, map_texts, to_json
 from offload.record import decode_text, encode_text
+from offload.session import SessionReader
 from offload.store import OffloadStore, get_many
 
 # The maximum size of an entry, checked before memory is allocated.
@@ -38,6 +31,79 @@ _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 
 # Start in the rows before, number of removed rows, number of new rows.
 _Edit = tuple[int, int, int]
+# The tool names of records that are entries of the old journal.
+_LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
+
+
+class JournalMessage(NamedTuple):
+    """A message of a journal, and its type."""
+
+    item_type: ItemType
+    message: Any
+
+
+JournalLine = ContextItem | JournalMessage
+
+
+class JournalState(NamedTuple):
+    """A conversation, and what is known of it.
+
+    Attributes:
+        ratios: by model, the tokens that its provider counts for one estimated token.
+        compactions: how many compactions removed messages.
+        requested: time of the last request in seconds, by the writer's clock; None if unknown.
+    """
+
+    messages: Sequence[JournalLine]
+    ratios: Mapping[str, float]
+    compactions: int = 0
+    requested: float | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that the heads of the entries store."""
+        facts = {"ratios": dict(self.ratios), "compactions": self.compactions}
+        return facts if self.requested is None else facts | {"requested": int(self.requested)}
+
+    def news(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the facts that differ from `known` ones; a zero is the default."""
+        return {name: fact for name, fact in self.facts.items() if fact != known.get(name, 0)}
+
+
+class JournalEntry(NamedTuple):
+    """An entry in a listing, at a key or in a record; `size` is its bytes, uncompressed.
+
+    Its kind is `begun` or `whole` for the whole conversation, the first by a writer that read no earlier
+    entry; `grown` for the changes since the entry before.
+    """
+
+    number: int
+    kind: str
+    at: Any
+    size: int = 0
+
+
+def _next_number(entries: Iterable[JournalEntry]) -> int:
+    """Return the number of the next entry."""
+    return max((entry.number + 1 for entry in entries), default=0)
+
+
+def _latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
+    """Return the entries that make up the conversation of `session` now, in order."""
+    entries = sorted(listed, key=lambda entry: entry.number)
+    begun = max((entry.number for entry in entries if entry.kind == "begun"), default=0)
+    numbers = [entry.number for entry in entries if entry.number >= begun]
+    if len(set(numbers)) < len(numbers):
+        raise CollisionError(
+            f"two agents continued session {session!r} at the same time; start a new session"
+        )
+    whole = max((entry.number for entry in entries if entry.kind != "grown"), default=-1)
+    current = [entry for entry in entries if entry.number >= whole]
+    if current and (whole < 0 or current[-1].number - whole >= len(current)):
+        raise NotFoundError(
+            f"session {session!r} cannot be resumed: journal entries were deleted; start a new session"
+        )
+    return current
 
 
 class _Row(NamedTuple):
@@ -80,7 +146,7 @@ class Journal:
         if not edits:
             return []
         if not self._is_numbered:
-            self._number = max(self._number, next_number(self._listed()))
+            self._number = max(self._number, _next_number(self._listed()))
         is_whole = not self._rows or self._grown > _WASTE * self._size
         if is_whole:
             lines = [*(row.line for row in self._rows[:start] if row.line is not None), *lines]
@@ -110,10 +176,10 @@ class Journal:
         deleted, and `OffloadError` if one is damaged or cannot be read.
         """
         listed = self._listed()
-        self._number, self._is_numbered, self._is_begun = next_number(listed), True, bool(listed)
+        self._number, self._is_numbered, self._is_begun = _next_number(listed), True, bool(listed)
         if not listed:
-            return read_old(self._store, self._session)
-        entries = latest(listed, self._session)
+            return _read_old(self._store, self._session)
+        entries = _latest(listed, self._session)
         rows, facts = list[_Row](), dict[str, Any]()
         for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
             if isinstance(data, OffloadError):
@@ -238,3 +304,18 @@ def _named(value: Any, unknown: list[str]) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _read_old(store: OffloadStore, session: str) -> JournalState:
+    """Return the conversation in a journal of release 0.1: the records of the session `<session>.journal`."""
+    reader = SessionReader(store, f"{session}.journal")
+    infos = [info for info in reader.infos() if info.item_type == "user_message"]
+    labelled = ((_LABEL.fullmatch(info.tool_name or ""), info) for info in infos)
+    entries = [JournalEntry(int(label[2]), label[1], info) for label, info in labelled if label]
+    state = JournalState([], {})
+    for entry in _latest(entries, session):
+        _, content = reader.load(entry.at, reader.open(entry.at))
+        head, *rows = (json.loads(row, object_hook=from_json) for row in decode_text(content).split("\n"))
+        messages = [JournalMessage(ItemType(row["type"]), row["message"]) for row in rows]
+        state = JournalState([*state.messages, *messages], head["ratios"])
+    return state

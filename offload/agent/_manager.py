@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from offload.agent._config import AgentConfig
 from offload.agent._confirmation import Confirmation
-from offload.agent._entries import JournalState
-from offload.agent._journal import Journal
+from offload.agent._journal import Journal, JournalState
 from offload.agent._messages import AgentMessages
 from offload.agent._reducer import ContextReducer, Step
 from offload.agent._too_long import Refused, is_too_long, refused

@@ -29,21 +29,8 @@ from offload.errors import (
 )
 from offload.layout import check_key
 from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
+from offload_backends import _local_files as files
 from offload_backends._checks import check_options, is_key, may_hold
-from offload_backends._local_files import (
-    Buffer,
-    closing,
-    create,
-    is_object,
-    is_own,
-    is_written_by_others,
-    make_folder,
-    read,
-    replace,
-    sorted_names,
-    sweep,
-    sync_object,
-)
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
@@ -107,7 +94,7 @@ class LocalStore(OneByOne):
             return
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
-            replace(folder, name, data, is_synced=self._is_synced)
+            files.replace(folder, name, data, is_synced=self._is_synced)
             self._sweep_once(path, folder)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
@@ -126,7 +113,7 @@ class LocalStore(OneByOne):
         check_range(start, end)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
-            return read(folder, name, slice(start, end))
+            return files.read(folder, name, slice(start, end))
         raise NotFoundError(f"{self.url}: no key {key!r}")
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
@@ -139,7 +126,7 @@ class LocalStore(OneByOne):
         check_key(key)
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
-            if is_object(folder, name):
+            if files.is_object(folder, name):
                 os.unlink(name, dir_fd=folder)
 
     def put_many(
@@ -161,16 +148,16 @@ class LocalStore(OneByOne):
                     made.add(folder)
         return [each.result() if isinstance(each, Future) else each for each in started]
 
-    def _create(self, key: str, pieces: Iterable[Buffer]) -> None:
+    def _create(self, key: str, pieces: Iterable[files.Buffer]) -> None:
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), self._folder(path, is_made=True) as folder:
             try:
-                had_temporary_name = create(folder, name, pieces, is_synced=self._is_synced)
+                had_temporary_name = files.create(folder, name, pieces, is_synced=self._is_synced)
             except FileExistsError as error:
-                if not is_object(folder, name):
+                if not files.is_object(folder, name):
                     raise
                 if self._is_synced:
-                    sync_object(folder, name)
+                    files.sync_object(folder, name)
                 raise ExistsError(f"{self.url}: key {key!r} is taken") from error
             if had_temporary_name:
                 self._sweep_once(path, folder)
@@ -178,13 +165,15 @@ class LocalStore(OneByOne):
     def _sweep_once(self, path: str, folder: int) -> None:
         if path not in self._swept:
             self._swept.add(path)
-            sweep(folder)
+            files.sweep(folder)
 
     def _walk(self, path: str, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield the matching objects below folder `path`, skipping folders that cannot match."""
         with _absence_ignored(), self._folder(path) as folder:
             base = f"{path}/" if path else ""
-            for name in sorted_names(folder, prefix.removeprefix(base) if prefix.startswith(base) else ""):
+            for name in files.sorted_names(
+                folder, prefix.removeprefix(base) if prefix.startswith(base) else ""
+            ):
                 key = base + name
                 if name.endswith("/"):
                     if may_hold(key, prefix, after):
@@ -275,8 +264,8 @@ def _root_of(url: str) -> Path:
 def _make_root(path: Path, *, is_synced: bool) -> None:
     if not path.parent.exists():
         _make_root(path.parent, is_synced=is_synced)
-    with closing(os.open(path.parent, _FOLDER)) as parent:
-        make_folder(parent, path.name, is_synced=is_synced)
+    with files.closing(os.open(path.parent, _FOLDER)) as parent:
+        files.make_folder(parent, path.name, is_synced=is_synced)
 
 
 def _check_root(root: int, path: Path) -> bool:
@@ -285,12 +274,12 @@ def _check_root(root: int, path: Path) -> bool:
     Return whether others may add files, which a sticky bit allows.
     """
     info = os.fstat(root)
-    if not is_own(info):
+    if not files.is_own(info):
         raise StorePermissionError(
             f"{path} belongs to user {info.st_uid}, who could change its files; use a folder of your "
             f"own, or give this one to user {os.geteuid()} with chown"
         )
-    is_common = is_written_by_others(info)
+    is_common = files.is_written_by_others(info)
     if is_common and not info.st_mode & stat.S_ISVTX:
         raise StorePermissionError(
             f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
@@ -305,13 +294,13 @@ def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> in
     except FileNotFoundError:
         if not is_made:
             raise
-    make_folder(folder, name, is_synced=is_synced)
+    files.make_folder(folder, name, is_synced=is_synced)
     return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
 
 
 def _check_child(folder: int, name: str) -> None:
     """Raise the error of a file instead of a folder if another user created the open folder."""
-    if not is_own(os.fstat(folder)):
+    if not files.is_own(os.fstat(folder)):
         raise OSError(errno.ENOTDIR, "a folder of another user", name)
 
 

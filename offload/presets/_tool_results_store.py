@@ -12,20 +12,10 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from offload import layout
 from offload.codec import TextContent, get_codec
 from offload.errors import StorePermissionError
 from offload.index import record_key
-from offload.layout import (
-    FAMILIES,
-    JOURNAL,
-    PIN,
-    RECORD,
-    SIDECAR,
-    SNAPSHOT,
-    check_key,
-    encode_part,
-    sidecar_key,
-)
 from offload.presets._files import mapped_errors, read_regular
 from offload.presets.tool_results import FOLDER, reference_to
 from offload.record import Header, decode_text, draw_ref, escape_surrogates
@@ -37,7 +27,10 @@ from offload.wrappers import WrapperStore
 # The session whose records are the files.
 SESSION = "tool-results"
 
-_PREFIXES = tuple(f.prefix(encode_part(SESSION)) for f in (RECORD, SIDECAR, PIN, JOURNAL, SNAPSHOT))
+_PREFIXES = tuple(
+    f.prefix(layout.encode_part(SESSION))
+    for f in (layout.RECORD, layout.SIDECAR, layout.PIN, layout.JOURNAL, layout.SNAPSHOT)
+)
 _NAME = re.compile(r"tool-result-.+\.md", re.DOTALL)
 _CODEC = get_codec("raw")
 
@@ -56,7 +49,7 @@ class _File(NamedTuple):
     def objects(self) -> Iterator[StoredObject]:
         modified = self.modified_ns / 1e9
         yield StoredObject(self.key, self.size, modified)
-        yield StoredObject(sidecar_key(self.key), len(self.sidecar), modified)
+        yield StoredObject(layout.sidecar_key(self.key), len(self.sidecar), modified)
 
 
 class ToolResultsStore(WrapperStore):
@@ -106,7 +99,7 @@ class ToolResultsStore(WrapperStore):
         return key if file is None else file.name
 
     def _check_free(self, key: str) -> None:
-        if check_key(key).startswith(_PREFIXES):
+        if layout.check_key(key).startswith(_PREFIXES):
             raise StorePermissionError(
                 f"{self._folder} has files of tool results, which can be read, copied and exported only: "
                 "delete a file to remove it, or copy the session to a store"
@@ -117,13 +110,13 @@ class ToolResultsStore(WrapperStore):
             yield from self.inner.keys(prefix, after=after)
         except StorePermissionError:
             # Others may write to the folder, which is no danger if only files of tool results are in it.
-            if any((self._folder / family.prefix()).exists() for family in FAMILIES):
+            if any((self._folder / family.prefix()).exists() for family in layout.FAMILIES):
                 raise
 
     def _file_of(self, key: str) -> _File | None:
         if not key.startswith(_PREFIXES):
             return None
-        return next((file for file in self._files() if key in (file.key, sidecar_key(file.key))), None)
+        return next((file for file in self._files() if key in (file.key, layout.sidecar_key(file.key))), None)
 
     def _files(self) -> Iterator[_File]:
         with suppress(FileNotFoundError), mapped_errors(self._folder), os.scandir(self._folder) as entries:

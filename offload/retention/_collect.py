@@ -8,20 +8,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from offload import layout
 from offload import policy as policies
 from offload.codec import find_codec
 from offload.errors import ConfigError, ExistsError
 from offload.events import EventBus, Observer
 from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
-from offload.layout import (
-    CLOCK,
-    JOURNAL,
-    Reason,
-    encode_part,
-    is_link,
-    sidecar_key,
-    tombstone_key,
-)
 from offload.record import RecordInfo
 from offload.retention._marks import Marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
@@ -55,7 +47,7 @@ def collect(
         ConfigError: the store reports no modification times.
         StoreError: the store failed; the next gc continues.
     """
-    part = None if session is None else encode_part(check_name(session))
+    part = None if session is None else layout.encode_part(check_name(session))
     now = time.time() if dry_run else store_time(store)
     run = _Run(store, retention, now, GcReport(is_dry_run=dry_run))
     if part is not None:
@@ -89,7 +81,7 @@ def delete(
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.
         StoreError: the store failed.
     """
-    part = encode_part(check_name(session))
+    part = layout.encode_part(check_name(session))
     reader = SessionReader(store, session)
     for ref in refs or ():
         reader.find(ref)
@@ -98,7 +90,7 @@ def delete(
     requested = [info for info in objects.records if refs is None or info.ref in refs]
     run.mark(objects, requested, "deleted", marks)
     if refs is None and not (dry_run or run.report.protected or marks.session_pin is not None):
-        delete_many(store, [stored.key for stored in store.keys(JOURNAL.prefix(part))])
+        delete_many(store, [stored.key for stored in store.keys(layout.JOURNAL.prefix(part))])
     if not dry_run:
         update_index(store)
     return run.report
@@ -111,9 +103,9 @@ def store_time(store: OffloadStore) -> float:
         ConfigError: the store reports no modification times.
         StoreError: the store cannot be written.
     """
-    key = CLOCK.key(digits=secrets.token_hex(8))
+    key = layout.CLOCK.key(digits=secrets.token_hex(8))
     store.put(key, b"")
-    probes = {stored.key: stored.modified for stored in store.keys(CLOCK.prefix())}
+    probes = {stored.key: stored.modified for stored in store.keys(layout.CLOCK.prefix())}
     now = probes.get(key, 0.0)
     # Probes of killed processes are deleted too.
     for probe, at in probes.items():
@@ -195,7 +187,7 @@ class _Run:
             self._empty_expired(objects)
 
     def mark(
-        self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason, marks: Marks
+        self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: layout.Reason, marks: Marks
     ) -> None:
         unprotected = self._unprotected(objects, infos, reason, marks)
         if unprotected and self._writes:
@@ -206,7 +198,7 @@ class _Run:
         """Delete the tombstones of records; return the records that are readable again."""
         if not records:
             return []
-        keys = [tombstone_key(r.info.key, reason) for r in records for reason in sorted(r.reasons)]
+        keys = [layout.tombstone_key(r.info.key, reason) for r in records for reason in sorted(r.reasons)]
         delete_many(self._store, keys)
         # A stalled gc may have emptied a record meanwhile: the process that acts last detects that.
         torn = {info.key for info in list_session(self._store, part).torn}
@@ -222,10 +214,10 @@ class _Run:
         for reason in sorted({min(record.reasons) for record in records}):
             self._put_tombstones([r.info for r in records if min(r.reasons) == reason], reason)
 
-    def _put_tombstones(self, infos: Sequence[RecordInfo], reason: Reason) -> None:
+    def _put_tombstones(self, infos: Sequence[RecordInfo], reason: layout.Reason) -> None:
         """Write a tombstone for each record; an existing one is kept."""
         try:
-            self._put_empty([tombstone_key(info.key, reason) for info in infos])
+            self._put_empty([layout.tombstone_key(info.key, reason) for info in infos])
         finally:
             note_deletions(self._store, infos)
 
@@ -234,7 +226,9 @@ class _Run:
             if error is not None and not isinstance(error, ExistsError):
                 raise error
 
-    def _note_marked(self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: Reason) -> None:
+    def _note_marked(
+        self, objects: SessionObjects, infos: Sequence[RecordInfo], reason: layout.Reason
+    ) -> None:
         if not infos:
             return
         self.report.marked.setdefault(reason, []).extend(infos)
@@ -242,11 +236,11 @@ class _Run:
         objects.records = [info for info in objects.records if info.key not in keys]
         objects.deleted += self._deleted_records(infos, reason)
 
-    def _deleted_records(self, infos: Iterable[RecordInfo], reason: Reason) -> list[DeletedRecord]:
+    def _deleted_records(self, infos: Iterable[RecordInfo], reason: layout.Reason) -> list[DeletedRecord]:
         return [DeletedRecord(i, (Tombstone(i.key, i.ref, reason, self._now),)) for i in infos]
 
     def _unprotected(
-        self, objects: SessionObjects, infos: Iterable[RecordInfo], reason: Reason, marks: Marks
+        self, objects: SessionObjects, infos: Iterable[RecordInfo], reason: layout.Reason, marks: Marks
     ) -> list[RecordInfo]:
         """Return the records that nothing protects from deletion, and report the others."""
         is_active = self._now - max(objects.newest, marks.last_use) < self._retention.live_for
@@ -310,8 +304,8 @@ class _Run:
 
     def _delete_sidecars(self, records: Iterable[DeletedRecord]) -> None:
         """Delete the separate headers of the emptied records of one session."""
-        own = [record.info.key for record in records if not is_link(record.info.key)]
-        keys = {sidecar_key(key) for key in own if find_codec(key).has_sidecar}
+        own = [record.info.key for record in records if not layout.is_link(record.info.key)]
+        keys = {layout.sidecar_key(key) for key in own if find_codec(key).has_sidecar}
         if keys:
             folder = min(keys).rpartition("/")[0]
             delete_many(self._store, [o.key for o in self._store.keys(f"{folder}/") if o.key in keys])

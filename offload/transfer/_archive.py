@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from offload import layout
 from offload.errors import (
     CorruptError,
     ExistsError,
@@ -25,22 +26,10 @@ from offload.errors import (
     StorePermissionError,
 )
 from offload.index import sessions
-from offload.layout import (
-    JOURNAL,
-    PIN,
-    RECORD,
-    SIDECAR,
-    TOMBSTONE,
-    check_key,
-    decode_part,
-    encode_part,
-    family_of,
-    is_hashed,
-    session_part,
-)
 from offload.store import Durability, OffloadStore, StoredObject, sized
 from offload.transfer._copy import CopyReport, copy
 
+_EXPORTED = (layout.RECORD, layout.TOMBSTONE, layout.SIDECAR, layout.PIN, layout.JOURNAL)
 _END = bytes(2 * tarfile.BLOCKSIZE)
 # More than the headers of any key take: what claims more is not read.
 _MAX_HEADER_BYTES = 64 * 1024
@@ -129,20 +118,20 @@ class TarStore:
             if len(parts) != 1:
                 raise CorruptError(f"{self.url} must contain one session, got {len(parts)}")
             [part] = parts
-            name = next(sessions(self), "") if is_hashed(part) else decode_part(part)
+            name = next(sessions(self), "") if layout.is_hashed(part) else layout.decode_part(part)
         except InvalidKeyError as error:
             raise CorruptError(f"{self.url}: {error}") from error
-        if encode_part(name) != part:
+        if layout.encode_part(name) != part:
             raise CorruptError(f"{self.url}: {part!r} is not the key part of a session name")
         return name
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if overwrite:
-            raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
+            raise StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
         self.put_stream(key, (data,), len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
-        if check_key(key) in self._members:
+        if layout.check_key(key) in self._members:
             raise ExistsError(f"{self.url}: key {key!r} is taken")
         if not self._file.writable():
             raise StorePermissionError(f"{self.url} is open for reading only")
@@ -172,17 +161,17 @@ class TarStore:
                 yield StoredObject(key, self._members[key].size, 0.0)
 
     def delete(self, key: str) -> None:
-        raise StorePermissionError(f"{self.url}: cannot replace or delete {check_key(key)}")
+        raise StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
 
 
 def _session_part(key: str) -> str:
     """Return the session part of a member's key. Raises `CorruptError` for a key that no export writes."""
     # A link is a grant, which must not be imported.
-    if family_of(check_key(key)) not in (RECORD, TOMBSTONE, SIDECAR, PIN, JOURNAL):
+    if layout.family_of(layout.check_key(key)) not in _EXPORTED:
         raise CorruptError(
             f"{key[:80]!r} is not the key of a record, header, tombstone, pin or journal entry"
         )
-    return session_part(key)
+    return layout.session_part(key)
 
 
 @contextmanager

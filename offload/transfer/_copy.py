@@ -9,6 +9,7 @@ from typing import cast
 
 import msgspec
 
+from offload import layout
 from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
 from offload.errors import (
     CollisionError,
@@ -20,18 +21,6 @@ from offload.errors import (
     StoreError,
 )
 from offload.index import list_session, record_key
-from offload.layout import (
-    JOURNAL,
-    PIN,
-    RECORD,
-    Reason,
-    encode_part,
-    generation_of,
-    is_link,
-    name_of,
-    sidecar_key,
-    tombstone_key,
-)
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
 from offload.store import OffloadStore, get_many, update_index
@@ -124,9 +113,10 @@ class _Copy:
     def __init__(self, source: SessionReader, target: SessionReader) -> None:
         self._source = source
         self._target = target
-        self._source_part, self._target_part = encode_part(source.name), encode_part(target.name)
+        self._source_part = layout.encode_part(source.name)
+        self._target_part = layout.encode_part(target.name)
         self._report = CopyReport(target.name)
-        self._deleted: dict[str, Reason] = {}
+        self._deleted: dict[str, layout.Reason] = {}
 
     def run(self) -> CopyReport:
         self._source.catalog.load()
@@ -150,7 +140,7 @@ class _Copy:
         except StoreError:
             raise
         except ExpiredError as error:
-            self._deleted[info.key] = cast("Reason", error.reason)
+            self._deleted[info.key] = cast("layout.Reason", error.reason)
         except OffloadError as error:
             self._report.failures.append(CopyFailure(info.ref, info.key, error))
 
@@ -174,7 +164,7 @@ class _Copy:
         return False
 
     def _renamed(self, key: str) -> str:
-        return RECORD.prefix(self._target_part) + name_of(key)
+        return layout.RECORD.prefix(self._target_part) + layout.name_of(key)
 
     def _pack(self, group: Sequence[RecordInfo], spools: ExitStack) -> list[tuple[RecordInfo, NewRecord]]:
         bodies = self._fetch(group)
@@ -191,7 +181,7 @@ class _Copy:
         """
         reader, info = owner_of(self._source, info)
         record, codec = reader.open(info, body), find_codec(info.key)
-        header, counts, generation = self._moved(record.header), record.counts, generation_of(info.key)
+        header, counts, generation = self._moved(record.header), record.counts, layout.generation_of(info.key)
         if reader.name != self._target.name:
             content = _content_of(record, spools)
             _check(info, record, content.counts.chars, content.counts.lines)
@@ -216,7 +206,7 @@ class _Copy:
 
     def _fetch(self, group: Sequence[RecordInfo]) -> dict[str, bytes]:
         """Return the small objects of `group`; the error of a missing one is raised when it is opened."""
-        keys = [i.key for i in group if i.stored_bytes <= _WHOLE_BYTES and not is_link(i.key)]
+        keys = [i.key for i in group if i.stored_bytes <= _WHOLE_BYTES and not layout.is_link(i.key)]
         bodies = list(get_many(self._source.store, keys))
         for body in bodies:
             if isinstance(body, StoreError):
@@ -255,7 +245,7 @@ class _Copy:
             key = self._renamed(deleted)
             # The key is taken first, so that no writer stores a record under it that would count as deleted.
             if key in torn or (key not in taken and self._put_empty(key)):
-                self._put_empty(tombstone_key(key, reason))
+                self._put_empty(layout.tombstone_key(key, reason))
 
     def _put_empty(self, key: str) -> bool:
         """Create an empty object; return False if the key is taken."""
@@ -267,7 +257,7 @@ class _Copy:
 
     def _copy_journal(self) -> None:
         """Copy the journal entries in order, so that an interrupted copy shows an earlier turn."""
-        source, target = JOURNAL.prefix(self._source_part), JOURNAL.prefix(self._target_part)
+        source, target = layout.JOURNAL.prefix(self._source_part), layout.JOURNAL.prefix(self._target_part)
         existing = {stored.key.removeprefix(target) for stored in self._target.store.keys(target)}
         names = [stored.key.removeprefix(source) for stored in self._source.store.keys(source)]
         if existing.issubset(names):
@@ -277,8 +267,8 @@ class _Copy:
 
     def _copy_pins(self) -> None:
         """Copy the pins before the records, so that gc deletes no copied record in between."""
-        for stored in self._source.store.keys(PIN.prefix(self._source_part)):
-            if PIN.match(stored.key):
+        for stored in self._source.store.keys(layout.PIN.prefix(self._source_part)):
+            if layout.PIN.match(stored.key):
                 self._put_empty(stored.key)
 
 
@@ -315,7 +305,7 @@ class _Ranges:
 
 
 def _stored(store: OffloadStore, info: RecordInfo, body: bytes | None, *, has_sidecar: bool) -> Encoded:
-    sidecar = store.get(sidecar_key(info.key)) if has_sidecar else None
+    sidecar = store.get(layout.sidecar_key(info.key)) if has_sidecar else None
     if body is not None:
         return Encoded.whole(body, sidecar)
     return Encoded((_Ranges(store, info.key, info.stored_bytes),), info.stored_bytes, sidecar)

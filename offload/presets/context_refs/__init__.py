@@ -31,14 +31,7 @@ from offload.presets.context_refs._lines import (
     with_exit_code,
 )
 from offload.presets.context_refs._policy import HISTORY_PREVIEW_CHARS, HistoryPolicy, RefPolicy
-from offload.presets.context_refs._tools import (
-    BASH_TOOLS,
-    NEVER_SERVERS,
-    NEVER_TOOLS,
-    TERMINAL_TOOLS,
-    ToolGroups,
-    full_name,
-)
+from offload.presets.context_refs._tools import ToolGroups, full_name
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import default_path, open_backend
@@ -99,10 +92,10 @@ class ContextRefs:
         compress: bool = False,
         max_inline_chars: int = 65_536,
         max_bytes: int | None = None,
-        bash_tools: Sequence[str] = BASH_TOOLS,
-        terminal_tools: Sequence[str] = TERMINAL_TOOLS,
-        never_servers: Sequence[str] = NEVER_SERVERS,
-        never_tools: Sequence[str] = NEVER_TOOLS,
+        bash_tools: Sequence[str] = ToolGroups.bash_tools,
+        terminal_tools: Sequence[str] = ToolGroups.terminal_tools,
+        never_servers: Sequence[str] = ToolGroups.never_servers,
+        never_tools: Sequence[str] = ToolGroups.never_tools,
         policy: OffloadPolicy | None = None,
         storage_options: Mapping[str, Any] | None = None,
         **options: Unpack[PresetOptions],
@@ -114,7 +107,8 @@ class ContextRefs:
             never_servers=_as_names("never_servers", never_servers),
             never_tools=_as_names("never_tools", never_tools),
         )
-        if policy is not None and (groups.never_servers, groups.never_tools) != (NEVER_SERVERS, NEVER_TOOLS):
+        unset = replace(groups, bash_tools=ToolGroups.bash_tools, terminal_tools=ToolGroups.terminal_tools)
+        if policy is not None and unset != ToolGroups():
             raise ConfigError("never_servers and never_tools have no effect with policy")
         opened = open_backend(location, storage_options=storage_options)
         self._tree = ContextTree(opened.inner if isinstance(opened, ContextTree) else opened, groups)

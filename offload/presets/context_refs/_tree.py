@@ -25,23 +25,10 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from offload import layout
 from offload.codec import get_codec
 from offload.errors import CorruptError, InvalidKeyError, NotFoundError, OffloadError
 from offload.index import list_session, parse_key, record_key, session_name
-from offload.layout import (
-    LAST_READ,
-    RECORD,
-    SIDECAR,
-    TOMBSTONE,
-    Family,
-    check_key,
-    encode_part,
-    is_link,
-    name_of,
-    ref_of,
-    session_part,
-    sidecar_key,
-)
 from offload.placeholder import tool_label
 from offload.presets._files import IndexFiles
 from offload.presets.context_refs._folders import part_of, readable_folder
@@ -55,7 +42,7 @@ ARTIFACTS, HEADERS = "artifacts", "headers"
 # No encoded conversation name starts with this.
 _STATE = "~state/"
 _ENDINGS = {".txt": ".txt", ".zst": ".txt.zst"}
-_FOLDERS = {RECORD: ARTIFACTS, SIDECAR: HEADERS}
+_FOLDERS = {layout.RECORD: ARTIFACTS, layout.SIDECAR: HEADERS}
 # Reads of a file are recorded at most this often.
 _NOTED_SECONDS = 60.0
 # The list of all folders is used for 20 times as long as it took to read.
@@ -166,18 +153,18 @@ class ContextTree(WrapperStore):
 
     def place_of(self, key: str) -> Place:
         """Return the place of a store key in the tree or under `~state/`."""
-        check_key(key)
-        match = RECORD.match(key) or SIDECAR.match(key)
+        layout.check_key(key)
+        match = layout.RECORD.match(key) or layout.SIDECAR.match(key)
         if match is None or match["suffix"] not in _ENDINGS:
             return Place(_STATE + key)
-        part, stem = match["session"], name_of(key).partition("~")[0]
-        if key.startswith(SIDECAR.prefix()):
+        part, stem = match["session"], layout.name_of(key).partition("~")[0]
+        if key.startswith(layout.SIDECAR.prefix()):
             return Place(f"{self.folder_of(part)}/{HEADERS}/{stem}.json", part, stem)
         return self._artifact(part, stem, _ENDINGS[match["suffix"]])
 
     def name_session(self, session: str) -> None:
         """Note the name of a session, which its key part may not contain."""
-        self._names[encode_part(session)] = session
+        self._names[layout.encode_part(session)] = session
 
     def without_notes(self) -> Self:
         """Return this tree for reads that do not count as use."""
@@ -196,13 +183,13 @@ class ContextTree(WrapperStore):
 
     def last_reads(self, part: str) -> dict[str, float]:
         """Return the time of the last read of each file of a conversation, by id."""
-        marks = self._state_keys(LAST_READ.prefix(part), "")
-        return {match["ref"]: mark.modified for mark in marks if (match := LAST_READ.match(mark.key))}
+        marks = self._state_keys(layout.LAST_READ.prefix(part), "")
+        return {match["ref"]: mark.modified for mark in marks if (match := layout.LAST_READ.match(mark.key))}
 
     def _note_change(self, key: str, place: Place, size: int = 0) -> None:
         """Note that the manifest is out of date, and log a new file of `size` bytes."""
-        if place.is_artifact or TOMBSTONE.match(key):
-            self._index.note_change(f"{self.folder_of(session_part(key))}/{MANIFEST}")
+        if place.is_artifact or layout.TOMBSTONE.match(key):
+            self._index.note_change(f"{self.folder_of(layout.session_part(key))}/{MANIFEST}")
         if not place.is_artifact or not size:
             return
         _log.info("[ContextStore] Created ref: %s", place.stem)
@@ -229,7 +216,7 @@ class ContextTree(WrapperStore):
         for mark in self.inner.keys(_STATE + prefix, after=_STATE + after):
             yield StoredObject(mark.key.removeprefix(_STATE), mark.size, mark.modified)
 
-    def _tree_keys(self, family: Family, prefix: str, after: str) -> Iterator[StoredObject]:
+    def _tree_keys(self, family: layout.Family, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield the records or headers of the tree, one conversation after another."""
         root = family.prefix()
         if not (prefix.startswith(root) or root.startswith(prefix)) or after.partition("/")[0] > root[:-1]:
@@ -255,18 +242,20 @@ class ContextTree(WrapperStore):
             self._parts_until = time.monotonic() + _REUSE_FACTOR * (time.monotonic() - began)
         return [part for part in self._all_parts if part.startswith(start) and part >= first]
 
-    def _stored_object(self, family: Family, part: str, file: StoredObject) -> StoredObject | None:
+    def _stored_object(self, family: layout.Family, part: str, file: StoredObject) -> StoredObject | None:
         """Return a file of a conversation under its store key; None for a foreign file."""
-        if family is RECORD and (known := self._keys.get(file.key)):
+        if family is layout.RECORD and (known := self._keys.get(file.key)):
             return StoredObject(known, file.size, file.modified)
         name = file.key.partition("/")[2].partition("/")[2]
-        stem, dot, ending = name.rpartition(".txt" if family is RECORD else ".json")
+        stem, dot, ending = name.rpartition(".txt" if family is layout.RECORD else ".json")
         if not dot:
             return None
-        key = self._key_of(self._artifact(part, stem, dot + ending if family is RECORD else ".txt"))
+        key = self._key_of(self._artifact(part, stem, dot + ending if family is layout.RECORD else ".txt"))
         if key is None:
             return None
-        return StoredObject(key if family is RECORD else sidecar_key(key), file.size, file.modified)
+        return StoredObject(
+            key if family is layout.RECORD else layout.sidecar_key(key), file.size, file.modified
+        )
 
     def _key_of(self, place: Place) -> str | None:
         """Return the record key of a file, from the known keys or from its header."""
@@ -318,7 +307,7 @@ class ContextTree(WrapperStore):
         records = list_session(self, part_of(folder) or folder).records
         # A link, or a record of another codec, is no context file.
         endings = tuple(_ENDINGS)
-        return [info for info in records if info.key.endswith(endings) and not is_link(info.key)]
+        return [info for info in records if info.key.endswith(endings) and not layout.is_link(info.key)]
 
     def _entry(self, info: RecordInfo) -> dict[str, Any]:
         return {
@@ -339,4 +328,4 @@ class ContextTree(WrapperStore):
 
 
 def _read_mark(place: Place) -> str:
-    return _STATE + LAST_READ.key(session=place.part, ref=ref_of(place.stem))
+    return _STATE + layout.LAST_READ.key(session=place.part, ref=layout.ref_of(place.stem))

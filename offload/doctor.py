@@ -15,16 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple
 
-from offload.errors import (
-    ExistsError,
-    MissingExtraError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StorePermissionError,
-    StoreUnavailableError,
-)
+from offload import errors
 from offload.layout import CHECK
 from offload.registry import folder_of, leaving_no_folder
 from offload.store import (
@@ -127,7 +118,7 @@ def diagnose(store: OffloadStore) -> list[Finding]:
                 finding, error = _run(name, check, trial)
                 findings.append(finding)
                 # Every further check would raise the same error.
-                is_read_only = check is _write and isinstance(error, StorePermissionError)
+                is_read_only = check is _write and isinstance(error, errors.StorePermissionError)
                 if is_read_only or isinstance(error, _HOPELESS):
                     findings.append(Finding("other checks", "warning", "skipped", "fix this first"))
                     break
@@ -143,21 +134,21 @@ def _run(name: str, check: _Check, trial: _Trial) -> tuple[Finding, Exception | 
         result = check(trial)
     except Exception as raised:  # noqa: BLE001  # a foreign store may raise anything; it is the finding
         # The text of a foreign error may contain anything, a password included.
-        has_safe_text = isinstance(raised, OffloadError | _BrokenError)
+        has_safe_text = isinstance(raised, errors.OffloadError | _BrokenError)
         foreign = f"raised {type(raised).__name__}, which is not an OffloadError"
         fix = next(fix for kind, fix in _FIXES if isinstance(raised, kind))
         result, error = _CheckResult(str(raised) if has_safe_text else foreign, fix, "failed"), raised
     return Finding(name, result.outcome, _USER.sub("", result.details), _USER.sub("", result.fix)), error
 
 
-_HOPELESS = (StoreUnavailableError, StoreMissingError, MissingExtraError)
+_HOPELESS = (errors.StoreUnavailableError, errors.StoreMissingError, errors.MissingExtraError)
 # The first match counts.
 _FIXES: tuple[tuple[type[Exception], str], ...] = (
-    (StoreUnavailableError, "check address, network and credentials, then try again"),
-    (StoreMissingError, "create the bucket or folder, or correct the URL"),
-    (StorePermissionError, "grant this user, or these credentials, the permission"),
-    (NotFoundError, _CONTRACT_BROKEN),
-    (OffloadError, "see the message"),
+    (errors.StoreUnavailableError, "check address, network and credentials, then try again"),
+    (errors.StoreMissingError, "create the bucket or folder, or correct the URL"),
+    (errors.StorePermissionError, "grant this user, or these credentials, the permission"),
+    (errors.NotFoundError, _CONTRACT_BROKEN),
+    (errors.OffloadError, "see the message"),
     (Exception, _CONTRACT_BROKEN),
 )
 
@@ -202,7 +193,7 @@ def _folder(trial: _Trial) -> _CheckResult:
     except FileNotFoundError:
         return _CheckResult(f"{path} does not exist yet: the first put creates it, private to its owner")
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
+        raise errors.StoreError(f"{path}: {error.strerror}") from error
     mode = f"{path} has mode {info.st_mode & 0o777:04o} and owner {info.st_uid}"
     if info.st_uid != os.geteuid():
         fix = f"you are user {os.geteuid()}: its owner can read and change all records; use your own folder"
@@ -222,7 +213,7 @@ def _access(store: OffloadStore) -> str:
         return "responds and lists no objects"
     try:
         store.get(first.key, end=1)
-    except NotFoundError:
+    except errors.NotFoundError:
         return "responds and lists objects"  # another process deleted this one in the meantime
     return "responds, lists objects and reads them"
 
@@ -231,10 +222,10 @@ def _write(trial: _Trial) -> _CheckResult:
     data, key = secrets.token_bytes(_SMALL), trial.key("read")
     try:
         trial.store.put(key, data)
-    except StorePermissionError as error:
+    except errors.StorePermissionError as error:
         trial.used.clear()
         access = f"the store {_access(trial.store)}, which is enough for reading"
-        raise StorePermissionError(f"cannot write: {error}; {access}") from error
+        raise errors.StorePermissionError(f"cannot write: {error}; {access}") from error
     _require(trial.store.get(key) == data, "get returned other bytes than were put")
     for start, end in ((1, 9), (_SMALL - 1, None), (_SMALL // 2, 2 * _SMALL), (-8, None)):
         part = trial.store.get(key, start=start, end=end)
@@ -257,7 +248,7 @@ def _create(trial: _Trial) -> _CheckResult:
     trial.store.put(key, b"first")
     try:
         trial.store.put(key, b"second")
-    except ExistsError:
+    except errors.ExistsError:
         pass
     else:
         raise _BrokenError("a second create of one key was accepted")
@@ -284,7 +275,7 @@ def _delete(trial: _Trial) -> _CheckResult:
     trial.store.delete(key)
     try:
         trial.store.get(key)
-    except NotFoundError:
+    except errors.NotFoundError:
         return _CheckResult("deleted objects are gone")
     raise _BrokenError("an object was read after its deletion")
 
@@ -341,7 +332,7 @@ def _bulk(trial: _Trial) -> _CheckResult:
     keys = [key for key, _ in items]
     outcomes = [*put_many(store, items), *get_many(store, keys)]
     for error in outcomes:
-        if isinstance(error, OffloadError):
+        if isinstance(error, errors.OffloadError):
             raise error
     _require(outcomes == [None] * 3 + [data for _, data in items], "get_many returned wrong bytes")
     delete_many(store, keys)
@@ -363,7 +354,7 @@ def _clean_up(trial: _Trial) -> _CheckResult:
         for key in sorted(trial.used):
             trial.store.delete(key)
         _require(not any(trial.store.keys(trial.prefix)), "objects are listed after their deletion")
-    except (OffloadError, _BrokenError) as error:
+    except (errors.OffloadError, _BrokenError) as error:
         fix = f"delete the objects whose keys start with {trial.prefix!r}"
         return _CheckResult(f"some trial objects could not be deleted: {error}", fix, "failed")
     return _CheckResult("all trial objects were deleted")

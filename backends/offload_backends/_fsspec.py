@@ -25,17 +25,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from offload.errors import (
-    ExistsError,
-    MissingExtraError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StorePermissionError,
-    StoreUnavailableError,
-    UnknownSchemeError,
-)
+from offload import errors
 from offload.layout import DESCRIPTOR, check_key
 from offload.store import Durability, StoredObject, check_range, without_secrets
 from offload_backends._checks import is_key, may_hold
@@ -105,14 +95,14 @@ class FsspecStore:
         """
         check_key(key)
         mode = "overwrite" if overwrite else "create"
-        with self._mapped_errors(key, absent=StoreMissingError):
+        with self._mapped_errors(key, absent=errors.StoreMissingError):
             system, path = self._locate(key)
             is_certain = overwrite or self._root().refuses_taken()
             if not is_certain and _is_file(system, path):
-                raise ExistsError(f"{self.url}: {key!r} is taken")
+                raise errors.ExistsError(f"{self.url}: {key!r} is taken")
             _write(system, path, data, mode)
             if not is_certain and bytes(system.cat_file(path)) != data:
-                raise ExistsError(f"{self.url}: {key!r} is taken: another writer stored it meanwhile")
+                raise errors.ExistsError(f"{self.url}: {key!r} is taken: another writer stored it meanwhile")
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         check_key(key)
@@ -147,7 +137,7 @@ class FsspecStore:
 
     def delete(self, key: str) -> None:
         check_key(key)
-        with suppress(NotFoundError), self._mapped_errors(key):
+        with suppress(errors.NotFoundError), self._mapped_errors(key):
             system, path = self._locate(key)
             system.rm_file(path)
 
@@ -189,10 +179,12 @@ class FsspecStore:
         return _ROOTS.get((self._full_url, key_of((self._options, fsspec.config.conf))), connect)
 
     @contextmanager
-    def _mapped_errors(self, key: str, absent: type[OffloadError] = NotFoundError) -> Iterator[None]:
+    def _mapped_errors(
+        self, key: str, absent: type[errors.OffloadError] = errors.NotFoundError
+    ) -> Iterator[None]:
         try:
             yield
-        except OffloadError:
+        except errors.OffloadError:
             raise
         except Exception as error:
             mapped = self._mapped(error, key, absent)
@@ -201,22 +193,22 @@ class FsspecStore:
                 raise mapped from None
             raise mapped from error
 
-    def _mapped(self, error: Exception, key: str, absent: type[OffloadError]) -> OffloadError:
+    def _mapped(self, error: Exception, key: str, absent: type[errors.OffloadError]) -> errors.OffloadError:
         where, reason = f"{self.url}: {key!r}", str(error)
         if self.url != self._full_url:
             reason = "text hidden, it may contain the secret in the URL; use storage_options"
         if isinstance(error, ImportError):
-            return MissingExtraError(f"{self.url}: {reason}")
+            return errors.MissingExtraError(f"{self.url}: {reason}")
         if isinstance(error, FileExistsError):
-            return ExistsError(f"{where} is taken")
+            return errors.ExistsError(f"{where} is taken")
         if isinstance(error, _ABSENT):
             return absent(f"{where} is not there")
         if isinstance(error, PermissionError | NotImplementedError):
-            return StorePermissionError(f"{where}: the file system refused: {reason}")
+            return errors.StorePermissionError(f"{where}: the file system refused: {reason}")
         if isinstance(error, TimeoutError | ConnectionError):
-            return StoreUnavailableError(f"{where}: no answer, try later: {reason}")
+            return errors.StoreUnavailableError(f"{where}: no answer, try later: {reason}")
         # Each file system has errors of its own, and their classes share no base.
-        return StoreError(f"{where}: {type(error).__name__}: {reason}")
+        return errors.StoreError(f"{where}: {type(error).__name__}: {reason}")
 
 
 class _Root:
@@ -312,7 +304,9 @@ def _check_scheme(scheme: str, url: str) -> None:
     # The protocols that fsspec can import, and the classes that the program registered.
     known = sorted({*fsspec.available_protocols(), *fsspec.registry})
     if scheme not in known:
-        raise UnknownSchemeError(f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}")
+        raise errors.UnknownSchemeError(
+            f"{url}: no file system for {scheme!r}; fsspec has {', '.join(known)}"
+        )
 
 
 def _public_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:

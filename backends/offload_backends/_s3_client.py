@@ -29,16 +29,7 @@ from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
-from offload.errors import (
-    ConfigError,
-    ExistsError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StorePermissionError,
-    StoreUnavailableError,
-)
+from offload import errors
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
 from offload_backends._s3_conditions import Conditions
 from offload_backends._shared import Shared, key_of
@@ -92,14 +83,14 @@ _NO_CREDENTIALS = (
     boto.ProfileNotFound,
     boto.TokenRetrievalError,
 )
-_FIXES: dict[type[OffloadError], str] = {
-    ExistsError: "; the key is taken",
-    StoreMissingError: "; the bucket must exist before the store is used",
-    StorePermissionError: (
+_FIXES: dict[type[errors.OffloadError], str] = {
+    errors.ExistsError: "; the key is taken",
+    errors.StoreMissingError: "; the bucket must exist before the store is used",
+    errors.StorePermissionError: (
         "; check the permissions of the credentials in the bucket, and their source: key= and "
         "secret= in storage_options, AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
     ),
-    StoreUnavailableError: "; check endpoint_url and the network, or try later",
+    errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
 }
 
 T = TypeVar("T")
@@ -123,7 +114,7 @@ class S3Client:
         try:
             self.system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))
         except (TypeError, KeyError, ValueError) as error:
-            raise ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
+            raise errors.ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
         self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
 
@@ -146,7 +137,9 @@ class S3Client:
             ConfigError: the caller runs on that loop, so it would wait for itself.
         """
         if threading.current_thread() is fsspec.asyn.iothread[0]:
-            raise ConfigError(f"{self._url}: must not be called on fsspec's thread; call from another thread")
+            raise errors.ConfigError(
+                f"{self._url}: must not be called on fsspec's thread; call from another thread"
+            )
         return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
 
     async def is_aws(self) -> bool:
@@ -166,12 +159,12 @@ class S3Client:
         return f"{connection.meta.endpoint_url} {who}"
 
     @staticmethod
-    def is_unsupported(error: StoreError) -> bool:
+    def is_unsupported(error: errors.StoreError) -> bool:
         """Return whether the server does not support the request."""
         cause = error.__cause__
         return (
             isinstance(cause, Exception)
-            and _meaning(cause) is StoreError
+            and _meaning(cause) is errors.StoreError
             and _answer(cause)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
         )
 
@@ -238,7 +231,7 @@ class S3Client:
         try:
             await self.system.set_session()
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
+            raise errors.ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
         connection = await self.system.get_s3(self._bucket)
         if connection is not self._connection:
             # Waiting for "100 Continue" would cost a second round trip per put.
@@ -254,11 +247,11 @@ class S3Client:
     def _mapped_errors(self, subject: str) -> Iterator[None]:
         try:
             yield
-        except OffloadError:
+        except errors.OffloadError:
             raise
         except Exception as error:
             meaning = _meaning(error)
-            if meaning is StorePermissionError:
+            if meaning is errors.StorePermissionError:
                 # A store that is opened later may find new credentials.
                 _SYSTEMS.forget(self.system)
             _, code, reason = _answer(error)
@@ -359,12 +352,12 @@ def _encryption(cipher: object, key_id: object, customer_key: object) -> dict[st
     """Return the request arguments of the options for encryption at rest."""
     if customer_key is not None:
         if cipher or key_id:
-            raise ConfigError("sse_customer_key cannot be combined with sse or sse_kms_key_id")
+            raise errors.ConfigError("sse_customer_key cannot be combined with sse or sse_kms_key_id")
         return {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": _customer_key(customer_key)}
     if cipher not in {None, *_CIPHERS}:
-        raise ConfigError(f"sse must be one of {', '.join(_CIPHERS)}, got {cipher!r}")
+        raise errors.ConfigError(f"sse must be one of {', '.join(_CIPHERS)}, got {cipher!r}")
     if key_id and not str(cipher).startswith("aws:kms"):
-        raise ConfigError("sse_kms_key_id needs sse='aws:kms' or sse='aws:kms:dsse'")
+        raise errors.ConfigError("sse_kms_key_id needs sse='aws:kms' or sse='aws:kms:dsse'")
     arguments = {"ServerSideEncryption": cipher, "SSEKMSKeyId": key_id}
     return {name: value for name, value in arguments.items() if value}
 
@@ -376,7 +369,9 @@ def _customer_key(option: object) -> bytes:
             key = base64.b64decode(option, validate=True)
     if not isinstance(key, bytes) or len(key) != _CUSTOMER_KEY_BYTES:
         # The message does not quote the value, which is a secret even if it is wrong.
-        raise ConfigError(f"sse_customer_key must be {_CUSTOMER_KEY_BYTES} bytes, or their base64 as text")
+        raise errors.ConfigError(
+            f"sse_customer_key must be {_CUSTOMER_KEY_BYTES} bytes, or their base64 as text"
+        )
     return key
 
 
@@ -415,14 +410,14 @@ def _answer(error: BaseException) -> tuple[int, str, str]:
     return 0, type(error).__name__, str(error) or "no answer in time"
 
 
-def _meaning(error: Exception) -> type[OffloadError]:
+def _meaning(error: Exception) -> type[errors.OffloadError]:
     status, code, _ = _answer(error)
     if status == HTTPStatus.PRECONDITION_FAILED:
-        return ExistsError
+        return errors.ExistsError
     if code == _LOST_UPLOAD or isinstance(error, ForeignAnswerError):
-        return StoreUnavailableError
+        return errors.StoreUnavailableError
     if status == HTTPStatus.NOT_FOUND:
-        return StoreMissingError if code == "NoSuchBucket" else NotFoundError
+        return errors.StoreMissingError if code == "NoSuchBucket" else errors.NotFoundError
     if status in {401, 403} or code in _REFUSED_CODES or isinstance(error, _NO_CREDENTIALS):
-        return StorePermissionError
-    return StoreUnavailableError if _is_transient(error) else StoreError
+        return errors.StorePermissionError
+    return errors.StoreUnavailableError if _is_transient(error) else errors.StoreError

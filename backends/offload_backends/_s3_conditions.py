@@ -8,14 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from offload.errors import (
-    ExistsError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StoreUnavailableError,
-)
+from offload import errors
 from offload.layout import DESCRIPTOR
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 
@@ -71,11 +64,11 @@ class Conditions:
         """Return the descriptor, None if there is none, empty if it cannot be read."""
         try:
             return await self._client.get(DESCRIPTOR, 0, MAX_BYTES)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
-        except (StoreUnavailableError, StoreMissingError):
+        except (errors.StoreUnavailableError, errors.StoreMissingError):
             raise
-        except StoreError:
+        except errors.StoreError:
             # Reading is refused; some servers also refuse absent objects.
             return b""
 
@@ -93,9 +86,9 @@ class Conditions:
     async def _create_taken(self, name: str) -> Creates:
         try:
             await self._client.call("put_object", name, Body=b"", IfNoneMatch="*")
-        except ExistsError:
+        except errors.ExistsError:
             return "enforced"
-        except StoreError as error:
+        except errors.StoreError as error:
             if not self._client.is_unsupported(error):
                 raise
             return "unsupported"
@@ -105,22 +98,22 @@ class Conditions:
         """Return whether a listing of `prefix` shows `names` in this order."""
         try:
             answer = await self._client.call("list_objects_v2", prefix)
-        except (StoreUnavailableError, StoreMissingError):
+        except (errors.StoreUnavailableError, errors.StoreMissingError):
             raise
-        except StoreError:
+        except errors.StoreError:
             # A writer may lack the permission to list.
             return False
         root = self._client.prefix
         return [item["Key"] for item in answer.get("Contents", ())] == [root + name for name in names]
 
     async def _remove(self, name: str) -> None:
-        with suppress(OffloadError):
+        with suppress(errors.OffloadError):
             await self._client.call("delete_object", name)
 
     async def _keep(self, support: Descriptor) -> None:
         """Write the descriptor; if that fails, the next process probes again."""
         condition: dict[str, Any] = {"IfNoneMatch": "*"} if support.creates == "enforced" else {}
-        with suppress(OffloadError):
+        with suppress(errors.OffloadError):
             await self._client.call("put_object", DESCRIPTOR, Body=support.encode(), **condition)
 
 

@@ -17,16 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from offload.errors import (
-    ConfigError,
-    ExistsError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StorePermissionError,
-    result_or_error,
-)
+from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
 from offload_backends import _local_files as files
@@ -74,10 +65,10 @@ class LocalStore(OneByOne):
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, ("durability",), url)
         if not _HAS_FOLDER_HANDLES:
-            raise ConfigError("the local store needs POSIX folder handles; use fsspec's local://")
+            raise errors.ConfigError("the local store needs POSIX folder handles; use fsspec's local://")
         durability = (storage_options or {}).get("durability", "fsync")
         if durability not in _DURABILITIES:
-            raise ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
+            raise errors.ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
         self.url = self._root.as_uri()
@@ -114,7 +105,7 @@ class LocalStore(OneByOne):
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
             return files.read(folder, name, slice(start, end))
-        raise NotFoundError(f"{self.url}: no key {key!r}")
+        raise errors.NotFoundError(f"{self.url}: no key {key!r}")
 
     def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
         path = prefix.rpartition("/")[0]
@@ -131,10 +122,10 @@ class LocalStore(OneByOne):
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
-        put = partial(result_or_error, partial(self.put, overwrite=overwrite))
+    ) -> list[errors.OffloadError | None]:
+        put = partial(errors.result_or_error, partial(self.put, overwrite=overwrite))
         made: set[str] = set()
-        started: list[Future[OffloadError | None] | OffloadError | None] = []
+        started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
         with ThreadPoolExecutor(_CONCURRENT) as pool:
             for key, data in items:
                 folder = key.rpartition("/")[0]
@@ -158,7 +149,7 @@ class LocalStore(OneByOne):
                     raise
                 if self._is_synced:
                     files.sync_object(folder, name)
-                raise ExistsError(f"{self.url}: key {key!r} is taken") from error
+                raise errors.ExistsError(f"{self.url}: key {key!r} is taken") from error
             if had_temporary_name:
                 self._sweep_once(path, folder)
 
@@ -204,7 +195,7 @@ class LocalStore(OneByOne):
         try:
             return os.open(self._root, _FOLDER)
         except NotADirectoryError as error:
-            raise StoreMissingError(f"{self.url} is not a folder; use the path of a folder") from error
+            raise errors.StoreMissingError(f"{self.url} is not a folder; use the path of a folder") from error
         except FileNotFoundError:
             if not is_made:
                 raise
@@ -215,10 +206,10 @@ class LocalStore(OneByOne):
     def _mapped_errors(self, key: str) -> Iterator[None]:
         try:
             yield
-        except OffloadError:
+        except errors.OffloadError:
             raise
         except OSError as error:
-            kind = StorePermissionError if error.errno in _REFUSED else StoreError
+            kind = errors.StorePermissionError if error.errno in _REFUSED else errors.StoreError
             fix = next((fix for numbers, fix in _FIXES if error.errno in numbers), "")
             raise kind(f"{self.url}: {key!r}: {error.strerror or error}{fix}") from error
 
@@ -249,16 +240,16 @@ def _root_of(url: str) -> Path:
     if url.startswith(_SCHEME):
         host, _, rest = url.removeprefix(_SCHEME).partition("/")
         if host not in ("", "localhost") or "?" in rest or "#" in rest:
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"{without_secrets(url)}: must be file:///absolute/path, with %3F for ? and %23 for #"
             )
         path = "/" + unquote(rest)
     if "\0" in path:
-        raise ConfigError(f"{url!r}: a path must not contain a NUL character")
+        raise errors.ConfigError(f"{url!r}: a path must not contain a NUL character")
     try:
         return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  # resolve() would read links
     except RuntimeError as error:
-        raise ConfigError(f"{url}: {error}") from error
+        raise errors.ConfigError(f"{url}: {error}") from error
 
 
 def _make_root(path: Path, *, is_synced: bool) -> None:
@@ -275,13 +266,13 @@ def _check_root(root: int, path: Path) -> bool:
     """
     info = os.fstat(root)
     if not files.is_own(info):
-        raise StorePermissionError(
+        raise errors.StorePermissionError(
             f"{path} belongs to user {info.st_uid}, who could change its files; use a folder of your "
             f"own, or give this one to user {os.geteuid()} with chown"
         )
     is_common = files.is_written_by_others(info)
     if is_common and not info.st_mode & stat.S_ISVTX:
-        raise StorePermissionError(
+        raise errors.StorePermissionError(
             f"others may write to {path} (mode {stat.S_IMODE(info.st_mode):04o}): chmod go-w {path}"
         )
     return is_common
@@ -309,7 +300,7 @@ def _absence_ignored() -> Iterator[None]:
     """End the block quietly where no object can be."""
     try:
         yield
-    except OffloadError:
+    except errors.OffloadError:
         raise
     except OSError as error:
         if error.errno not in _NOT_AN_OBJECT:

@@ -16,17 +16,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from offload.errors import (
-    ConfigError,
-    ExistsError,
-    MissingExtraError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StoreMissingError,
-    StoreUnavailableError,
-    result_or_error,
-)
+from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, sized
 from offload_backends._s3_listing import S3Listing
@@ -85,7 +75,9 @@ class S3Store:
         self._used: tuple[int, S3Client] | None = None
         missing = [name for name in _PACKAGES if find_spec(name) is None]
         if missing:
-            raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
+            raise errors.MissingExtraError(
+                f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'"
+            )
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
@@ -135,15 +127,15 @@ class S3Store:
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
+    ) -> list[errors.OffloadError | None]:
         client, calls = self._client(), _Calls()
-        started: list[Future[OffloadError | None] | OffloadError | None] = []
+        started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
         try:
             for key, data in items:
                 if len(data) <= _ONE_PUT:
                     started.append(client.submit(calls.one, partial(self._put, key, data, overwrite)))
                 else:
-                    started.append(result_or_error(self.put, key, data, overwrite=overwrite))
+                    started.append(errors.result_or_error(self.put, key, data, overwrite=overwrite))
             return [each.result() if isinstance(each, Future) else each for each in started]
         except BaseException:
             for each in started:
@@ -151,7 +143,7 @@ class S3Store:
                     each.cancel()
             raise
 
-    def get_many(self, keys: Sequence[str]) -> list[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> list[bytes | errors.OffloadError]:
         return self._client().run(_Calls().all, [partial(self._get, key) for key in keys])
 
     def delete_many(self, keys: Iterable[str]) -> None:
@@ -180,7 +172,7 @@ class S3Store:
         arguments: dict[str, Any] = {"Body": data, "ContentMD5": md5(data), **condition}
         try:
             await client.call("put_object", key, size=len(data), retrying=retrying, **arguments)
-        except ExistsError:
+        except errors.ExistsError:
             # The answer of a first attempt that stored the object may have been lost.
             was_retried = retrying.statistics["attempt_number"] > 1
             if not was_retried or await client.get(key, 0, len(data) + 1) != data:
@@ -188,7 +180,7 @@ class S3Store:
 
     def _upload(self, key: str, pieces: Iterable[bytes], size: int, *, overwrite: bool = False) -> None:
         if size > MAX_SIZE:
-            raise StoreError(
+            raise errors.StoreError(
                 f"{self.url}: an S3 object must have at most {MAX_SIZE} bytes, {key!r} has {size}"
             )
 
@@ -206,16 +198,16 @@ class S3Store:
         return {"IfNoneMatch": "*"} if is_enforced else {}
 
     async def _check_free(self, key: str) -> None:
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             await self._client().call("head_object", key)
-            raise ExistsError(f"{self.url}: {key!r} is taken")
+            raise errors.ExistsError(f"{self.url}: {key!r} is taken")
 
     async def _get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         return await self._client().get(check_key(key), start, end)
 
     async def _delete(self, key: str) -> None:
         check_key(key)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             await self._client().call("delete_object", key)
 
 
@@ -224,11 +216,13 @@ def _parse(url: str) -> tuple[str, str]:
     bucket, _, path = url.removeprefix(_SCHEME).partition("/")
     # A secret may contain a slash; the only bucket with a colon is an access point.
     if "@" in bucket or (":" in bucket and "@" in path and not bucket.startswith("arn:")):
-        raise ConfigError("an s3 URL must not contain credentials; pass key= and secret= in storage_options")
+        raise errors.ConfigError(
+            "an s3 URL must not contain credentials; pass key= and secret= in storage_options"
+        )
     if "?" in url or "#" in url:
-        raise ConfigError("an s3 URL must be s3://bucket/prefix, without query and fragment")
+        raise errors.ConfigError("an s3 URL must be s3://bucket/prefix, without query and fragment")
     if not bucket or not url.startswith(_SCHEME):
-        raise ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
+        raise errors.ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
     path = path.strip("/")
     return bucket, f"{path}/" if path else ""
 
@@ -241,18 +235,20 @@ class _Calls:
 
     def __init__(self) -> None:
         self._gate = asyncio.Semaphore(_CONCURRENT)
-        self._failure: OffloadError | None = None
+        self._failure: errors.OffloadError | None = None
 
-    async def one(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T | OffloadError:
+    async def one(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T | errors.OffloadError:
         async with self._gate:
             if self._failure is not None:
                 return self._failure
             try:
                 return await call()
-            except OffloadError as error:
-                if isinstance(error, StoreUnavailableError | StoreMissingError):
+            except errors.OffloadError as error:
+                if isinstance(error, errors.StoreUnavailableError | errors.StoreMissingError):
                     self._failure = error
                 return error
 
-    async def all(self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]) -> list[T | OffloadError]:
+    async def all(
+        self, calls: Sequence[Callable[[], Coroutine[Any, Any, T]]]
+    ) -> list[T | errors.OffloadError]:
         return await asyncio.gather(*map(self.one, calls))

@@ -11,14 +11,7 @@ from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
 
-from offload.errors import (
-    ConfigError,
-    NotFoundError,
-    OffloadError,
-    StorePermissionError,
-    needs_extra,
-    result_or_error,
-)
+from offload import errors
 from offload.integrations._objects import ObjectStore, StorageOptions, found
 from offload.integrations.langchain import thread_id
 from offload.layout import FILE
@@ -27,7 +20,7 @@ from offload.registry import open_store
 from offload.session import check_name, new_name
 from offload.store import StoredObject
 
-with needs_extra("deepagents"):
+with errors.needs_extra("deepagents"):
     from deepagents.backends import protocol
     from deepagents.backends.utils import (
         InvalidGlobPatternError,
@@ -53,7 +46,7 @@ def _reporting(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
                 return method(*args, **kwargs)
             except InvalidGlobPatternError as error:
                 return result(error=str(error))
-            except OffloadError as error:
+            except errors.OffloadError as error:
                 return result(error=f"Error: {error}")
 
         return call
@@ -150,14 +143,14 @@ class OffloadBackend(protocol.BackendProtocol):
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[Any]:
         """Write files of any content, and report each failure."""
         return [
-            protocol.FileUploadResponse(path, _code(result_or_error(self._put, path, content)))
+            protocol.FileUploadResponse(path, _code(errors.result_or_error(self._put, path, content)))
             for path, content in files
         ]
 
     def download_files(self, paths: list[str]) -> list[Any]:
         """Read files of any content, and report each failure."""
-        results = result_or_error(lambda: self._files().get_many(paths))
-        contents = [results] * len(paths) if isinstance(results, OffloadError) else results
+        results = errors.result_or_error(lambda: self._files().get_many(paths))
+        contents = [results] * len(paths) if isinstance(results, errors.OffloadError) else results
         return [
             protocol.FileDownloadResponse(
                 path, content if isinstance(content, bytes) else None, _code(content)
@@ -168,7 +161,7 @@ class OffloadBackend(protocol.BackendProtocol):
     def _files(self) -> ObjectStore:
         session = self._session or thread_id()
         if session is None and var_child_runnable_config.get() is not None:
-            raise ConfigError(
+            raise errors.ConfigError(
                 'this run has no thread for its files; set a thread_id, or OffloadBackend(session="...")'
             )
         return ObjectStore(self._store, FILE, session or self._without_thread)
@@ -226,14 +219,14 @@ def _folder(path: str) -> Any:
     return protocol.FileInfo(path=path, is_dir=True, size=0, modified_at="")
 
 
-def _code(result: bytes | OffloadError | None) -> str | None:
+def _code(result: bytes | errors.OffloadError | None) -> str | None:
     """Return the framework's code of an error, None for any other result."""
-    if isinstance(result, NotFoundError):
+    if isinstance(result, errors.NotFoundError):
         return str(protocol.FILE_NOT_FOUND)
-    if isinstance(result, StorePermissionError):
+    if isinstance(result, errors.StorePermissionError):
         return str(protocol.PERMISSION_DENIED)
-    return str(result) if isinstance(result, OffloadError) else None
+    return str(result) if isinstance(result, errors.OffloadError) else None
 
 
-def _not_found(path: str) -> NotFoundError:
-    return NotFoundError(f"File '{path}' not found")
+def _not_found(path: str) -> errors.NotFoundError:
+    return errors.NotFoundError(f"File '{path}' not found")

@@ -15,16 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from offload import layout
-from offload.errors import (
-    CorruptError,
-    ExistsError,
-    InvalidKeyError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StorePermissionError,
-)
+from offload import errors, layout
 from offload.index import sessions
 from offload.store import Durability, OffloadStore, StoredObject, sized
 from offload.transfer._copy import CopyReport, copy
@@ -105,8 +96,8 @@ class TarStore:
         self._file = file
         try:
             self._members = {} if file.writable() else _read_members(file)
-        except CorruptError as error:
-            raise CorruptError(f"{url}: {error}") from error
+        except errors.CorruptError as error:
+            raise errors.CorruptError(f"{url}: {error}") from error
 
     def session(self) -> str:
         """Return the name of the only session in the file.
@@ -116,25 +107,25 @@ class TarStore:
         try:
             parts = {_session_part(key) for key in self._members}
             if len(parts) != 1:
-                raise CorruptError(f"{self.url} must contain one session, got {len(parts)}")
+                raise errors.CorruptError(f"{self.url} must contain one session, got {len(parts)}")
             [part] = parts
             name = next(sessions(self), "") if layout.is_hashed(part) else layout.decode_part(part)
-        except InvalidKeyError as error:
-            raise CorruptError(f"{self.url}: {error}") from error
+        except errors.InvalidKeyError as error:
+            raise errors.CorruptError(f"{self.url}: {error}") from error
         if layout.encode_part(name) != part:
-            raise CorruptError(f"{self.url}: {part!r} is not the key part of a session name")
+            raise errors.CorruptError(f"{self.url}: {part!r} is not the key part of a session name")
         return name
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         if overwrite:
-            raise StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
+            raise errors.StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
         self.put_stream(key, (data,), len(data))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         if layout.check_key(key) in self._members:
-            raise ExistsError(f"{self.url}: key {key!r} is taken")
+            raise errors.ExistsError(f"{self.url}: key {key!r} is taken")
         if not self._file.writable():
-            raise StorePermissionError(f"{self.url} is open for reading only")
+            raise errors.StorePermissionError(f"{self.url} is open for reading only")
         end = self._file.seek(0, os.SEEK_END)
         try:
             self._members[key] = _write_member(self._file, key, pieces, size)
@@ -150,7 +141,7 @@ class TarStore:
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         member = self._members.get(key)
         if member is None:
-            raise NotFoundError(f"{self.url}: no key {key!r}")
+            raise errors.NotFoundError(f"{self.url}: no key {key!r}")
         first, last, _ = slice(start, end).indices(member.size)
         self._file.seek(member.start + first)
         return self._file.read(max(0, last - first))
@@ -161,14 +152,14 @@ class TarStore:
                 yield StoredObject(key, self._members[key].size, 0.0)
 
     def delete(self, key: str) -> None:
-        raise StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
+        raise errors.StorePermissionError(f"{self.url}: cannot replace or delete {layout.check_key(key)}")
 
 
 def _session_part(key: str) -> str:
     """Return the session part of a member's key. Raises `CorruptError` for a key that no export writes."""
     # A link is a grant, which must not be imported.
     if layout.family_of(layout.check_key(key)) not in _EXPORTED:
-        raise CorruptError(
+        raise errors.CorruptError(
             f"{key[:80]!r} is not the key of a record, header, tombstone, pin or journal entry"
         )
     return layout.session_part(key)
@@ -178,14 +169,14 @@ def _session_part(key: str) -> str:
 def _errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
-    except OffloadError:
+    except errors.OffloadError:
         raise
     except FileExistsError as error:
-        raise ExistsError(f"{path} exists; use another name") from error
+        raise errors.ExistsError(f"{path} exists; use another name") from error
     except FileNotFoundError as error:
-        raise NotFoundError(f"file not found: {error.filename or path}") from error
+        raise errors.NotFoundError(f"file not found: {error.filename or path}") from error
     except OSError as error:
-        raise StoreError(f"{path}: {error}") from error
+        raise errors.StoreError(f"{path}: {error}") from error
 
 
 @contextmanager
@@ -194,7 +185,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists():
         raise FileExistsError(path)
     if not path.parent.is_dir():
-        raise NotFoundError(f"folder not found: {path.parent}")
+        raise errors.NotFoundError(f"folder not found: {path.parent}")
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w+b") as file:
@@ -246,21 +237,21 @@ def _read_members(file: BinaryIO) -> dict[str, _Member]:
                 members[info.name] = _Member(info.offset_data, info.size)
         file.seek(tar.offset)
     except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
-        raise CorruptError(f"not a plain tar file, or damaged: {error}") from error
+        raise errors.CorruptError(f"not a plain tar file, or damaged: {error}") from error
     # The tar module reports an unreadable header as the end.
     if file.read(len(_END)) != _END:
-        raise CorruptError("the tar file is truncated or damaged: no end marker")
+        raise errors.CorruptError("the tar file is truncated or damaged: no end marker")
     return members
 
 
 def _check_member(info: tarfile.TarInfo, size: int, members: dict[str, _Member]) -> None:
     name = repr(info.name[:80])
     if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or info.issparse():
-        raise CorruptError(f"{name} must be a plain file")
+        raise errors.CorruptError(f"{name} must be a plain file")
     if info.name in members:
-        raise CorruptError(f"{name} occurs twice")
+        raise errors.CorruptError(f"{name} occurs twice")
     if not 0 <= info.size <= size - info.offset_data:
-        raise CorruptError(f"{name} claims {info.size} bytes, but the file is shorter")
+        raise errors.CorruptError(f"{name} claims {info.size} bytes, but the file is shorter")
 
 
 class _Headers(io.RawIOBase):

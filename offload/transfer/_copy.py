@@ -9,17 +9,8 @@ from typing import cast
 
 import msgspec
 
-from offload import layout
+from offload import errors, layout
 from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, TextContent, find_codec
-from offload.errors import (
-    CollisionError,
-    ConfigError,
-    CorruptError,
-    ExistsError,
-    ExpiredError,
-    OffloadError,
-    StoreError,
-)
 from offload.index import list_session, record_key
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
@@ -46,7 +37,7 @@ class CopyFailure:
 
     ref: str
     key: str
-    error: OffloadError
+    error: errors.OffloadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +92,7 @@ def copy(
     """
     name = session if name is None else name
     if source is target and name == session:
-        raise ConfigError("source and target must not be the same session; use another store or name")
+        raise errors.ConfigError("source and target must not be the same session; use another store or name")
     if must_exist:
         check_known(source, session)
     return _Copy(SessionReader(source, check_name(session)), SessionReader(target, check_name(name))).run()
@@ -137,11 +128,11 @@ class _Copy:
         """Report the failure of one record and continue; the failure of a store ends the copy."""
         try:
             yield
-        except StoreError:
+        except errors.StoreError:
             raise
-        except ExpiredError as error:
+        except errors.ExpiredError as error:
             self._deleted[info.key] = cast("layout.Reason", error.reason)
-        except OffloadError as error:
+        except errors.OffloadError as error:
             self._report.failures.append(CopyFailure(info.ref, info.key, error))
 
     def _is_missing(self, info: RecordInfo) -> bool:
@@ -158,7 +149,7 @@ class _Copy:
             if self._target.find_same(known, header, _is_same):
                 self._report.already_there.append(info.ref)
             elif any(other.key == key for other in known):
-                raise CollisionError(f"{key} is another item in {self._target.store.url}")
+                raise errors.CollisionError(f"{key} is another item in {self._target.store.url}")
             else:
                 return True
         return False
@@ -189,7 +180,7 @@ class _Copy:
         else:
             _check(info, record, *_measured(record))
             if record_key(header, counts, codec.suffix, generation) != info.key:
-                raise CorruptError(f"{info.key} does not match the record that it contains")
+                raise errors.CorruptError(f"{info.key} does not match the record that it contains")
             encoded = _stored(reader.store, info, body, has_sidecar=codec.has_sidecar)
         generation = max(generation, self._target.catalog.next_generation(info.ref))
         key = record_key(header, counts, codec.suffix, generation)
@@ -209,7 +200,7 @@ class _Copy:
         keys = [i.key for i in group if i.stored_bytes <= _WHOLE_BYTES and not layout.is_link(i.key)]
         bodies = list(get_many(self._source.store, keys))
         for body in bodies:
-            if isinstance(body, StoreError):
+            if isinstance(body, errors.StoreError):
                 raise body
         return {k: body for k, body in zip(keys, bodies, strict=True) if isinstance(body, bytes)}
 
@@ -219,17 +210,17 @@ class _Copy:
             with self._reporting(info):
                 self._settle(record, outcome)
 
-    def _settle(self, record: NewRecord, outcome: Header | OffloadError) -> None:
+    def _settle(self, record: NewRecord, outcome: Header | errors.OffloadError) -> None:
         """Report the outcome of a create; a key that was taken since the listing may have the same record."""
         ref = record.header.ref
         if isinstance(outcome, Header):
             self._report.copied.append(ref)
             return
-        if isinstance(outcome, CollisionError) or not isinstance(outcome, ExistsError):
+        if isinstance(outcome, errors.CollisionError) or not isinstance(outcome, errors.ExistsError):
             raise outcome
         known = self._target.catalog.find(ref, is_fresh=True)
         if not self._target.find_same(known, record.header, _is_same):
-            raise CollisionError(f"{record.key} is another item in {self._target.store.url}")
+            raise errors.CollisionError(f"{record.key} is another item in {self._target.store.url}")
         self._report.already_there.append(ref)
 
     def _copy_tombstones(self) -> None:
@@ -251,7 +242,7 @@ class _Copy:
         """Create an empty object; return False if the key is taken."""
         try:
             self._target.store.put(key, b"")
-        except ExistsError:
+        except errors.ExistsError:
             return False
         return True
 
@@ -262,7 +253,7 @@ class _Copy:
         names = [stored.key.removeprefix(source) for stored in self._source.store.keys(source)]
         if existing.issubset(names):
             for name in (name for name in names if name not in existing):
-                with suppress(ExistsError):
+                with suppress(errors.ExistsError):
                     self._target.store.put(target + name, self._source.store.get(source + name))
 
     def _copy_pins(self) -> None:
@@ -314,9 +305,9 @@ def _stored(store: OffloadStore, info: RecordInfo, body: bytes | None, *, has_si
 def _check(info: RecordInfo, record: StoredRecord, chars: int, lines: int) -> None:
     """Raise `CorruptError` unless a record matches its content, of so many characters and lines."""
     if (chars, lines) != (record.counts.chars, record.counts.lines):
-        raise CorruptError(f"{info.key}: the size of its content does not match its counts")
+        raise errors.CorruptError(f"{info.key}: the size of its content does not match its counts")
     if not record.header.is_drawn():
-        raise CorruptError(f"record {info.ref}: the id does not match the content")
+        raise errors.CorruptError(f"record {info.ref}: the id does not match the content")
 
 
 def _content_of(record: StoredRecord, spools: ExitStack) -> TextContent | SpooledContent:
@@ -346,4 +337,4 @@ def _texts(record: StoredRecord) -> Iterator[str]:
         for chunk in record.stream():
             yield decode_text(chunk)
     except UnicodeDecodeError as error:
-        raise CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error
+        raise errors.CorruptError(f"record {record.ref}: its content is not valid text: {error}") from error

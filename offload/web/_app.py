@@ -13,15 +13,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from offload.errors import (
-    ConfigError,
-    CorruptError,
-    ExpiredError,
-    NotFoundError,
-    OffloadError,
-    StoreError,
-    StorePermissionError,
-)
+from offload import errors
 from offload.store import OffloadStore
 from offload.web._guard import OPEN_PATHS, Guard
 from offload.web._pages import Pages
@@ -29,14 +21,14 @@ from offload.web._render import FOLDER, render
 
 _LOOPBACK = "127.0.0.1"
 # HTTP status and title by error; the first match counts.
-_FAILURES: tuple[tuple[type[OffloadError], int, str], ...] = (
-    (ExpiredError, 410, "Deleted"),
-    (NotFoundError, 404, "Not found"),
-    (CorruptError, 500, "Damaged"),
-    (ConfigError, 400, "Invalid request"),
-    (StorePermissionError, 403, "Refused"),
-    (StoreError, 503, "Store unavailable"),
-    (OffloadError, 500, "Failed"),
+_FAILURES: tuple[tuple[type[errors.OffloadError], int, str], ...] = (
+    (errors.ExpiredError, 410, "Deleted"),
+    (errors.NotFoundError, 404, "Not found"),
+    (errors.CorruptError, 500, "Damaged"),
+    (errors.ConfigError, 400, "Invalid request"),
+    (errors.StorePermissionError, 403, "Refused"),
+    (errors.StoreError, 503, "Store unavailable"),
+    (errors.OffloadError, 500, "Failed"),
 )
 
 
@@ -66,7 +58,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
     ]
     if allows_changes:
         routes += [Route(f"{at}/{{act}}", pages.change, methods=["POST"]) for at in (at_session, at_record)]
-    handlers = {OffloadError: _failed, HTTPException: _failed}
+    handlers = {errors.OffloadError: _failed, HTTPException: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
 
 
@@ -84,7 +76,7 @@ def serve(
     try:
         listening = socket.create_server((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {_LOOPBACK}, port {port}: {error}") from error
+        raise errors.ConfigError(f"cannot listen on {_LOOPBACK}, port {port}: {error}") from error
     port = listening.getsockname()[1]
     app = web_app(store, port, allows_changes=allows_changes)
     config = uvicorn.Config(app, log_config=None, access_log=False, proxy_headers=False)

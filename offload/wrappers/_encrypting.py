@@ -6,13 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from offload.errors import (
-    CorruptError,
-    OffloadError,
-    StoreUnavailableError,
-    needs_extra,
-    result_or_error,
-)
+from offload import errors
 from offload.layout import check_key
 from offload.locks import Recent
 from offload.store import (
@@ -65,7 +59,7 @@ class EncryptingStore(WrapperStore):
 
     def __init__(self, inner: OffloadStore, key: bytes | str | None = None) -> None:
         super().__init__(inner)
-        with needs_extra("crypto"):
+        with errors.needs_extra("crypto"):
             from offload.wrappers import _sealed  # noqa: PLC0415  # loads cryptography
         self._key = _sealed.read_key(key)
         self._footers: Recent[str, bytes] = Recent(_CACHED_FOOTERS)
@@ -92,13 +86,13 @@ class EncryptingStore(WrapperStore):
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
+    ) -> list[errors.OffloadError | None]:
         sealed = ((key, self._key.seal(key, data)) for key, data in items)
         return put_many(self.inner, sealed, overwrite=overwrite)
 
-    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | errors.OffloadError]:
         return (
-            result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
+            errors.result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
             for key, stored in zip(keys, get_many(self.inner, keys), strict=True)
         )
 
@@ -123,12 +117,12 @@ class EncryptingStore(WrapperStore):
         for _ in range(_ROUNDS):
             try:
                 return self._open_chunks(key, footer, start, end)
-            except CorruptError:
+            except errors.CorruptError:
                 newest = self.inner.get(key, start=-FOOTER)
                 if newest == footer:
                     raise
                 footer = newest
-        raise StoreUnavailableError(
+        raise errors.StoreUnavailableError(
             f"{self.url}: {key!r} was replaced during each of {_ROUNDS} reads; try again"
         )
 

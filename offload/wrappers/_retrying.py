@@ -10,14 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from offload.errors import (
-    ConfigError,
-    ExistsError,
-    NotFoundError,
-    OffloadError,
-    StoreUnavailableError,
-    result_or_error,
-)
+from offload import errors
 from offload.store import (
     OffloadStore,
     StoredObject,
@@ -73,7 +66,7 @@ class RetryingStore(WrapperStore):
     ) -> None:
         super().__init__(inner)
         if not all(seconds >= 0 for seconds in (deadline, first_pause, max_pause)):
-            raise ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
+            raise errors.ConfigError("deadline, first_pause and max_pause must be 0 seconds or more")
         self._call = partial(RetryState, deadline, first_pause, max_pause)
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
@@ -91,7 +84,7 @@ class RetryingStore(WrapperStore):
                     after = entry.key
                     yield entry
                     call = self._call()
-            except StoreUnavailableError:
+            except errors.StoreUnavailableError:
                 if not call.waits():
                     raise
             else:
@@ -102,21 +95,21 @@ class RetryingStore(WrapperStore):
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
-    ) -> list[OffloadError | None]:
+    ) -> list[errors.OffloadError | None]:
         items = list(items)
         call = self._call()
         results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
         for n in retried:
-            if isinstance(results[n], ExistsError):
+            if isinstance(results[n], errors.ExistsError):
                 key, data = items[n]
-                found = result_or_error(self._has, call, key, [data], len(data))
+                found = errors.result_or_error(self._has, call, key, [data], len(data))
                 results[n] = None if found is True else found or results[n]
         return results
 
-    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | OffloadError]:
+    def get_many(self, keys: Sequence[str]) -> Iterable[bytes | errors.OffloadError]:
         if isinstance(self.inner, SupportsBulk):
             return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
-        return (result_or_error(self.get, key) for key in keys)
+        return (errors.result_or_error(self.get, key) for key in keys)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         self._call().run(partial(delete_many, self.inner, list(keys)))
@@ -134,7 +127,7 @@ class RetryingStore(WrapperStore):
         call = self._call()
         try:
             yield call
-        except ExistsError:
+        except errors.ExistsError:
             if not call.failures or not self._has(call, key, pieces, size):
                 raise
 
@@ -148,7 +141,7 @@ class RetryingStore(WrapperStore):
                     return False
                 at = end
             return at == size and not call.run(partial(self.inner.get, key, start=size, end=size + 1))
-        except NotFoundError:
+        except errors.NotFoundError:
             return False  # Somebody deleted the object meanwhile.
 
 
@@ -158,7 +151,9 @@ def _each(
     """Return the verb's result for each item, and the positions of the retried items."""
     results = verb(items)
     retried = set[int]()
-    while failed := [n for n, result in enumerate(results) if isinstance(result, StoreUnavailableError)]:
+    while failed := [
+        n for n, result in enumerate(results) if isinstance(result, errors.StoreUnavailableError)
+    ]:
         if not call.waits():
             break
         retried.update(failed)
@@ -184,7 +179,7 @@ class RetryState:
         while True:
             try:
                 return attempt()
-            except StoreUnavailableError:
+            except errors.StoreUnavailableError:
                 if not self.waits():
                     raise
 

@@ -106,9 +106,6 @@ def diagnose(store: OffloadStore) -> list[Finding]:
     transferred.
 
     Store errors become findings; user names and passwords of URLs are removed.
-
-    Args:
-        store: the store, as returned by `open_store` or a wrapper.
     """
     trial = _Trial(store)
     findings: list[Finding] = []

@@ -65,17 +65,11 @@ def collect(
 def delete(
     store: OffloadStore, session: str, refs: Sequence[str] | None = None, *, dry_run: bool = False
 ) -> GcReport:
-    """Mark records of a session for deletion, all of them without `refs`.
+    """Mark the records `refs` of a session for deletion, without `refs` all; with `dry_run` write nothing.
 
     `collect` deletes their bytes after the grace period; until then, deleting the object at a record's key
     and `.deleted` undoes the deletion. Pinned records are protected and reported. Without `refs` and pins the
     journal of the session is deleted at once.
-
-    Args:
-        store: the store of the session.
-        session: its name.
-        refs: the records; None for all.
-        dry_run: write nothing.
 
     Raises:
         NotFoundError: a record does not exist; nothing is marked. `ExpiredError` if it is marked already.

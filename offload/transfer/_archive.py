@@ -27,14 +27,9 @@ _MAX_HEADER_BYTES = 64 * 1024
 
 
 def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> CopyReport:
-    """Write a session into one new tar file, readable by its owner alone.
+    """Write a session of `store` into one new tar file at `path`, readable by its owner alone.
 
     The file appears when it is complete. The same session gives the same bytes from any store.
-
-    Args:
-        store: the store of the session.
-        session: its name.
-        path: the file.
 
     Raises:
         NotFoundError: the session or the folder of the file does not exist.
@@ -49,15 +44,10 @@ def export(store: OffloadStore, session: str, path: str | os.PathLike[str]) -> C
 
 
 def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | None = None) -> CopyReport:
-    """Copy the session of an exported file into `store`, as `copy` does.
+    """Copy the session of the exported file at `path` into `store`, as `copy` does.
 
-    The file need not be trusted: all names and sizes are checked before anything is stored, and each record
-    before it is stored.
-
-    Args:
-        store: the store of the copy.
-        path: the file.
-        name: the session's name in the store; its name in the file if None.
+    It keeps its name, or gets the new `name`. The file need not be trusted: all names and sizes are checked
+    before anything is stored, and each record before it is stored.
 
     Raises:
         NotFoundError: the file does not exist.

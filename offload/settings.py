@@ -94,16 +94,11 @@ class LoadableSettings(SettingsModel):
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
-        """Load environment variables.
+        """Load environment variables, by default those of the process.
 
         `OFFLOAD_POLICY` and `OFFLOAD_AGENT` name a file; the first also names a policy. A longer name such as
         `OFFLOAD_POLICY__TYPES__TOOL_RESULT__MIN_TOKENS=3000` sets one field; its value is JSON or a text.
-
-        Args:
-            environ: the variables; the default is the process environment.
-
-        Raises:
-            ConfigError: as for `load`.
+        Errors are those of `load`.
         """
         variables = os.environ if environ is None else environ
         return cls.model_validate(read_environment(variables, cls._variable, cls._table))

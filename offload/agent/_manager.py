@@ -189,11 +189,8 @@ class ContextManager:
     def relieve(self, error: BaseException | None = None) -> Request:
         """Return a smaller request in place of the last one, which the provider refused as too long.
 
-        The figures in its error correct the token counts and the window; without figures, the window is
+        The figures in its `error` correct the token counts and the window; without figures, the window is
         taken to be smaller than the refused request, in this process. Then all steps of a request run.
-
-        Args:
-            error: the provider's error.
 
         Raises:
             ContextFullError: nothing more can be offloaded or removed; the message names what is left.

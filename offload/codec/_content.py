@@ -122,12 +122,7 @@ def _end_of_line(text: str, line: int) -> int:
 
 
 class StoredContent:
-    """Random access to the text of one record.
-
-    Args:
-        borders: the borders of the chunks.
-        read: returns the checked bytes of the chunks from its first argument up to its second.
-    """
+    """Random access to the text of one record; `read` returns the checked chunks of a range of them."""
 
     def __init__(self, borders: Borders, read: Callable[[int, int], Iterator[bytes]]) -> None:
         self._bytes, self._chars, self._newlines = borders

@@ -94,10 +94,7 @@ class ContentWriter:
     """Builds content from the parts of a text.
 
     Holds a text of up to 8 MiB; of a longer one 256 KiB and its frames, up to 8 MiB of them in memory and
-    more in a temporary file.
-
-    Args:
-        count_tokens: counts the tokens of a text; called once per chunk of a long one.
+    more in a temporary file. Tokens are counted by `count_tokens`, once per chunk of a long text.
     """
 
     def __init__(self, count_tokens: Callable[[str], int]) -> None:

@@ -23,10 +23,7 @@ _CUT = " [… {} more characters are stored]"
 class Digest:
     """The parts of the next notice of a conversation; each message is scanned once for all plans.
 
-    Args:
-        messages: the conversation.
-        archive: stores removed messages. The `redact` of its session is applied to all that the notice
-            quotes.
+    The `redact` of the session of `archive` is applied to all that the notice quotes.
     """
 
     def __init__(self, messages: Sequence[Any], archive: MessageArchive) -> None:

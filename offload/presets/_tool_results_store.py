@@ -53,13 +53,10 @@ class _File(NamedTuple):
 
 
 class ToolResultsStore(WrapperStore):
-    """Files of tool results as records of the session `tool-results`, and what `inner` stores.
+    """Files of tool results as records of the session `tool-results`, and what `inner` stores in the folder.
 
     They cannot be changed or deleted through the store, and have no checksum: a changed file is a new record.
     Each file is read once, again after a change.
-
-    Args:
-        inner: the local store of the folder.
     """
 
     def __init__(self, inner: OffloadStore) -> None:

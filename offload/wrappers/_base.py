@@ -8,7 +8,7 @@ from offload.store import Durability, OffloadStore, StoredObject, identity_of, p
 
 
 class WrapperStore:
-    """A store that forwards the four verbs to another one; a wrapper overrides those that it changes.
+    """A store that forwards the four verbs to the store `inner`; a wrapper overrides those that it changes.
 
     It has no bulk verbs and no streams, so that none can bypass a verb that a wrapper overrides: callers of
     `offload.store.put_many` and its sisters reach the four verbs instead. A wrapper that keeps the inner
@@ -16,9 +16,6 @@ class WrapperStore:
 
         def put_many(self, items):
             return put_many(self.inner, [(key, sealed(data)) for key, data in items])
-
-    Args:
-        inner: the store that is wrapped; an attribute of this name.
     """
 
     def __init__(self, inner: OffloadStore) -> None:

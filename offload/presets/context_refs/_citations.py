@@ -56,12 +56,7 @@ class InUse:
 
 
 class Citations:
-    """Finds the files of a conversation that others cite; each file is read once.
-
-    Args:
-        store: the store; reads of it should not count as use.
-        session: the conversation.
-    """
+    """Finds the files of a session that others cite; each is read once, which should not count as use."""
 
     def __init__(self, store: OffloadStore, session: str) -> None:
         self._reader = SessionReader(store, session)

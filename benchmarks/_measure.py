@@ -169,20 +169,23 @@ def size(count: int) -> str:
     return f"{count / scale:g} {unit}"
 
 
-def run(about: str | None, figures: Callable[[bool], Iterable[Figure]]) -> None:
+def run(about: str | None, figures: Callable[..., Iterable[Figure]], **flags: str) -> None:
     """Run one benchmark as a program: `[--quick] [--json FILE]`; prints each figure as it comes.
 
     Args:
         about: the program's docstring; its first line heads the table.
         figures: yields the figures; its argument says whether to take fewer rounds and smaller sizes.
+        flags: more options that `figures` takes by keyword, with their help.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    for name, meaning in flags.items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     options = parser.parse_args()
     print(f"\n{(about or '').partition(chr(10))[0]}\n")
     found = []
-    for figure in figures(options.quick):
+    for figure in figures(options.quick, **{name: getattr(options, name) for name in flags}):
         found.append(figure)
         print_figure(figure)
     if options.json:

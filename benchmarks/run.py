@@ -21,6 +21,7 @@ _BENCHMARKS = (
     "catalog",
     "s3",
     "savings",
+    "cost",
     "preview",
     "compaction",
     "growth",

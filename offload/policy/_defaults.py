@@ -16,7 +16,7 @@ PolicyName = Literal["balanced", "aggressive", "archive"]
 DEFAULT_MIN_TOKENS = 1500
 NEVER = Rule(enabled=False)
 MEDIA = Rule(min_tokens=500, after_turns=1)
-# Chosen by the cost of whole sessions, read back included (benchmarks/bench_savings.py). The model sees a
+# Chosen by the cost of whole sessions, read back included (benchmarks/bench_cost.py). The model sees a
 # user message once, since it may be the task, and its own tool-call arguments until it gets the result.
 TYPES: dict[OffloadableType, Rule] = {
     "tool_result": Rule(min_tokens=DEFAULT_MIN_TOKENS),

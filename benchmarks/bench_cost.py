@@ -1,0 +1,309 @@
+"""Input cost of recorded sessions under each policy: at recorded times and cache misses, per source.
+
+The measure is that of `offload savings`. Plain policies have the shapes of other libraries' defaults; their
+tools are 400 tokens of each request. With `--clairvoyant` (minutes) each text is replaced at the moment, and
+with the preview, that turns out cheapest with hindsight: no policy can do this, and the distance to it shows
+what is left to gain. A plot of one session goes to `plots/` if matplotlib is installed (group `bench`).
+
+Transcripts are those of `bench_savings.py`; only sessions with the provider's usage are replayed. A second
+measure without pauses and misses is the program `session_cost.py` at OFFLOAD_SESSION_COST, or next to the
+repository in `shared/measure`; the quick run leaves it out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import get_args
+
+from _growth import PLOTS
+from _measure import Figure, run
+from peers._conversations import SHARED, folder
+from peers._tables import markdown
+
+from offload import CacheModel, OffloadPolicy
+from offload.cli.simulation import Bill, Offloading, Recording, Request, Sender, Untouched, measure
+from offload.cli.transcripts import load
+from offload.policy import PolicyName, words_of
+from offload.preview import preview_of
+
+_CACHE = CacheModel()
+_QUICK_MESSAGES = 150
+# Policy → the most that it may cost, relative to no offloading: at recorded misses, and without any.
+_BUDGETS: Mapping[str, float] = {"balanced": 0.70, "economy": 0.67}
+_WITHOUT_MISSES = {"offload": 0.76, "offload aggressive": 0.68}
+_PLAIN_TOOLS = 400
+_READERS = {"read", "view", "open", "cat", "notebook"}
+# A session that costs up to this part of its cost without offloading is not dearer.
+_SAME = 1.0005
+# The words of a plain placeholder, beside the preview.
+_FRAME = " " * 216
+# A text that a clairvoyant considers, and the previews that it may leave.
+_LEAST_CHARS, _PREVIEWS = 1_500, (1_000, 200)
+
+Preview = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A recorded session, its source, and its price without offloading."""
+
+    source: str
+    recording: Recording
+    plain: Bill
+
+
+@dataclass
+class Plain:
+    """Replaces results of `min_chars` or more by a preview and 60 tokens of words.
+
+    Attributes:
+        recording: the session.
+        min_chars: the threshold.
+        preview: returns what is left of a text.
+        readers: how many answers a file reader's result waits for.
+        cold_chars: the threshold of any text that is two answers old when the cache is cold; 0 is none.
+    """
+
+    recording: Recording
+    min_chars: int
+    preview: Preview
+    readers: int = 0
+    cold_chars: int = 0
+    tools: float = _PLAIN_TOOLS
+    turn: int = -1
+    ages: dict[int, int] = field(default_factory=dict)
+    known: int = 0
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return the texts that are due now."""
+        self.turn += 1
+        self.ages |= dict.fromkeys(range(self.known, request.rows), self.turn)
+        self.known = request.rows
+        due = [row for row, first in self.ages.items() if self._is_due(row, self.turn - first, request)]
+        texts = {row: self.preview(self.recording.rows[row].text) + _FRAME for row in due}
+        left = {row: text for row, text in texts.items() if len(text) < len(self.recording.rows[row].text)}
+        self.ages = {row: first for row, first in self.ages.items() if row not in left}
+        return left
+
+    def read_back(self, _text: str) -> None:
+        """Do nothing: a plain policy does not learn."""
+
+    def _is_due(self, row: int, age: int, request: Request) -> bool:
+        kind, _, text = self.recording.rows[row]
+        wait = self.readers if is_reader(self.recording, row) else 0
+        is_cold = self.turn > 0 and request.is_cold and age > 1
+        return (kind == "tool_result" and len(text) >= self.min_chars and age >= wait) or (
+            is_cold and 0 < self.cold_chars <= len(text)
+        )
+
+
+@dataclass
+class Chosen:
+    """Replaces texts by choice.
+
+    Attributes:
+        recording: the session.
+        choice: by row, how many answers the text waits for, None for the first cold moment, and the
+            characters of its preview.
+    """
+
+    recording: Recording
+    choice: Mapping[int, tuple[int | None, int]]
+    tools: float = _PLAIN_TOOLS
+    turn: int = -1
+    firsts: dict[int, int] = field(default_factory=dict)
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return the texts whose moment has come."""
+        self.turn += 1
+        due: dict[int, str] = {}
+        for row, (when, chars) in self.choice.items():
+            age = self.turn - self.firsts.setdefault(row, self.turn) if row < request.rows else -1
+            if (self.turn > 0 and request.is_cold and age > 0) if when is None else age >= when:
+                due[row] = _preview(self.recording.rows[row].text, chars) + _FRAME
+        return due
+
+    def read_back(self, _text: str) -> None:
+        """Do nothing: all is known."""
+
+
+def figures(is_quick: bool, *, clairvoyant: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    sessions = list(_sessions(_QUICK_MESSAGES if is_quick else None))
+    if not sessions:
+        print(f"no transcripts with usage in {folder()}: set OFFLOAD_TRANSCRIPTS to a folder of them")
+        return
+    bills = {name: [_bill(session, make) for session in sessions] for name, make in _ways().items()}
+    if clairvoyant:
+        bills["clairvoyant"] = [_clairvoyant(session) for session in sessions]
+    _print_table(sessions, bills)
+    _draw(sessions)
+    # Budgets are for all sessions.
+    budgets = {} if is_quick else _BUDGETS
+    for name, each in bills.items():
+        yield from _figures_of(name, sessions, each, budgets.get(name))
+    program = Path(os.environ.get("OFFLOAD_SESSION_COST", SHARED / "measure" / "session_cost.py"))
+    if program.is_file() and not is_quick:
+        yield from _without_misses(program)
+
+
+def is_reader(recording: Recording, row: int) -> bool:
+    """Return whether a text is the result of a file reader."""
+    kind, tool, _ = recording.rows[row]
+    return kind == "tool_result" and not _READERS.isdisjoint(words_of(tool or ""))
+
+
+def _sessions(most_messages: int | None) -> Iterator[Session]:
+    for path in sorted(folder().glob("trajectories/*/*.json")):
+        for transcript in load(path):
+            if transcript.usage and (most_messages is None or len(transcript.messages) <= most_messages):
+                recording = Recording(transcript, _CACHE.ttl)
+                yield Session(path.parent.name, recording, measure(recording, Untouched(), _CACHE))
+
+
+def _ways() -> dict[str, Callable[[Recording], Sender]]:
+    head = partial(_head, chars=1000)
+    ways: dict[str, Callable[[Recording], Sender]] = {
+        "10k chars, head 4000": partial(Plain, min_chars=10_000, preview=partial(_head, chars=4000)),
+        "10k chars, 500 + 500": partial(Plain, min_chars=10_000, preview=_head_and_tail),
+        "5k chars, head 1000": partial(Plain, min_chars=5_000, preview=head),
+        "5k, head 1000, readers after 1": partial(Plain, min_chars=5_000, preview=head, readers=1),
+        "5k, readers after 1, cold from 1,500": partial(
+            Plain, min_chars=5_000, preview=head, readers=1, cold_chars=1_500
+        ),
+        "cold alone, from 1,500": partial(Plain, min_chars=10**12, preview=head, cold_chars=1_500),
+    }
+    for name in get_args(PolicyName):
+        ways[name] = partial(Offloading, policy=OffloadPolicy.preset(name))
+    return ways
+
+
+def _head(text: str, chars: int) -> str:
+    return text[:chars]
+
+
+def _head_and_tail(text: str) -> str:
+    half = _PREVIEWS[0] // 2
+    return text if len(text) <= 2 * half else f"{text[:half]}\n...\n{text[-half:]}"
+
+
+@lru_cache(50_000)
+def _preview(text: str, chars: int) -> str:
+    return preview_of(text, chars).text
+
+
+def _bill(session: Session, make: Callable[[Recording], Sender]) -> Bill:
+    return measure(session.recording, make(session.recording), _CACHE)
+
+
+def _clairvoyant(session: Session) -> Bill:
+    """Return the bill of the cheapest choice, made text by text, the largest first."""
+    recording, best = session.recording, session.plain
+    choice: dict[int, tuple[int | None, int]] = {}
+    large = [row for row, (_, _, text) in enumerate(recording.rows) if len(text) >= _LEAST_CHARS]
+    for row in sorted(large, key=lambda row: -len(recording.rows[row].text)):
+        moments = [1] if is_reader(recording, row) or recording.rows[row].kind != "tool_result" else [1, 0]
+        ways: list[tuple[int | None, int]] = [(when, chars) for when in moments for chars in _PREVIEWS]
+        ways += [(None, _PREVIEWS[-1])] if any(r.is_cold for r in recording.requests[1:]) else []
+        for way in ways:
+            bill = measure(recording, Chosen(recording, {**choice, row: way}), _CACHE)
+            if bill.cost < best.cost - 1e-6:
+                best, choice = bill, {**choice, row: way}
+    return best
+
+
+# Report
+
+
+def _figures_of(
+    name: str, sessions: Sequence[Session], bills: Sequence[Bill], budget: float | None
+) -> Iterator[Figure]:
+    plain = sum(session.plain.cost for session in sessions)
+    ratios = [bill.decided / session.plain.cost for bill, session in zip(bills, sessions, strict=True)]
+    detail = (
+        f"{sum(bill.decided for bill in bills) / plain:.3f} without tools, {sum(b.reads for b in bills)} "
+        f"read backs, {sum(len(b.replaced) for b in bills)} texts replaced"
+    )
+    cost = sum(bill.cost for bill in bills) / plain
+    yield Figure(f"{name}: input cost / without offloading", cost, at_most=budget, detail=detail)
+    most = None if budget is None else 0
+    dearer = sum(ratio > _SAME for ratio in ratios)
+    worst = f"the dearest is {max(ratios):.3f} of its cost without offloading"
+    yield Figure("  sessions dearer by what was decided", dearer, "", at_most=most, detail=worst)
+    readers = [
+        row in bill.seen
+        for bill, session in zip(bills, sessions, strict=True)
+        for row in bill.replaced
+        if is_reader(session.recording, row)
+    ]
+    if readers:
+        seen = sum(readers) / len(readers)
+        least = None if budget is None else 1
+        yield Figure("  file reads that left, seen in full", seen, "", at_least=least)
+
+
+def _print_table(sessions: Sequence[Session], bills: Mapping[str, Sequence[Bill]]) -> None:
+    """Print the cost of each policy per source; without tools in brackets."""
+    sources = sorted({session.source for session in sessions})
+    rows = [
+        [
+            name,
+            *(_share(sessions, each, {source}) for source in sources),
+            _share(sessions, each, set(sources)),
+        ]
+        for name, each in bills.items()
+    ]
+    print(markdown(["", *sources, f"all {len(sessions)}"], rows), flush=True)
+
+
+def _share(sessions: Sequence[Session], bills: Sequence[Bill], sources: set[str]) -> str:
+    chosen = [(s.plain, b) for s, b in zip(sessions, bills, strict=True) if s.source in sources]
+    plain = sum(without.cost for without, _ in chosen)
+    cost, decided = (sum(getattr(b, part) for _, b in chosen) / plain for part in ("cost", "decided"))
+    return f"{cost:.3f} ({decided:.3f})"
+
+
+def _draw(sessions: Iterable[Session]) -> None:
+    """Draw the cost over the requests of the session that costs most."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 # only the dependency group `bench` has it
+    except ImportError:
+        return
+    mpl.use("agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 # only plots need it
+
+    session = max(sessions, key=lambda session: session.plain.cost)
+    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+    names = [name for name in get_args(PolicyName) if name in ("balanced", "economy")]
+    lines = {"without offloading": session.plain.totals}
+    lines |= {name: _bill(session, _ways()[name]).totals for name in names}
+    for name, totals in lines.items():
+        axes.plot([total / 10**6 for total in totals], label=name)
+    name = session.recording.transcript.name
+    axes.set(title=f"Input cost of {name}", xlabel="requests", ylabel="million uncached input tokens")
+    axes.legend()
+    PLOTS.mkdir(exist_ok=True)
+    figure.savefig(PLOTS / "cost-of-a-session.png", dpi=120)
+    plt.close(figure)
+
+
+def _without_misses(program: Path) -> Iterator[Figure]:
+    command = [sys.executable, str(program), str(folder()), "--json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    ways = json.loads(done.stdout)
+    for key, budget in _WITHOUT_MISSES.items():
+        way, name = ways[key], "balanced" if key == "offload" else key.removeprefix("offload ")
+        detail = f"{way['sessions']} sessions, {way['reads']} read backs"
+        yield Figure(f"{name}, no pauses and misses: input cost", way["cost"], at_most=budget, detail=detail)
+        yield Figure(f"{name}, no pauses and misses: file reads seen in full", way["seen"], "", at_least=1)
+
+
+if __name__ == "__main__":
+    run(__doc__, figures, clairvoyant="also measure a choice by hindsight: minutes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -79,6 +80,16 @@ class _Report:
             "kept_large": self.kept_large(),
         }
 
+    @contextmanager
+    def skipping(self, file: Path, name: str = "") -> Iterator[None]:
+        """Skip a file that has no conversation, or the conversation `name` in it that is malformed."""
+        try:
+            yield
+        except (MessageError, ConfigError) as error:
+            place = f"{file} ({name})" if name else str(file)
+            err.print(f"offload: skipped {one_line(place)}: {one_line(error)}", soft_wrap=True)
+            self.skipped.append({"file": str(file), "reason": f"{name}: {error}" if name else str(error)})
+
     def kept_large(self) -> list[dict[str, Any]]:
         """Return the reasons why large items were kept, each with items and tokens, most tokens first."""
         rows = [{"reason": reason, **kept} for reason, kept in self.kept.items()]
@@ -144,20 +155,18 @@ def _policy(name: str) -> OffloadPolicy:
 def _replay(files: list[Path], policy: OffloadPolicy, prices: Prices, store: str | None) -> _Report:
     report = _Report()
     for file in progress(list(find(files)), "replaying"):
-        try:
+        with report.skipping(file):
             for transcript in load(file):
-                name, card = prices.of(transcript.model)
-                cache = _cache_of(transcript, card)
-                simulation = simulate(transcript, _knowing(policy, cache), cache, store)
-                report.cards[name] = card
-                report.unpriced += not prices.knows(transcript.model)
-                row: dict[str, Any] = {"transcript": transcript.name, "file": str(file)}
-                row |= {"format": transcript.format, "model": transcript.model, "prices": name}
-                row |= {"cache": cache.model_dump(), "dollars_recorded": _recorded(transcript, card)}
-                _add(report, row, simulation, card)
-        except (MessageError, ConfigError) as error:
-            err.print(f"offload: skipped {one_line(file)}: {one_line(error)}", soft_wrap=True)
-            report.skipped.append({"file": str(file), "reason": str(error)})
+                with report.skipping(file, transcript.name):
+                    name, card = prices.of(transcript.model)
+                    cache = _cache_of(transcript, card)
+                    simulation = simulate(transcript, _knowing(policy, cache), cache, store)
+                    report.cards[name] = card
+                    report.unpriced += not prices.knows(transcript.model)
+                    row: dict[str, Any] = {"transcript": transcript.name, "file": str(file)}
+                    row |= {"format": transcript.format, "model": transcript.model, "prices": name}
+                    row |= {"cache": cache.model_dump(), "dollars_recorded": _recorded(transcript, card)}
+                    _add(report, row, simulation, card)
     return report
 
 

@@ -24,7 +24,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import compress, count, islice
+from operator import is_not
 from typing import Any, NamedTuple, Protocol
 
 from offload import Offloader, OffloadPolicy, OffloadResult
@@ -107,7 +108,8 @@ class Recording:
         self.new: dict[int, frozenset[str]] = {}
         # The number of texts before each message, and of all.
         self._starts = [0]
-        prompt = [row.text for row in rows_of({"role": "system", "content": transcript.system or ""}, {})]
+        system = {"role": "system", "content": transcript.system or ""}
+        prompt = [row.text for row in rows_of(system, {}, "system")]
         self.system = sum(map(tokens_of, prompt))
         self._read(names_in(*prompt))
         self.requests = list(self._find_requests(ttl))
@@ -118,8 +120,8 @@ class Recording:
 
     def _read(self, known: frozenset[str]) -> None:
         seen, calls = set(known), dict[CallId, Call]()
-        for message in self.transcript.messages:
-            for row in rows_of(message, calls):
+        for index, message in enumerate(self.transcript.messages):
+            for row in rows_of(message, calls, f"messages[{index}]"):
                 names = names_in(row.text)
                 if len(row.text) >= _LEAST_CHARS:
                     self.new[len(self.rows)] = names - seen
@@ -200,15 +202,12 @@ class Offloading:
     def replaced(self, request: Request) -> Mapping[int, str]:
         """Return the texts of the messages that changed since the last request."""
         self._now = request.time
-        messages, sent = self._recording.transcript.messages, self._sent
-        self._sent = self.offloader.offload(messages[: request.answer]).messages
-        before = [*sent, *messages[len(sent) :]]
-        pairs = enumerate(zip(before, self._sent, strict=False))
+        messages = self._recording.transcript.messages
+        before = [*self._sent, *messages[len(self._sent) : request.answer]]
+        self._sent = sent = self.offloader.offload(messages[: request.answer]).messages
+        changed = compress(count(), map(is_not, sent, before))
         return {
-            row: text
-            for index, (old, new) in pairs
-            if new is not old
-            for row, text in self._recording.replaced_rows(index, new)
+            row: text for index in changed for row, text in self._recording.replaced_rows(index, sent[index])
         }
 
     def read_back(self, text: str) -> None:
@@ -290,14 +289,14 @@ class _View:
         self._hidden: dict[int, tuple[set[str], frozenset[str]]] = {}
         self._hiding: defaultdict[str, list[int]] = defaultdict(list)
 
-    def send(self, count: int, replaced: Mapping[int, str], bill: Bill) -> tuple[float, float, float]:
-        """Send the first `count` texts.
+    def send(self, rows: int, replaced: Mapping[int, str], bill: Bill) -> tuple[float, float, float]:
+        """Send the first `rows` texts.
 
         Returns the tokens of the prefix that equals the last request, of its other texts, and of new ones.
         """
         sent = len(self._texts)
         changed = sorted(row for row, text in replaced.items() if self._text(row) != text)
-        for row in range(sent, count):
+        for row in range(sent, rows):
             self._append(row)
         for row in changed:
             self._replace(row, replaced[row])
@@ -346,9 +345,12 @@ class _View:
                 self._hiding[name].append(row)
 
 
-def rows_of(message: Any, calls: dict[CallId, Call]) -> Iterator[Row]:
-    """Yield the texts of a message, those that are no items first; its tool calls are added to `calls`."""
-    scan = adapter_for(message).scan(message, "message", calls)
+def rows_of(message: Any, calls: dict[CallId, Call], where: str = "message") -> Iterator[Row]:
+    """Yield the texts of a message, those that are no items first; its tool calls are added to `calls`.
+
+    Raises `MessageError` with its place `where` if it is malformed.
+    """
+    scan = adapter_for(message).scan(message, where, calls)
     calls.update(scan.calls)
     for text in scan.texts:
         yield Row("", None, text)

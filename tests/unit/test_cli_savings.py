@@ -409,7 +409,7 @@ class Shape:
 def test_on_the_same_texts_the_cost_is_that_of_the_measure(
     recorded_cost: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rows_of(message: Any, _calls: Any) -> list[Row]:
+    def rows_of(message: Any, _calls: Any, _where: str = "") -> list[Row]:
         events = recorded_cost.events({"format": "anthropic", "messages": [message]})
         return [Row(kind, None, text) for _, _, kind, text in events]
 
@@ -695,6 +695,19 @@ def test_a_store_gets_the_records_of_the_replay(run: Run, chats: Path, tmp_path:
     [info] = Offloader(tmp_path / "kept", session="large").records()
     content = Offloader(tmp_path / "kept", session="large").content(info.ref)
     assert b"".join(content) == LONG.encode()
+
+
+def test_a_malformed_conversation_is_skipped_and_named_with_its_message(run: Run, tmp_path: Path) -> None:
+    rows = [
+        {"type": "user", "uuid": "1", "message": user("go")},
+        {"type": "user", "uuid": "2", "isSidechain": True, "message": {"role": "user", "content": [7]}},
+    ]
+    (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    done = run("savings", tmp_path)
+
+    assert f"skipped {tmp_path}/s.jsonl (s-side-2): messages[0].content[0]" in done.stderr
+    assert "total of 1" in done.stdout
 
 
 def test_a_folder_without_conversations_is_said_and_fails(run: Run, tmp_path: Path) -> None:

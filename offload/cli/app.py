@@ -61,6 +61,12 @@ COMMANDS = {
         "Search the records of a session as a model does.",
         "offload grep 'timed? out' --regex --session research-42",
     ),
+    "query": Command(
+        "sessions",
+        "query",
+        "Run one SQL select over records, as a model does.",
+        "offload query 'select level, count(*) from t group by 1' kqzmwpxhva",
+    ),
     "cat": Command(
         "sessions",
         "cat",
@@ -161,7 +167,7 @@ COMMANDS = {
     "mcp": Command(
         "mcp",
         "mcp",
-        "Serve one session to an MCP client: four retrieval tools, its records as resources.",
+        "Serve one session to an MCP client: five retrieval tools, its records as resources.",
         "offload mcp ./context --session research-42",
     ),
     "mcp-proxy": Command(

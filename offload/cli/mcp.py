@@ -32,7 +32,7 @@ def mcp(
         str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP at this address, not over stdio.")
     ] = None,
 ) -> None:
-    """Serve one session to an MCP client: four retrieval tools, its records as resources.
+    """Serve one session to an MCP client: five retrieval tools, its records as resources.
 
     The HTTP endpoint is http://HOST:PORT/mcp. Clients send the value of OFFLOAD_MCP_TOKEN as bearer token;
     an address that other machines can reach requires one.
@@ -74,7 +74,7 @@ def mcp_proxy(
 ) -> None:
     """Run the MCP server COMMAND behind a proxy that offloads its large results.
 
-    The client gets the server's tools and four retrieval tools. Options after COMMAND belong to COMMAND.
+    The client gets the server's tools and five retrieval tools. Options after COMMAND belong to COMMAND.
     """
     logging.basicConfig(format=_LOG_FORMAT)
     from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # an extra, and slow to load

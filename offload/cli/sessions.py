@@ -1,4 +1,4 @@
-"""`offload show`, `tail`, `grep`, `cat` and `stats`: one session and its records, as a model reads them."""
+"""`offload show`, `tail`, `grep`, `query`, `cat`, `stats`: a session, as a model reads it."""
 
 from __future__ import annotations
 
@@ -87,6 +87,21 @@ def grep(
     _print_answer(off, ref, answer, as_json=as_json)
     if not as_json:
         say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
+
+
+def query(
+    sql: Annotated[str, typer.Argument(metavar="SQL", show_default=False)],
+    refs: Annotated[list[str], typer.Argument(metavar="ID...", show_default=False)],
+    *,
+    store: StoreOption = None,
+    session: OneSessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one SQL select over records, as a model does: tables `t` and `lines`, or `t1`, `lines1`, `t2`."""
+    with open_session(store, session) as off:
+        refs = [ref_named(off, ref) for ref in refs]
+        answer = off.tools.query(refs, sql)
+    _print_answer(off, ",".join(refs), answer, as_json=as_json)
 
 
 def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool) -> None:

@@ -25,6 +25,7 @@ from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import SAMPLE_REF, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
+from offload.tables import schema_line
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
@@ -204,11 +205,12 @@ class ItemWriter:
         preview = (
             preview_of(text, chars, query=request.query, left_out=left_out) if has_preview else _NO_PREVIEW
         )
-        draft = self._draft(measured, preview)
+        table = schema_line(text, is_whole=not left_out) if has_preview and chars else ""
+        draft = self._draft(measured, preview, table)
         problem = self._why_not(request, draft)
         if problem is not None or self._hooks.summarizer is None or not has_preview or request.content:
             return problem or draft
-        summarized = self._draft(measured, preview, self._hooks.summary(text))
+        summarized = self._draft(measured, preview, table, self._hooks.summary(text))
         # A summary that takes up what the placeholder would save is dropped.
         return draft if self._why_not(request, summarized) else summarized
 
@@ -244,11 +246,15 @@ class ItemWriter:
         text = json.dumps(json.loads(form), ensure_ascii=False)
         return self._hooks.redacted(text) != text
 
-    def _draft(self, measured: _Measured, preview: Preview, summary: str | None = None) -> Draft:
+    def _draft(
+        self, measured: _Measured, preview: Preview, table: str = "", summary: str | None = None
+    ) -> Draft:
         request = measured.request
 
         def render(ref: str) -> str:
-            return request.item.text if request.keeps_text else self._render(measured, ref, preview, summary)
+            if request.keeps_text:
+                return request.item.text
+            return self._render(measured, ref, preview, table, summary)
 
         return Draft(
             item=request.item,
@@ -260,7 +266,9 @@ class ItemWriter:
             title=measured.title,
         )
 
-    def _render(self, measured: _Measured, ref: str, preview: Preview, summary: str | None) -> str:
+    def _render(
+        self, measured: _Measured, ref: str, preview: Preview, table: str, summary: str | None
+    ) -> str:
         item, counts = measured.request.item, measured.content.counts
         facts = PlaceholderFacts(
             ref=ref,
@@ -273,6 +281,7 @@ class ItemWriter:
             is_redacted=measured.is_redacted,
             bytes=counts.bytes,
             ends=measured.ends,
+            table=table,
             media=item.media,
         )
         try:

@@ -53,13 +53,15 @@ class DefaultRenderer:
     """Placeholders with the item's name, size and id, an excerpt, and the call that reads the rest."""
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder: a line of facts, the preview, a line with the next call."""
+        """Return the placeholder: facts, the columns of a table, the preview, a line with the next call."""
         size = f"{facts.lines} line{'s' * (facts.lines != 1)}, {facts.chars} characters"
         redacted = ", redacted" if facts.is_redacted else ""
         first = f"[Offloaded: {_name(facts)}, {size}{redacted}, id {facts.ref}]\n"
         if facts.summary is not None:
             first += f"[Summary: {safe_for_model(facts.summary)}]\n"
         excerpt = safe_for_model(facts.preview.text).rstrip("\n")
+        if facts.table:
+            first += f"{safe_for_model(facts.table)}\n"
         call = f'context_read(id="{facts.ref}", offset={facts.preview.head_chars})'
         if not excerpt:
             return f"{first}[Read it: {call}]"

@@ -24,6 +24,7 @@ class PlaceholderFacts:
         is_redacted: whether parts of the content were removed before storage.
         bytes: bytes of the content.
         ends: the content; for one too long to hold, its beginning and its end, joined.
+        table: a line with the columns of the table in the content, "" if it is none.
         media: the facts of an image or a document, None for a text. Only the library's own renderer gets
             media.
     """
@@ -38,6 +39,7 @@ class PlaceholderFacts:
     is_redacted: bool = False
     bytes: int = 0
     ends: str = ""
+    table: str = ""
     media: MediaFacts | None = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # The tools that a model gets by default, and all that there are.
-TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep")
+TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "context_query")
 RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(

@@ -13,8 +13,8 @@ from offload.tools._definitions import schema
 
 # A petabyte; also, Python refuses to print integers of thousands of digits.
 _MAX_INTEGER = 10**15
-_TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool}
-_A = {"string": "a string", "integer": "an integer", "boolean": "true or false"}
+_TYPES: dict[str, Any] = {"string": str, "integer": int, "boolean": bool, "array": list}
+_A = {"string": "a string", "integer": "an integer", "boolean": "true or false", "array": "a list of strings"}
 _DIGITS = re.compile(r"-?\d{1,15}", re.ASCII)
 _SHOWN_CHARS = 60
 
@@ -64,6 +64,9 @@ def _plain(value: Any, kind: str) -> Any:
     """Return an integer for 5.0, which is one in JSON, and for "5", which some models send."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if kind == "array" and isinstance(value, str):
+        # Some models send a list as its JSON, or with commas.
+        return [part.strip(" '\"") for part in value.strip("[] ").split(",")]
     is_number = kind == "integer" and isinstance(value, str) and _DIGITS.fullmatch(value)
     return int(value) if is_number else value
 
@@ -72,6 +75,8 @@ def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
     # A bool is an int to Python.
     if type(value) is not _TYPES[rule["type"]]:
         raise ConfigError(f"{key} must be {_A[rule['type']]}, got {_shown(value)}")
+    if rule["type"] == "array" and not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{key} must be a list of strings")
     if "enum" in rule and value not in rule["enum"]:
         raise ConfigError(f"{key} must be {' or '.join(rule['enum'])}, got {_shown(value)}")
     if rule["type"] == "integer" and abs(value) > _MAX_INTEGER:

@@ -1,4 +1,4 @@
-"""The four retrieval tools. Each answer is bounded, and gives its position and the next call."""
+"""The five retrieval tools. Each answer is bounded, and gives its position and the next call."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from offload.tools._definitions import DIFF, Format, check_names, definitions, s
 from offload.tools._diff import Diff, row_text
 from offload.tools._grep import Grep, parse_cursor
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
+from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.tools._sources import Sources, source_line, source_note
 from offload.tools.search import Mode, compile_pattern
 
@@ -84,6 +85,7 @@ class Tools:
         self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
+        self._queries = Queries(max_answer_chars)
         self._diffs: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD_DIFFS)
         # Whether the model has context_diff; before definitions are asked for, it may have all tools.
         self._has_diff = DIFF in self._answered
@@ -388,6 +390,47 @@ class Tools:
         is_more = next(islice(diff.rows(), start_row - 1 + len(texts), None), None) is not None
         last = f"[more: {call}]" if is_more else "[end of diff]"
         return "\n".join([f"[{old.ref} to {new.ref}: {diff}]", *texts, last])
+
+    @observed("context_query")
+    def query(
+        self,
+        id: str | Sequence[str] | None = None,  # noqa: A002 # the name that the model uses
+        sql: str = "",
+        *,
+        ids: Sequence[str] | None = None,
+    ) -> str:
+        """Return the rows of one SELECT over records, as SQLite reads it.
+
+        A record is the table `lines(n, text)` and, if its text is one, the table `t`: JSON, JSON lines, CSV,
+        tables of commands, grep output, logs. Several records are `t1`, `lines1`, `t2` and so on. A column of
+        text is a number only if each value can be written back as it was; nested values are JSON text. The
+        first query of a record loads it; later ones of this process reuse it.
+
+        Args:
+            id: the ref, or a list of refs.
+            sql: one SELECT.
+            ids: several refs, in place of `id`.
+
+        Raises:
+            NotFoundError: no such record in this session.
+            CorruptError: a record is damaged.
+            ConfigError: a wrong statement, with its fix; more than 2 seconds, or too much memory.
+        """
+        refs = [id] if isinstance(id, str) else [*(id or ids or ())]
+        if not refs or (id and ids):
+            raise ConfigError("context_query needs id, or ids for several items")
+        if len(refs) > MAX_IDS or len(sql) > MAX_SQL_CHARS:
+            raise ConfigError(f"at most {MAX_IDS} ids, and {MAX_SQL_CHARS:,} characters of sql")
+        records = [self._session.read(ref) for ref in refs]
+        asked = ("query", *refs, sql)
+        notes = dict.fromkeys(note for ref in refs for note in self._notes(ref, asked))
+        if any(record.is_redacted for record in records):
+            notes[REDACTED] = None
+        answer = self._queries.answer(records, sql, sum(len(note) + 1 for note in notes))
+        for record in records:
+            self._observer.read_back(record.ref, answer)
+        self._note_shown(asked, refs)
+        return with_notes(answer, notes)
 
 
 def _check_count(name: str, value: int | None, *, least: int = 1) -> None:

@@ -75,6 +75,7 @@ from offload.presets._files import IndexFiles
 from offload.presets.context_refs import TRUNCATED, ContextRefs, size_of
 from offload.record import draw_ref
 from offload.testing.faults import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 LINE = re.compile(r"\[(Bash|Terminal|Tool) output in context: ([0-9A-Za-z]{5,6})\] \((\d+\.\d)(KB|MB)\)")
@@ -343,7 +344,7 @@ def test_15_shell_output_between_the_limits_is_not_treated_as_a_tools(refs):
     assert refs.tool_output(LISTING, tool_name="Bash") == LISTING
 
 
-@pytest.mark.parametrize("name", ["context_list", "context_read", "context_tail", "context_grep"])
+@pytest.mark.parametrize("name", TOOL_NAMES)
 def test_16_answers_of_retrieval_tools_are_kept(refs, name):
     assert refs.tool_output(FILES, tool_name=name) == FILES
     assert shown_in(refs.offload([call(name), answer(FILES)]).messages[1]) == FILES

@@ -21,6 +21,7 @@ from frameworks.agno_model import ScriptedModel, tool
 from offload import ConfigError
 from offload.integrations.agno import OffloadTools
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 RESUMED = """
@@ -288,7 +289,7 @@ def test_the_model_gets_the_tools_and_instructions_next_to_the_callers_own(store
 
     run(made)
 
-    assert made.model.offered == {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    assert made.model.offered == {QUERY, *TOOL_NAMES}
     [system] = made.model.system
     assert "Be brief." in system
     assert offloading.offloader("alice").prompt() in system

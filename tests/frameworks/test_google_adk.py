@@ -359,6 +359,7 @@ def test_the_model_gets_the_tools_and_instructions_after_the_agents_own(store):
     assert sorted(app.model.offered) == [
         "context_grep",
         "context_list",
+        "context_query",
         "context_read",
         "context_tail",
         QUERY,

@@ -23,6 +23,7 @@ from langgraph.types import Command
 from offload import OffloadPolicy, StoreUnavailableError
 from offload.integrations.langchain import OffloadMiddleware
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 ASKED = {"messages": [HumanMessage(QUESTION)]}
@@ -463,7 +464,7 @@ def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, give
 
     create_agent(model, [tool()], middleware=[middleware], system_prompt=given).invoke(ASKED)
 
-    assert set(model.offered) == {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    assert set(model.offered) == {QUERY, *TOOL_NAMES}
     prompt = middleware.offloader().prompt()
     assert model.system == [f"Be brief.{between}{prompt}" if given else prompt]
 

@@ -26,6 +26,7 @@ from offload import ConfigError, Offloader
 from offload.cli.mcp import TOKEN_VARIABLE
 from offload.integrations.mcp import context_server, http_app, serve_http
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 BIG = "\n".join(f"line {n} of the log" for n in range(10_000))
@@ -69,7 +70,7 @@ def test_the_four_tools_are_listed_as_harmless(mode: str) -> None:
         return (await client.list_tools()).tools
 
     tools = asked(Offloader(MemoryStore(), session="s"), talk, mode=mode)
-    assert [tool.name for tool in tools] == ["context_list", "context_read", "context_tail", "context_grep"]
+    assert [tool.name for tool in tools] == [*TOOL_NAMES]
     for tool in tools:
         hints = tool.annotations
         assert (hints.read_only_hint, hints.idempotent_hint) == (True, True)

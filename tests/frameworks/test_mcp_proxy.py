@@ -33,10 +33,11 @@ from offload import Offloader
 from offload.integrations.mcp import Proxy, ResultOffloader
 from offload.integrations.mcp._results import ToolCall
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 WRAPPED = Path(__file__).with_name("mcp_wrapped.py")
-CONTEXT_TOOLS = ["context_list", "context_read", "context_tail", "context_grep"]
+CONTEXT_TOOLS = [*TOOL_NAMES]
 MODES = pytest.mark.parametrize("mode", ["legacy", "auto"])
 
 

@@ -236,6 +236,7 @@ def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store, 
         "context_read": ["id"],
         "context_tail": ["id"],
         "context_grep": ["pattern"],
+        "context_query": ["sql"],
     }
     assert tools == {QUERY: [], **read_back}
     prompt = alice.offloader.prompt()

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from offload import ConfigError, StoreUnavailableError
 from offload.integrations.pydantic_ai import OffloadCapability, OffloadOverflowStore
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 RESUMED = """
@@ -229,7 +230,7 @@ def test_the_model_gets_the_tools_and_instructions_after_the_callers_own(store):
 
     [info] = made.model.infos
     names = [tool.name for tool in info.function_tools]
-    assert sorted(names) == sorted([QUERY, "context_list", "context_read", "context_tail", "context_grep"])
+    assert sorted(names) == sorted([QUERY, *TOOL_NAMES])
     assert info.instructions.startswith("Be brief.")
     assert capability.offloader().prompt() in info.instructions
 

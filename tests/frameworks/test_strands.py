@@ -22,6 +22,7 @@ from strands.vended_plugins.context_offloader import ContextOffloader
 from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
 from offload.integrations.strands import OffloadStorage, StrandsOffloadPlugin
 from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
 from offload_backends.memory import MemoryStore
 
 RESUMED = """
@@ -358,7 +359,7 @@ def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, give
 
     run(made)
 
-    names = {QUERY, "context_list", "context_read", "context_tail", "context_grep"}
+    names = {QUERY, *TOOL_NAMES}
     assert made.model.offered == names
     [system] = made.model.system
     own = [{"text": given}] if isinstance(given, str) else given or []

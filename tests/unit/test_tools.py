@@ -442,11 +442,12 @@ def test_definitions_are_in_the_shape_that_each_provider_takes() -> None:
 
 def test_each_tool_takes_the_arguments_that_its_definition_names() -> None:
     for tool in definitions():
-        required = {"id": REF, "pattern": "event"}
+        required = {"id": REF, "pattern": "event", "sql": "select 1"}
         needed = {k: required[k] for k in tool["input_schema"]["required"]}
+        needed |= {"id": REF} if "sql" in needed else {}
         assert not TOOLS.call(tool["name"], needed).startswith("Error")
         for name, rule in tool["input_schema"]["properties"].items():
-            value = {"string": REF, "integer": 1, "boolean": True, None: "literal"}[rule.get("type")]
+            value = {"string": REF, "integer": 1, "boolean": True, "array": [REF]}[rule["type"]]
             answer = TOOLS.call(tool["name"], {**needed, name: value})
             assert "unknown argument" not in answer
             assert " must be a" not in answer

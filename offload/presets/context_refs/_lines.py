@@ -26,6 +26,7 @@ Large outputs are stored in context files. You see their first 800 characters an
 Pass the id after the colon to:"""
 _TOOL_LINES = {
     "context_grep": "- context_grep(id, pattern): find lines; omit id to search every file",
+    "context_query": "- context_query(id, sql): count, filter, sum or join by SQL; t has the rows",
     "context_tail": "- context_tail(id, lines=20): read the last lines, where errors and totals usually are",
     "context_read": (
         "- context_read(id, offset=0, limit=8192): read from a character; the last line gives the next call"

@@ -1,0 +1,182 @@
+"""Tables of records in SQLite, in memory: loaded when a query names them, and kept for later queries."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from offload.errors import ConfigError
+from offload.locks import Lock
+from offload.tables._columns import encodable, stored
+from offload.tables._form import MAX_CELL_CHARS, Form, NoTableError, Remarks, lines_of
+from offload.tables._forms import HEAD_CHARS, form_of
+from offload.tables._survey import ChangedError, Survey, batches, quoted, survey_of
+
+_MAX_BYTES = 128 * 1024 * 1024
+_PAGE_BYTES = 4096
+
+
+@dataclass
+class Table:
+    """A loaded table.
+
+    Attributes:
+        columns: names of its columns with their types.
+        declared: names of the loaded columns with their types in SQLite.
+        rows: number of its rows.
+        remarks: what it does not show of the text, as lines.
+        form: its form; None for lines.
+        notes: for a column of texts a note that most of them are numbers, or "".
+    """
+
+    columns: dict[str, str]
+    declared: dict[str, str]
+    rows: int
+    remarks: list[str]
+    form: Form | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+class Database:
+    """The tables of one record, `t` and `lines`, or of several: `t1`, `lines1`, `t2` and so on.
+
+    Attributes:
+        connection: the open database; only the holder of `lock` may use it.
+        tables: the loaded tables by name.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self.connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        self.connection.execute("PRAGMA temp_store = MEMORY")
+        # Their first use declares them, which the authorizer of a query would refuse.
+        self.connection.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")
+        self.connection.execute(f"PRAGMA max_page_count = {_MAX_BYTES // _PAGE_BYTES}")
+        self.tables: dict[str, Table] = {}
+
+    @property
+    def bytes(self) -> int:
+        """The memory that the tables take."""
+        return int(self.connection.execute("PRAGMA page_count").fetchone()[0]) * _PAGE_BYTES
+
+    def fill(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> int:
+        """Create a table and insert its rows; return their number.
+
+        Raises:
+            ConfigError: the tables take too much memory.
+        """
+        self.connection.execute("BEGIN")
+        try:
+            declared = ", ".join(f"{quoted(column, always=True)} {kind}" for column, kind in columns.items())
+            self.connection.execute(f"CREATE TABLE {name} ({declared})")
+            insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 # its names are quoted
+            count = 0
+            for batch in batches(rows):
+                count += len(batch)
+                try:
+                    self.connection.executemany(insert, batch)
+                except UnicodeEncodeError:
+                    self.connection.execute(f"DELETE FROM {name} WHERE rowid > {count - len(batch)}")  # noqa: S608
+                    self.connection.executemany(insert, encodable(batch))
+        except sqlite3.OperationalError as error:
+            self.connection.execute("ROLLBACK")
+            if "full" not in str(error):
+                raise
+            raise ConfigError(
+                f"the rows take more than {_MAX_BYTES // 1024**2} MiB; name only the columns that you need, "
+                "not *, or use context_grep"
+            ) from None
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+        return count
+
+    def copy(self, name: str, other: Database, table: str) -> None:
+        """Copy a loaded table of another database."""
+        self.tables[name] = copied = other.tables[table]
+        self.fill(name, copied.declared, other.connection.execute(f"SELECT * FROM {table}"))  # noqa: S608
+
+    def load_lines(self, name: str, chunks: Iterable[str]) -> None:
+        """Load the lines of a text."""
+        remarks = Remarks()
+        lines = enumerate((line.removesuffix("\r") for line in lines_of(chunks, remarks)), 1)
+        declared = {"n": "INTEGER PRIMARY KEY", "text": "TEXT"}
+        count = self.fill(name, declared, lines)
+        self.tables[name] = Table({"n": "integer", "text": "text"}, declared, count, remarks.texts())
+
+    def load_table(self, name: str, chunks: Iterable[str], wanted: set[str] | None = None) -> None:
+        """Load the table in a text.
+
+        Args:
+            name: its name.
+            chunks: the text.
+            wanted: names of the columns that are needed, in lower case; None is all.
+
+        Raises:
+            NoTableError: there is no table in the text.
+        """
+        form = _form_in(chunks)
+        survey = Survey(form)
+        for batch in islice(batches(form.rows(chunks, Remarks())), 1):
+            survey.add(batch)
+        if not survey.rows:
+            raise NoTableError(f"its {form.name} has no rows")
+        try:
+            self.tables[name] = self._load(name, survey, chunks, wanted)
+        except ChangedError:
+            self.tables[name] = self._load(name, survey_of(form, chunks), chunks, wanted)
+
+    def _load(self, name: str, survey: Survey, chunks: Iterable[str], wanted: set[str] | None) -> Table:
+        remarks = Remarks()
+        columns = survey.columns
+        places = [at for at, column in enumerate(columns) if wanted is None or column.lower() in wanted] or [
+            0
+        ]
+        declared = {
+            column: kind.affinity for at, (column, kind) in enumerate(columns.items()) if at in places
+        }
+        count = self.fill(name, declared, _rows(survey, chunks, places, remarks))
+        named = {column: kind.name or "text" for column, kind in columns.items()}
+        return Table(named, declared, count, remarks.texts(), survey.form)
+
+
+def _form_in(chunks: Iterable[str]) -> Form:
+    beginning, is_whole = "", True
+    for chunk in chunks:
+        if len(beginning) >= HEAD_CHARS:
+            is_whole = False
+            break
+        beginning += chunk
+    form = form_of(beginning, is_whole=is_whole)
+    if form is None:
+        raise NoTableError("its text is no table")
+    return form
+
+
+def _rows(
+    survey: Survey, chunks: Iterable[str], places: Sequence[int], remarks: Remarks
+) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a table as SQLite stores them. Raises `ChangedError` if the survey does not fit."""
+    form, types = survey.form, dict(survey.types)
+    names = [kind.name for kind in types.values()]
+    for batch in batches(form.rows(chunks, remarks)):
+        cells = survey.add(batch)
+        if [kind.name for kind in survey.types.values()] != names:
+            raise ChangedError
+        kinds = [*types.values()]
+        columns = (stored(cells[at], kinds[at], is_typed=form.is_typed) for at in places)
+        yield from zip(*(_cut(column, remarks, survey.rows) for column in columns), strict=True)
+
+
+def _cut(cells: Iterable[Any], remarks: Remarks, row: int) -> Iterable[Any]:
+    """Return cells, of which long texts are cut."""
+    held = [*cells]
+    if max((len(cell) for cell in held if type(cell) is str), default=0) > MAX_CELL_CHARS:
+        remarks.add(f"values cut to {MAX_CELL_CHARS:,} characters", row)
+        return [cell[:MAX_CELL_CHARS] if type(cell) is str else cell for cell in held]
+    return held

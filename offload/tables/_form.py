@@ -1,0 +1,121 @@
+"""The form of a table in a text: its columns, and how its rows are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from offload.errors import ConfigError
+
+MAX_COLUMNS = 1000
+# A longer cell or line is cut.
+MAX_CELL_CHARS = 50_000
+_NAME_CHARS = 60
+_HEAD_LINES = 1000
+_SPACE = re.compile(r"[\s\x00-\x1f\x7f\[\]\"]+")
+
+# The cells of a row, or its members by name.
+Row = Sequence[Any] | dict[str, Any]
+
+
+class NoTableError(ConfigError):
+    """A text is no table after all; the message gives the reason."""
+
+    kind = "no_table"
+
+
+@dataclass
+class Remarks:
+    """Parts of a text that a table does not show as they are: for each sort how many, and the first place."""
+
+    sorts: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, sort: str, place: int) -> None:
+        """Count one more of a sort."""
+        self.sorts.setdefault(sort, [0, place])[0] += 1
+
+    def texts(self) -> list[str]:
+        """Return a line for each sort."""
+        return [
+            f"{sort}: {count:,}, the first at line {place:,}" for sort, (count, place) in self.sorts.items()
+        ]
+
+
+class Form(NamedTuple):
+    """A table in a text.
+
+    Attributes:
+        name: the kind of text.
+        rows: yields the rows of the whole text, given its chunks and a place for remarks.
+        columns: names of the columns; None if the rows have their own.
+        is_certain: whether a placeholder may show the columns; else the beginning may deceive.
+        is_typed: whether cells have types of their own, as in JSON; others are texts.
+        pointer: JSON pointer of the table.
+    """
+
+    name: str
+    rows: Callable[[Iterable[str], Remarks], Iterator[Row]]
+    columns: tuple[str, ...] | None = None
+    is_certain: bool = True
+    is_typed: bool = False
+    pointer: str = ""
+
+
+class Head(NamedTuple):
+    """The beginning of a text.
+
+    Attributes:
+        text: the beginning.
+        is_whole: whether it is the whole text.
+        lines: its first complete lines, without line ends.
+    """
+
+    text: str
+    is_whole: bool
+    lines: list[str]
+
+    @classmethod
+    def of(cls, text: str, *, is_whole: bool) -> Head:
+        """Return the head of a text that begins with `text`."""
+        lines = text.split("\n", _HEAD_LINES)
+        has_end = is_whole and lines[-1] != "" and len(lines) <= _HEAD_LINES
+        return cls(text, is_whole, [line.removesuffix("\r") for line in (lines if has_end else lines[:-1])])
+
+
+def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[str]:
+    """Yield the lines of a text without their ends; a line over `MAX_CELL_CHARS` is cut."""
+    rest, number = "", 0
+    for chunk in chunks:
+        if len(rest) > MAX_CELL_CHARS:
+            # What is beyond the limit is dropped at once, for one line may be the whole text.
+            rest, border, chunk = rest[: MAX_CELL_CHARS + 1], *chunk.partition("\n")[1:]  # noqa: PLW2901
+            if not border:
+                continue
+            chunk = border + chunk  # noqa: PLW2901
+        *lines, rest = (rest + chunk).split("\n")
+        for line in lines:
+            number += 1
+            yield line if len(line) <= MAX_CELL_CHARS else _cut(line, number, remarks)
+    if rest:
+        yield rest if len(rest) <= MAX_CELL_CHARS else _cut(rest, number + 1, remarks)
+
+
+def _cut(line: str, number: int, remarks: Remarks | None) -> str:
+    if remarks is not None:
+        remarks.add(f"lines cut to {MAX_CELL_CHARS:,} characters", number)
+    return line[:MAX_CELL_CHARS]
+
+
+def names_for(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of columns: on one line, not empty, and different also if case is ignored."""
+    taken: dict[str, str] = {}
+    for number, name in enumerate(names, 1):
+        plain = _SPACE.sub(" ", name).strip()[:_NAME_CHARS] or f"column{number}"
+        candidate, again = plain, 1
+        while candidate.lower() in taken:
+            again += 1
+            candidate = f"{plain}_{again}"
+        taken[candidate.lower()] = candidate
+    return tuple(taken.values())

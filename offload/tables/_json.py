@@ -1,0 +1,223 @@
+"""Tables in JSON of any size: arrays, objects that hold them, JSON lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from offload.tables._form import Form, Head, NoTableError, Remarks, Row, lines_of
+
+_SPACE = re.compile(r"[ \t\r\n]*+")
+_scan: Any = getattr(json.JSONDecoder(parse_constant=str, strict=False), "scan_once")  # noqa: B009 # typeshed has no such name
+# A value that is parsed as one; an item of a table is smaller.
+_MAX_VALUE_CHARS = 16 * 1024 * 1024
+_TRIMMED_CHARS = 1024 * 1024
+_DEPTH = 4
+_LEAST_LINES = 2
+
+
+class _Array(NamedTuple):
+    """An array or object whose members may be rows: how many of them are objects, and how many there are."""
+
+    pointer: str
+    start: int
+    objects: int
+    members: int
+    is_object: bool
+
+
+class _Scanner:
+    """A place in a JSON text that arrives in chunks; methods raise `NoTableError` where it is malformed."""
+
+    def __init__(self, chunks: Iterable[str], skipped: int = 0) -> None:
+        self._chunks = iter(chunks)
+        self._text = ""
+        self._at = 0
+        self._before = 0
+        while skipped > len(self._text) and self._more():
+            skipped -= self._trim(min(len(self._text), skipped))
+        self._at = skipped
+
+    @property
+    def place(self) -> int:
+        """Characters before the place."""
+        return self._before + self._at
+
+    def peek(self) -> str:
+        """Skip white space and return the next character; empty at the end."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            self._at = found.end() if found else self._at
+            if self._at < len(self._text) or not self._more():
+                return self._text[self._at : self._at + 1]
+
+    def take(self, expected: str) -> bool:
+        """Skip white space and one of the characters `expected`, and return whether it was there."""
+        is_there = (found := self.peek()) != "" and found in expected
+        self._at += is_there
+        return is_there
+
+    def value(self) -> Any:
+        """Parse the value here."""
+        self.peek()
+        if self._at > _TRIMMED_CHARS:
+            self._trim(self._at)
+        while True:
+            try:
+                value, end = _scan(self._text, self._at)
+            except (StopIteration, ValueError) as error:
+                if not self._more():
+                    raise NoTableError(f"no JSON at character {self.place}") from error
+            except RecursionError as error:
+                raise NoTableError("its JSON is nested too deeply") from error
+            else:
+                if end < len(self._text) or not self._more():
+                    self._at = end
+                    return value
+
+    def members(self, closing: str) -> Iterator[str]:
+        """Yield the key of each member of the container here, at its value; "" in an array."""
+        if not self.take("[{") or self.take(closing):
+            return
+        while True:
+            key = ""
+            if closing == "}":
+                key = self.value()
+                if not isinstance(key, str) or not self.take(":"):
+                    raise NoTableError(f"no JSON at character {self.place}")
+            yield key
+            if not self.take(","):
+                break
+        if not self.take(closing):
+            raise NoTableError(f"no JSON at character {self.place}")
+
+    def _more(self) -> bool:
+        """Get at least as many characters as are held, so that a long value is scanned few times."""
+        held = len(self._text) - self._at
+        if held > _MAX_VALUE_CHARS:
+            raise NoTableError(f"it has a value of more than {_MAX_VALUE_CHARS:,} characters")
+        parts, size = [], 0
+        for chunk in self._chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size >= held:
+                break
+        self._text += "".join(parts)
+        return size > 0
+
+    def _trim(self, chars: int) -> int:
+        self._text, self._at = self._text[chars:], self._at - chars
+        self._before += chars
+        return chars
+
+
+def json_form(head: Head) -> Form | None:
+    """Return the table in JSON, by the beginning of the text: JSON lines, an array, or an object."""
+    first = head.text.lstrip()[:1]
+    if first not in ("{", "[") or not first:
+        return None
+    if _is_lines(head):
+        return Form("JSON lines", _line_rows, is_typed=True)
+    if first == "[":
+        return _array_form(head)
+    try:
+        largest = _largest([head.text])
+    except NoTableError:
+        # The largest array may be in the part that is not known yet.
+        return None if head.is_whole else Form("JSON", _object_rows, is_certain=False, is_typed=True)
+    return Form(
+        "JSON", _object_rows, is_certain=any(_rank(largest)[:2]), is_typed=True, pointer=largest.pointer
+    )
+
+
+def _is_lines(head: Head) -> bool:
+    lines = [line for line in head.lines if line.strip()]
+    if len(lines) < _LEAST_LINES or not all(line.startswith("{") for line in lines):
+        return False
+    try:
+        return all(isinstance(json.loads(line), dict) for line in lines[:_LEAST_LINES])
+    except (ValueError, RecursionError):
+        return False
+
+
+def _array_form(head: Head) -> Form | None:
+    scanner = _Scanner([head.text])
+    try:
+        kinds = {type(scanner.value()) for _, _ in zip(range(3), scanner.members("]"), strict=False)}
+    except NoTableError:
+        return None if head.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
+    return Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
+
+
+def _line_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+    for number, line in enumerate(lines_of(chunks, remarks), 1):
+        try:
+            value, _ = _scan(line, 0) if line.startswith("{") else (json.loads(line), 0)
+        except (StopIteration, ValueError, RecursionError):
+            if line.strip():
+                remarks.add("lines that are no JSON", number)
+        else:
+            yield value if isinstance(value, dict) else {"value": value}
+
+
+def _array_rows(
+    chunks: Iterable[str], remarks: Remarks, start: int = 0, *, is_object: bool = False
+) -> Iterator[Row]:
+    scanner = _Scanner(chunks, start)
+    for key in scanner.members("}" if is_object else "]"):
+        value = scanner.value()
+        row = value if isinstance(value, dict) else _cells(value)
+        yield {"key": key, **row} if is_object else row
+    if start == 0 and scanner.peek():
+        remarks.add("texts after the JSON, not read", 1)
+
+
+def _cells(value: Any) -> dict[str, Any]:
+    if isinstance(value, list):
+        return {f"column{number}": cell for number, cell in enumerate(value, 1)}
+    return {"value": value}
+
+
+def _object_rows(chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
+    """Yield the rows of the largest array of objects in an object, or of another container without one."""
+    largest = _largest(chunks)
+    yield from _array_rows(chunks, remarks, largest.start, is_object=largest.is_object)
+
+
+def _largest(chunks: Iterable[str]) -> _Array:
+    """Return the largest array of objects in an object; else an object of objects, an array, the object."""
+    return max(_arrays(_Scanner(chunks), "", 0), key=_rank)
+
+
+def _rank(array: _Array) -> tuple[bool, bool, bool, int]:
+    has_objects = 2 * array.objects > array.members
+    is_map = has_objects and array.is_object and array.members > 1
+    return (has_objects and not array.is_object, is_map, not array.is_object, array.members)
+
+
+def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
+    """Yield the containers of the object here that may be tables, itself the last."""
+    scanner.peek()
+    start, objects, count = scanner.place, 0, 0
+    for key in scanner.members("}"):
+        name = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+        first = scanner.peek()
+        count, objects = count + 1, objects + (first == "{")
+        if first == "[":
+            yield _array(scanner, name)
+        elif first == "{" and depth < _DEPTH:
+            yield from _arrays(scanner, name, depth + 1)
+        else:
+            scanner.value()
+    yield _Array(pointer, start, objects, count, is_object=True)
+
+
+def _array(scanner: _Scanner, pointer: str) -> _Array:
+    start, objects, count = scanner.place, 0, 0
+    for _ in scanner.members("]"):
+        objects += scanner.peek() == "{"
+        scanner.value()
+        count += 1
+    return _Array(pointer, start, objects, count, is_object=False)

@@ -1,0 +1,133 @@
+"""context_query: the answer to a SELECT over records, as rows between bars."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from offload.codec import StoredRecord
+from offload.errors import ConfigError
+from offload.placeholder import safe_for_model
+from offload.record import decode_text, escape_surrogates
+from offload.tools._answers import FRAME_CHARS, fitting_rows
+from offload.tools._budget import BUDGET, Budget, BudgetExceeded
+
+if TYPE_CHECKING:
+    from offload.tables._query import Result
+
+MAX_SQL_CHARS = 10_000
+MAX_IDS = 8
+# A cell is cut to the first of these with which all rows fit, else to the last.
+_CELL_CHARS = (20_000, 1000, 300)
+_LEAST_CELL_CHARS = 40
+_NOTES_CHARS = 800
+# A cell that would not be read as it is.
+_UNCLEAR = re.compile(r"[\x00-\x1f\x7f|]|^[\s\"]|\s$|^$|^NULL$")
+_SURROGATE = b"\xed"
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """The text of a record by the chunk, read again at each iteration, within the budget of one call."""
+
+    record: StoredRecord
+    budget: Budget
+
+    def __iter__(self) -> Iterator[str]:
+        for data in self.budget.metered(self.record.content.chunks_from(0)[1]):
+            text = decode_text(data)
+            yield escape_surrogates(text) if _SURROGATE in data else text
+
+
+class Queries:
+    """Answers queries over the records of one session.
+
+    Args:
+        max_chars: the most characters of an answer.
+    """
+
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
+
+    def answer(self, records: Sequence[StoredRecord], sql: str, reserved: int = 0) -> str:
+        """Return the answer to one SELECT; it has room for `reserved` characters more.
+
+        Raises:
+            ConfigError: a wrong statement, with its fix; or one that takes too much.
+        """
+        from offload.tables import _query as tables  # noqa: PLC0415 # SQLite, which few calls need
+
+        budget = Budget()
+        sources = [
+            tables.Record((self, record.ref), record.ref, record.counts.bytes, _Chunks(record, budget))
+            for record in records
+        ]
+        try:
+            result = tables.query(sources, sql, self._max_chars)
+        except BudgetExceeded:
+            raise ConfigError(f"item too large for a query ({BUDGET}); use context_grep") from None
+        return self._shown(result, [record.ref for record in records], self._max_chars - reserved)
+
+    def _shown(self, result: Result, refs: Sequence[str], max_chars: int) -> str:
+        sizes = "".join(f"; {name}: {_count(table.rows)}" for name, table in result.tables.items())
+        many = f"more than {_count(result.total)}" if result.is_more else _count(result.total)
+        first = f"[{', '.join(refs)}: {many}{sizes}]"
+        notes = _notes(result.notes)
+        names = "|".join(map(_cell, result.columns))[: max_chars // 4]
+        room = max_chars - FRAME_CHARS - len(first) - len(names) - sum(len(note) + 1 for note in notes)
+        rows, cut = _fitting(result, room)
+        lines = [first, *[names] * bool(result.columns), *rows, *notes]
+        if cut:
+            lines.append(f"[values cut at {cut} characters; use substr(column, {cut + 1})]")
+        if result.rows and not rows:
+            lines.append("[a row does not fit; name fewer columns]")
+        elif len(rows) < result.total:
+            lines.append(f"[{len(rows)} rows shown; add LIMIT 100 OFFSET {len(rows)}, or filter]")
+        else:
+            lines.append("[end of rows]")
+        return "\n".join(lines)
+
+
+def _count(rows: int) -> str:
+    return f"{rows:,} row{'s' * (rows != 1)}"
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    """Return the notes that fit, each as a line."""
+    shown, room = [], _NOTES_CHARS
+    for note in notes:
+        line = f"[{safe_for_model(' '.join(note.split()))}]"
+        room -= len(line)
+        if room >= 0:
+            shown.append(line)
+    return shown
+
+
+def _fitting(result: Result, room: int) -> tuple[list[str], int]:
+    """Return the first rows that fit, as lines, and where values are cut, 0 if none is."""
+    for most in _CELL_CHARS:
+        rows = fitting_rows(("|".join(_cell(cell, most) for cell in row) for row in result.rows), room)
+        if len(rows) == result.total:
+            break
+    if not rows:
+        most = _LEAST_CELL_CHARS
+        rows = fitting_rows(("|".join(_cell(cell, most) for cell in row) for row in result.rows), room)
+    shown = result.rows[: len(rows)]
+    is_cut = any(isinstance(cell, str | bytes) and len(cell) > most for row in shown for cell in row)
+    return rows, most * is_cut
+
+
+def _cell(cell: Any, most: int = _CELL_CHARS[0]) -> str:
+    """Return a value as one word of a row: NULL, a number, a text, in quotes where it would be unclear."""
+    if cell is None:
+        return "NULL"
+    if isinstance(cell, bytes):
+        return f"x'{cell[:most].hex()}'"
+    if not isinstance(cell, str):
+        return repr(cell)
+    text = cell if len(cell) <= most else cell[:most] + "…"
+    shown = json.dumps(text, ensure_ascii=False) if _UNCLEAR.search(text) else text
+    return safe_for_model(shown)

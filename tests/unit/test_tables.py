@@ -1,0 +1,331 @@
+"""Texts as tables: which texts are, with which columns and types, and what a placeholder says of them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+import pytest
+
+from offload.tables import schema_line
+from offload.tables._form import MAX_CELL_CHARS
+from offload.tables._query import Record, Result, query
+
+PS = """\
+USER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND
+root           1  0.0  0.1 168000 11000 ?        Ss   10:00   0:01 /sbin/init splash
+www          333  1.5  2.0 999999 22222 ?        S    10:00   0:00 nginx: worker process
+root       44444  0.0  0.0      0     0 ?        S    10:00   0:00 [kthreadd]
+"""
+DF = """\
+Filesystem      Size  Used Avail Use% Mounted on
+udev            7.8G     0  7.8G   0% /dev
+tmpfs           1.6G  2.1M  1.6G   1% /run
+/dev/sda1       100G   50G   50G  50% /
+"""
+DOCKER = """\
+CONTAINER ID   IMAGE          CREATED        STATUS        NAMES
+0123456789ab   nginx:latest   2 hours ago    Up 2 hours    web
+abcdefabcdef   redis:7        3 days ago     Up 3 days     cache
+0023456789ab   nginx:latest   2 hours ago                  web2
+"""
+PIP = "Package    Version\n---------- -------\nanyio      4.9.0\ncertifi    2026.1\nidna       3.10\n"
+PSQL = " id | name \n----+------\n  1 | foo\n  2 | bar\n(2 rows)\n"
+MYSQL = "+----+------+\n| id | name |\n+----+------+\n|  1 | foo  |\n|  2 | bar  |\n+----+------+\n"
+MARKDOWN = "| id | name |\n|---|:---:|\n| 1 | foo |\n| 2 | a \\| b |\n"
+LS = """\
+total 12
+-rw-r--r-- 1 root root   123 Nov 22 10:00 a b.txt
+drwxr-xr-x 2 root root  4096 Nov 22 10:00 dir
+-rw-r--r-- 1 ann  staff   7 Nov 22  2025 c.txt
+"""
+LOG = "".join(f"2026-11-22 01:00:{n:02} {'ERROR' if n % 3 == 0 else 'INFO'} db: step {n}\n" for n in range(9))
+ACCESS = "".join(
+    f'10.0.0.{n} - - [22/Nov/2026:01:00:0{n} +0000] "GET /a/{n} HTTP/1.1" 200 {n * 100} "-" "curl"\n'
+    for n in range(9)
+)
+LOGFMT = "".join(f'time=2026-11-22T01:00:0{n}Z level=info msg="did \\"x\\" {n}" n={n}\n' for n in range(9))
+GREP = "".join(f"src/a{n}.py:{n * 3}:  def f{n}(): pass\n" for n in range(1, 9))
+ITEMS = [{"id": n, "name": f"n{n}", "ok": n % 2 == 0, "tags": ["a"], "share": n / 2} for n in range(9)]
+SCHEMA = "id integer, name text, ok boolean, tags JSON, share real"
+
+
+def run(text: str, sql: str = "select * from t", *, size: int = 7) -> Result:
+    """Query a text that arrives in chunks of `size` characters."""
+    chunks = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
+    return query([Record(object(), "ref", len(text), chunks)], sql, 10**6)
+
+
+def rows(text: str, sql: str = "select * from t") -> list[tuple[Any, ...]]:
+    return run(text, sql).rows
+
+
+TABLES = {
+    "CSV": ("id,name\n1,foo\n2,bar\n3,baz\n", "3 rows; id integer, name text", (1, "foo")),
+    "CSV with CRLF": ("id,name\r\n1,foo\r\n2,bar\r\n3,baz\r\n", "3 rows; id integer, name text", (1, "foo")),
+    "CSV after a byte order mark": (
+        "\ufeffid,name\n1,foo\n2,bar\n3,baz\n",
+        "3 rows; id integer, name text",
+        (1, "foo"),
+    ),
+    "semicolons": ("a;b\n1;2,5\n2;3,5\n3;4\n", "3 rows; a integer, b text", (1, "2,5")),
+    "TSV": ("a\tb\n1\tx y\n2\tz\n3\tw\n", "3 rows; a integer, b text", (1, "x y")),
+    "JSON array": (json.dumps(ITEMS), f"9 rows; {SCHEMA}", (0, "n0", 1, '["a"]', 0.0)),
+    "pretty JSON": (json.dumps(ITEMS, indent=2), f"9 rows; {SCHEMA}", (0, "n0", 1, '["a"]', 0.0)),
+    "JSON lines": ("\n".join(map(json.dumps, ITEMS)), f"9 rows; {SCHEMA}", (0, "n0", 1, '["a"]', 0.0)),
+    "psql": (PSQL, "2 rows; id integer, name text", (1, "foo")),
+    "mysql": (MYSQL, "2 rows; id integer, name text", (1, "foo")),
+    "Markdown": (MARKDOWN, "2 rows; id integer, name text", (1, "foo")),
+    "docker ps": (
+        DOCKER,
+        '3 rows; "CONTAINER ID" text, IMAGE text, CREATED text, STATUS text, NAMES text',
+        ("0123456789ab", "nginx:latest", "2 hours ago", "Up 2 hours", "web"),
+    ),
+    "pip list": (PIP, "3 rows; Package text, Version text", ("anyio", "4.9.0")),
+    "df": (
+        DF,
+        '3 rows; Filesystem text, Size text, Used text, Avail text, "Use%" text, "Mounted on" text',
+        ("udev", "7.8G", "0", "7.8G", "0%", "/dev"),
+    ),
+    "ls -l": (
+        LS,
+        '3 rows; mode text, links integer, owner text, "group" text, size integer, modified text, name text',
+        ("-rw-r--r--", 1, "root", "root", 123, "Nov 22 10:00", "a b.txt"),
+    ),
+    "log": (
+        LOG,
+        "9 rows; time text, level text, source text, message text",
+        ("2026-11-22 01:00:00", "ERROR", "db", "step 0"),
+    ),
+    "logfmt": (
+        LOGFMT,
+        "9 rows; time text, level text, msg text, n integer",
+        ("2026-11-22T01:00:00Z", "info", 'did "x" 0', 0),
+    ),
+    "grep": (GREP, "8 rows; path text, line integer, text text", ("src/a1.py", 3, "  def f1(): pass")),
+    "numbered CSV": (
+        "".join(f"{n:6}\t{line}\n" for n, line in enumerate(("id,name", "1,foo", "2,bar", "3,b"), 1)),
+        "3 rows; id integer, name text",
+        (1, "foo"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_read_with_its_columns_and_types_and_its_placeholder_names_them(name: str) -> None:
+    text, schema, first = TABLES[name]
+
+    assert schema_line(text) == f"[table: {schema}]"
+    assert rows(text)[0] == first
+
+
+def test_ps_keeps_a_command_of_several_words_in_one_column() -> None:
+    assert rows(PS, "select pid, command from t where rss > 20000") == [(333, "nginx: worker process")]
+
+
+def test_an_access_log_has_columns_of_its_requests() -> None:
+    sql = "select host, method, path, status, bytes from t where bytes > 700"
+
+    assert rows(ACCESS, sql) == [("10.0.0.8", "GET", "/a/8", 200, 800)]
+
+
+NO_TABLES = {
+    "prose": "Hello, this is a text.\nIt has, well, commas.\nAnd more, so.\nBye, now.\n" * 4,
+    "code": "def f(a, b):\n    return a\n\nclass X:\n    def y(self):\n        return [1, 2]\n" * 5,
+    "a C file": "int a;\nint b;\nchar c;\nreturn d;\n" * 4,
+    "a list in code": 'x = [\n    "a",\n    "b",\n    "c",\n    "d",\n]\n',
+    "one JSON object": json.dumps({"path": "a.txt", "content": "line\n" * 50}, indent=1),
+    "an empty text": "",
+    "blank lines": "\n" * 100,
+    "a word": "x" * 1000,
+    "a diff": "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n" * 4,
+    "a stack trace": 'Traceback:\n  File "a.py", line 3, in f\n    g()\n' * 5,
+}
+
+
+@pytest.mark.parametrize("name", NO_TABLES)
+def test_a_text_that_is_no_table_has_no_schema(name: str) -> None:
+    assert schema_line(NO_TABLES[name]) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", "0", ""], "integer"),
+        (["1", "9223372036854775807"], "integer"),
+        (["1", "9223372036854775808"], "text"),
+        (["19.90", "5.00", "-0.25"], "real"),
+        (["1.5", "2", "0.25"], "real"),
+        (["1.1", "1.10"], "text"),
+        (["0.1", "0.30000000000000004"], "real"),
+        (["0.1", "0.3000000000000000012"], "text"),
+        *(
+            (["1", value], "text")
+            for value in ("007", "1e5", "+1", "1_000", " 1", "inf", "nan", "-0", "0x1", "\u0661")
+        ),
+        (["", ""], "text"),
+    ],
+)
+def test_a_column_is_a_number_only_if_every_value_can_be_written_back(values: list[str], kind: str) -> None:
+    text = "name,v\n" + "".join(f"x{n},{value}\n" for n, value in enumerate(values * 2))
+
+    assert schema_line(text).endswith(f"v {kind}]")
+    assert [str(v) for (v,) in rows(text, "select v from t") if v not in (None, "")] == [
+        str(float(v)) if kind == "real" else v for v in values * 2 if v
+    ]
+
+
+def test_a_late_value_changes_the_type_of_its_column_and_loses_nothing() -> None:
+    late = 5000
+    text = "zip,n\n" + "".join(f"{'007' if n == late else n + 10},{n}\n" for n in range(late + 10))
+
+    assert rows(text, "select zip, typeof(zip), typeof(n) from t where n = 5000 or n = 3") == [
+        ("13", "text", "integer"),
+        ("007", "text", "integer"),
+    ]
+    found = run(text, "select count(*) from t where zip > 3")
+    assert "zip is text, since" not in str(found.notes)
+
+
+def test_a_column_that_is_text_for_few_values_is_remarked() -> None:
+    text = "id,qty\n" + "".join(f"{n},{'N/A' if n == 4 else n}\n" for n in range(9))
+
+    notes = run(text, "select sum(qty) from t where qty > 3").notes
+
+    why = "1 of 9 values are not numeric, such as 'N/A'"
+    assert notes == [f"t: qty is text, since {why}; for numbers use CAST(qty AS REAL)"]
+    assert run(text, "select sum(id) from t").notes == []
+
+
+def test_the_table_of_an_object_is_its_largest_array_of_objects() -> None:
+    document = {"total": 9, "few": ITEMS[:2], "page": {"a/b": {"items": ITEMS}}, "numbers": list(range(99))}
+    text = json.dumps(document)
+
+    assert schema_line(text) == f"[table /page/a~1b/items: 9 rows; {SCHEMA}]"
+    assert rows(text, "select count(*), max(id) from t") == [(9, 8)]
+
+
+def test_an_object_of_objects_is_a_table_with_its_keys() -> None:
+    text = json.dumps({"packages": {f"p{n}": {"version": f"1.{n}"} for n in range(5)}})
+
+    assert schema_line(text) == '[table /packages: 5 rows; "key" text, version text]'.replace('"key"', "key")
+    assert rows(text, "select * from t limit 1") == [("p0", "1.0")]
+
+
+def test_values_of_json_keep_their_types_and_nested_ones_are_json_text() -> None:
+    text = json.dumps([{"a": {"b": [1, "é"]}, "n": 2**70, "x": "007"}, {"a": None, "n": 1, "x": "1"}])
+
+    assert rows(text) == [('{"b":[1,"é"]}', str(2**70), "007"), (None, 1, "1")]
+    assert rows(text, "select json_extract(a, '$.b[1]') from t where a is not null") == [("é",)]
+
+
+def test_keys_that_come_late_are_columns() -> None:
+    items = [{"id": n, **({"late": "x"} if n == 4444 else {})} for n in range(5000)]
+
+    assert rows(json.dumps(items), "select id, late from t where late is not null") == [(4444, "x")]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("a,a,A", ("a", "a_2", "A_3")),
+        ("select,order,group", ("select", "order", "group")),
+        ('"x ""y""","[b]",', ("x y", "b", "column3")),
+        ("id,,n", ("id", "column2", "n")),
+    ],
+)
+def test_names_of_columns_are_unique_plain_and_quoted_where_sql_needs_it(
+    header: str, columns: tuple[str, ...]
+) -> None:
+    assert run(f"{header}\nx,y,z\nu,v,w\n").columns == columns
+
+
+def test_the_schema_quotes_what_sql_would_not_take() -> None:
+    assert (
+        schema_line("order,unit price\n1,2\n3,4\n5,6\n")
+        == '[table: 3 rows; "order" integer, "unit price" integer]'
+    )
+
+
+def test_quoted_cells_may_have_commas_quotes_and_line_ends() -> None:
+    text = 'id,note\n1,"a, ""b""\nc"\n2,d\n3,"e\r\nf"\n'
+
+    assert rows(text) == [(1, 'a, "b"\nc'), (2, "d"), (3, "e\nf")] or rows(text)[2] == (3, "e\r\nf")
+
+
+def test_ragged_rows_are_kept_and_remarked() -> None:
+    text = "a,b,c\n" + "1,2,3\n" * 30 + "4,5\n6,7,8,9\n"
+
+    found = run(text, "select * from t where a > 3")
+
+    assert found.rows == [(4, 5, None), (6, 7, 8)]
+    assert found.notes == [
+        "t: short rows, filled with NULL: 1, the first at line 32",
+        "t: rows with more cells than columns, cut: 1, the first at line 33",
+    ]
+
+
+def test_lines_that_are_no_rows_are_counted() -> None:
+    text = "Exported 3 rows\n\nid,name\n1,foo\n2,bar\n3,baz\nexit status 0\n"
+
+    found = run(text)
+
+    assert (found.rows, found.notes) == (
+        [(1, "foo"), (2, "bar"), (3, "baz")],
+        ["t: lines that are no rows: 2, the first at line 1"],
+    )
+    assert schema_line(text) == ""
+
+
+def test_the_lines_of_a_stack_trace_belong_to_the_message_before_them() -> None:
+    text = LOG + "Traceback (most recent call last):\n  File x\n"
+
+    assert rows(text, "select message from t where message like '%Traceback%'") == [
+        ("step 8\nTraceback (most recent call last):\n  File x",)
+    ]
+
+
+def test_any_text_has_its_lines_numbered_from_one() -> None:
+    assert rows("a\r\n\n\u2028b", "select * from lines") == [(1, "a"), (2, ""), (3, "\u2028b")]
+    assert rows("", "select count(*) from lines") == [(0,)]
+
+
+def test_a_cell_that_is_too_long_is_cut_and_remarked() -> None:
+    text = json.dumps([{"a": "x" * (MAX_CELL_CHARS + 5)}, {"a": "y"}])
+
+    found = run(text, "select length(a) from t", size=0)
+
+    assert found.rows == [(MAX_CELL_CHARS,), (1,)]
+    assert "values cut to 50,000 characters" in found.notes[0]
+    found = run("x" * 200_000 + "\nend", "select n, length(text) from lines", size=1000)
+    assert found.rows == [(1, MAX_CELL_CHARS), (2, 3)]
+    assert "lines cut to 50,000 characters: 1, the first at line 1" in found.notes[0]
+
+
+def test_the_schema_of_a_long_table_has_the_types_of_its_first_rows_and_no_count() -> None:
+    text = "id,name\n" + "".join(f"{n},name {n}\n" for n in range(20_000))
+
+    assert schema_line(text) == "[table: id integer, name text; types by its first rows]"
+    assert schema_line(text[:3000], is_whole=False) == schema_line(text)
+
+
+def test_the_schema_is_short() -> None:
+    line = schema_line(json.dumps([{f"a_rather_long_name_{n}": n for n in range(500)}] * 3))
+
+    assert len(line) < 360
+    assert " more]" in line
+
+
+def test_what_a_schema_says_is_what_a_query_finds() -> None:
+    for text, schema, _ in TABLES.values():
+        found = run(text, "select * from t", size=0)
+        assert schema.startswith(f"{found.total} rows; ")
+        assert all(name in schema for name in found.columns)
+
+
+def test_sqlite_is_recent_enough_for_the_operators_of_json() -> None:
+    text = json.dumps([{"a": {"b": 1}}, {"a": {"b": 2}}])
+
+    if sqlite3.sqlite_version_info >= (3, 38):
+        assert rows(text, "select a ->> '$.b' from t") == [(1,), (2,)]

@@ -55,11 +55,7 @@ _TOOL_RESULT = re.compile(r"tool-result-.+\.md", re.DOTALL)
 
 
 def default_path() -> Path:
-    """Return the local folder that holds offloaded context when no store is named.
-
-    Raises:
-        ConfigError: the user has no home folder.
-    """
+    """Return the local folder of the default store. Raises `ConfigError` if the user has no home folder."""
     from platformdirs import user_data_path  # noqa: PLC0415  # only the default store needs it
 
     try:
@@ -71,8 +67,7 @@ def default_path() -> Path:
 def is_path(url: str) -> bool:
     """Return whether `url` is a local path, not a URL.
 
-    Raises:
-        ConfigError: it is a mistyped URL, such as `s3:/bucket` or `s3//bucket`.
+    Raises `ConfigError` for a mistyped URL, such as `s3:/bucket` or `s3//bucket`.
     """
     if _SCHEME.match(url):
         return False
@@ -162,10 +157,7 @@ def with_layout(store: OffloadStore) -> OffloadStore | None:
     """Return `store`, or the store that reads the layout at its root; None if nothing is stored there.
 
     It takes one listing, and up to two more if the first key is foreign. A local store is returned as it is:
-    `open_store` has looked at its folder.
-
-    Raises:
-        StoreError: the store cannot be listed.
+    `open_store` has looked at its folder. Raises `StoreError` if the store cannot be listed.
     """
     if folder_of(store) is not None:
         return store

@@ -139,9 +139,8 @@ class Gate:
     def entered(self) -> Iterator[None]:
         """Enter as a call.
 
-        Raises:
-            ConfigError: a hook or listener of a call, or a thread that one started, enters the same gate: it
-                would wait for itself or recurse for ever.
+        Raises `ConfigError` if a hook or listener of a call, or a thread that one started, enters the same
+        gate: it would wait for itself or recurse for ever.
         """
         outer = _calls.get()
         if any(call.gate is self and not call.is_over for call in outer):
@@ -161,8 +160,7 @@ class Gate:
     def alone(self) -> Iterator[None]:
         """Take exclusive access, inside `entered`; others wait.
 
-        Raises:
-            ConfigError: the call that has access can never end.
+        Raises `ConfigError` if the call that has access can never end.
         """
         self._wait()
         self.holder = call = _calls.get()[-1]

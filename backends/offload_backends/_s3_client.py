@@ -101,8 +101,7 @@ _SYSTEMS: Shared[Any] = Shared()
 class S3Client:
     """Requests to the keys below `prefix` in a bucket, over connections that this process shares by options.
 
-    Raises:
-        ConfigError: s3fs refuses the options, or those of encryption contradict each other.
+    Raises `ConfigError` if s3fs refuses the options, or those of encryption contradict each other.
     """
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
@@ -133,8 +132,7 @@ class S3Client:
     def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Future[T]:
         """Start `function(*args)` on fsspec's own loop and return its future.
 
-        Raises:
-            ConfigError: the caller runs on that loop, so it would wait for itself.
+        Raises `ConfigError` if the caller runs on that loop, so that it would wait for itself.
         """
         if threading.current_thread() is fsspec.asyn.iothread[0]:
             raise errors.ConfigError(

@@ -321,10 +321,8 @@ class ContextManager:
     def restore(self) -> list[Any]:
         """Return all messages that were ever added, as they were.
 
-        SDK objects that were compacted or resumed are restored as data.
-
-        Raises:
-            OffloadError: a record is damaged, was deleted, or cannot be read.
+        SDK objects that were compacted or resumed are restored as data. Raises `OffloadError` if a record is
+        damaged, was deleted, or cannot be read.
         """
         with exclusive(self._gate):
             self._messages.flush()

@@ -87,10 +87,8 @@ class StoringCompactor:
     def restore(self, messages: Sequence[Any]) -> list[Any]:
         """Return `messages` with all that compactions ever removed, as it was.
 
-        SDK objects are restored as data.
-
-        Raises:
-            OffloadError: a record is damaged, was deleted, or cannot be read.
+        SDK objects are restored as data. Raises `OffloadError` if a record is damaged, was deleted, or cannot
+        be read.
         """
         return self._archive.restore(messages)
 

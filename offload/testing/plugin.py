@@ -42,11 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def options_of(config: pytest.Config) -> dict[str, str]:
-    """Return the storage options of the command line.
-
-    Raises:
-        pytest.UsageError: one of them is not NAME=VALUE.
-    """
+    """Return the storage options of the command line. Raises `UsageError` if one is not NAME=VALUE."""
     options: Sequence[str] = config.getoption("offload_option")
     if not all(text.partition("=")[0] and "=" in text for text in options):
         # The text may be a secret whose name is missing, so the error does not quote it.

@@ -68,10 +68,7 @@ def serve(
     """Serve the pages of a store to this machine only, until the process is stopped.
 
     Takes the arguments of `web_app`; port 0 is a free one. `announce` is called with the URL to open, which
-    works once.
-
-    Raises:
-        ConfigError: the port is not available.
+    works once. Raises `ConfigError` if the port is not available.
     """
     try:
         listening = socket.create_server((_LOOPBACK, port))

@@ -19,11 +19,7 @@ _NEVER = "compaction_summary"
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentRules:
-    """Arguments of `ContextFileSystem` that make its policy.
-
-    Raises:
-        ConfigError: one of them is invalid or has no effect.
-    """
+    """Arguments of `ContextFileSystem` that make its policy. Raises `ConfigError` for an invalid one."""
 
     is_enabled: bool = True
     threshold: int = THRESHOLD

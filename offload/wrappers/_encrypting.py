@@ -6,18 +6,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from offload import errors
+from offload import errors, store
 from offload.layout import check_key
 from offload.locks import Recent
-from offload.store import (
-    OffloadStore,
-    StoredObject,
-    check_range,
-    delete_many,
-    get_many,
-    put_many,
-    put_stream,
-)
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._chunks import FOOTER, plain_size, suffix_size
 
@@ -57,7 +48,7 @@ class EncryptingStore(WrapperStore):
         MissingExtraError: the package of the extra `crypto` is not installed.
     """
 
-    def __init__(self, inner: OffloadStore, key: bytes | str | None = None) -> None:
+    def __init__(self, inner: store.OffloadStore, key: bytes | str | None = None) -> None:
         super().__init__(inner)
         with errors.needs_extra("crypto"):
             from offload.wrappers import _sealed  # noqa: PLC0415  # loads cryptography
@@ -73,14 +64,14 @@ class EncryptingStore(WrapperStore):
         Raises `CorruptError` or, for an object that was sealed with another key, `ConfigError` too.
         """
         check_key(key)
-        check_range(start, end)
+        store.check_range(start, end)
         if start < 0:
             return self._open_end(key, self.inner.get(key, start=-suffix_size(-start)), -start)
         if start == 0 and end is None:
             return self._open_end(key, self.inner.get(key))
         return self._open_range(key, start, sys.maxsize if end is None else end)
 
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[store.StoredObject]:
         for entry in self.inner.keys(prefix, after=after):
             yield replace(entry, size=plain_size(entry.size))
 
@@ -88,20 +79,20 @@ class EncryptingStore(WrapperStore):
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
     ) -> list[errors.OffloadError | None]:
         sealed = ((key, self._key.seal(key, data)) for key, data in items)
-        return put_many(self.inner, sealed, overwrite=overwrite)
+        return store.put_many(self.inner, sealed, overwrite=overwrite)
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | errors.OffloadError]:
         return (
             errors.result_or_error(self._open_end, key, stored) if isinstance(stored, bytes) else stored
-            for key, stored in zip(keys, get_many(self.inner, keys), strict=True)
+            for key, stored in zip(keys, store.get_many(self.inner, keys), strict=True)
         )
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        delete_many(self.inner, keys)
+        store.delete_many(self.inner, keys)
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         sealed = self._key.seal_stream(check_key(key), pieces, size)
-        put_stream(self.inner, key, sealed, sealed.size)
+        store.put_stream(self.inner, key, sealed, sealed.size)
 
     def _open_end(self, key: str, stored: bytes, count: int = sys.maxsize) -> bytes:
         """Return the last `count` plain bytes, given the last sealed ones."""

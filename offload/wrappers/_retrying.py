@@ -10,18 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from offload import errors
-from offload.store import (
-    OffloadStore,
-    StoredObject,
-    SupportsBulk,
-    blocks_of,
-    delete_many,
-    get_many,
-    put_many,
-    put_stream,
-    update_index,
-)
+from offload import errors, store
 from offload.wrappers._base import WrapperStore
 
 T = TypeVar("T")
@@ -58,7 +47,7 @@ class RetryingStore(WrapperStore):
 
     def __init__(
         self,
-        inner: OffloadStore,
+        inner: store.OffloadStore,
         *,
         deadline: float = 30.0,
         first_pause: float = 0.1,
@@ -76,7 +65,7 @@ class RetryingStore(WrapperStore):
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
         return self._call().run(partial(self.inner.get, key, start=start, end=end))
 
-    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[StoredObject]:
+    def keys(self, prefix: str = "", *, after: str = "") -> Iterator[store.StoredObject]:
         call = self._call()
         while True:
             try:
@@ -98,7 +87,7 @@ class RetryingStore(WrapperStore):
     ) -> list[errors.OffloadError | None]:
         items = list(items)
         call = self._call()
-        results, retried = _each(call, partial(put_many, self.inner, overwrite=overwrite), items)
+        results, retried = _each(call, partial(store.put_many, self.inner, overwrite=overwrite), items)
         for n in retried:
             if isinstance(results[n], errors.ExistsError):
                 key, data = items[n]
@@ -107,19 +96,19 @@ class RetryingStore(WrapperStore):
         return results
 
     def get_many(self, keys: Sequence[str]) -> Iterable[bytes | errors.OffloadError]:
-        if isinstance(self.inner, SupportsBulk):
-            return _each(self._call(), lambda some: list(get_many(self.inner, some)), keys)[0]
+        if isinstance(self.inner, store.SupportsBulk):
+            return _each(self._call(), lambda some: list(store.get_many(self.inner, some)), keys)[0]
         return (errors.result_or_error(self.get, key) for key in keys)
 
     def delete_many(self, keys: Iterable[str]) -> None:
-        self._call().run(partial(delete_many, self.inner, list(keys)))
+        self._call().run(partial(store.delete_many, self.inner, list(keys)))
 
     def put_stream(self, key: str, pieces: Iterable[bytes], size: int) -> None:
         with self._creating(key, pieces, size) as call:
-            call.run(partial(put_stream, self.inner, key, pieces, size))
+            call.run(partial(store.put_stream, self.inner, key, pieces, size))
 
     def update_index(self) -> None:
-        self._call().run(partial(update_index, self.inner))
+        self._call().run(partial(store.update_index, self.inner))
 
     @contextmanager
     def _creating(self, key: str, pieces: Iterable[bytes], size: int) -> Iterator[RetryState]:
@@ -135,7 +124,7 @@ class RetryingStore(WrapperStore):
         """Return whether the object has these bytes, reading a block at a time."""
         at = 0
         try:
-            for block in blocks_of(pieces, _COMPARED_BYTES):
+            for block in store.blocks_of(pieces, _COMPARED_BYTES):
                 end = at + len(block)
                 if call.run(partial(self.inner.get, key, start=at, end=end)) != block:
                     return False

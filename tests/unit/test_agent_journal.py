@@ -121,7 +121,8 @@ def test_the_bytes_written_in_a_turn_do_not_grow_with_the_conversation(tmp_path:
         m.before_model_call()
         sizes.append(written(tmp_path) - before)
 
-    assert max(sizes[2:]) - min(sizes[2:]) < 10
+    # A turn in another second than the one before stores its time too.
+    assert max(sizes[2:]) - min(sizes[2:]) < 40
 
 
 def test_every_message_is_resumed_in_its_place(tmp_path: Path) -> None:

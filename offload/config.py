@@ -124,7 +124,7 @@ class Config:
         values: dict[str, SettingValue] = {}
         for source in self.sources:
             for value in _values(source.name, source.data):
-                values = {p: v for p, v in values.items() if not _replaces(value.path, p)}
+                values = {p: v for p, v in values.items() if not f"{p}.".startswith(f"{value.path}.")}
                 values[value.path] = value
         order = list(Settings.model_fields)
         defaults = {**self.settings.model_dump(mode="json"), "policy": "balanced"}
@@ -301,10 +301,6 @@ def _values(origin: str, data: Mapping[str, Any], prefix: str = "") -> Iterator[
             yield from _values(origin, value, f"{path}.")
         else:
             yield SettingValue(path, _without_secret(path, value), origin)
-
-
-def _replaces(path: str, other: str) -> bool:
-    return other == path or other.startswith(f"{path}.")
 
 
 def _without_secret(path: str, value: Any) -> Any:

@@ -185,8 +185,9 @@ class LocalStore(OneByOne):
                 child = _open_child(folder, part, is_made=is_made, is_synced=self._is_synced)
                 os.close(folder)
                 folder = child
-                if is_common:
-                    _check_child(folder, part)
+                # Another user's folder is no more than a file in its place.
+                if is_common and not files.is_own(os.fstat(folder)):
+                    raise OSError(errno.ENOTDIR, "a folder of another user", part)
             yield folder
         finally:
             os.close(folder)
@@ -287,12 +288,6 @@ def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> in
             raise
     files.make_folder(folder, name, is_synced=is_synced)
     return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
-
-
-def _check_child(folder: int, name: str) -> None:
-    """Raise the error of a file instead of a folder if another user created the open folder."""
-    if not files.is_own(os.fstat(folder)):
-        raise OSError(errno.ENOTDIR, "a folder of another user", name)
 
 
 @contextmanager

@@ -177,7 +177,7 @@ class _Rounds(StoringCompactor):
         """
         must_shrink = self._must_shrink(view)
         most = view.groups[:-1] if must_shrink else view.rounds[: -self.config.keep_recent_rounds]
-        if not view.can_shrink(joined(most)):
+        if not most or view.plan(joined(most)).tokens >= view.total:
             if must_shrink:
                 raise self._full(view.total)
             return _unchanged(view)

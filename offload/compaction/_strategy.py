@@ -197,13 +197,6 @@ class View:
                 return count
         return len(units)
 
-    def can_shrink(self, removed: Sequence[int]) -> bool:
-        """Return whether a notice has fewer tokens than these messages.
-
-        Raises `OffloadError` if the store fails.
-        """
-        return bool(removed) and self.plan(removed).tokens < self.total
-
     def tokens_with(self, removed: Sequence[int], notice: Any) -> int:
         """Return the tokens of the request with a message in place of those at the indices `removed`."""
         return self.tokens_without(removed) + self.context.count_message(notice)

@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 from offload.errors import ConfigError, StorePermissionError
@@ -38,7 +38,8 @@ class FolderCache:
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int, *, scope: Callable[[], str]) -> None:
         self._folder = Path(folder).expanduser().absolute()
         self._max_bytes = max_bytes
-        self._get_scope = scope
+        # At the first use: a store may have to connect to find its endpoint and account.
+        self._scope = cache(scope)
         # Full, so that the first fill scans.
         self._written = max_bytes
         self._lock = Lock()
@@ -99,14 +100,9 @@ class FolderCache:
 
     def _path(self, name: str) -> Path:
         self._prepare()
-        place = f"{self._scope}\0{name}".encode("utf-8", "surrogatepass")
+        place = f"{self._scope()}\0{name}".encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(place).hexdigest()
         return self._folder / digest[:2] / digest[2:]
-
-    @cached_property
-    def _scope(self) -> str:
-        # Evaluated at the first use: a store may have to connect to find its endpoint and account.
-        return self._get_scope()
 
     def _prepare(self) -> None:
         """Create the folder, and refuse one to which others could write entries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -58,24 +58,13 @@ class DocumentRules:
             if self != DocumentRules():
                 raise ConfigError("policy= replaces the rules: omit it, or set them in the policy")
             return instead
-        return OffloadPolicy.model_validate(
-            # The threshold and the age alone decide, so any saving is enough.
-            {"types": dict(self._types()), "tools": dict(self._tools()), "min_saving": 1}
-        )
-
-    def _is_enabled(self, item_type: str) -> bool:
-        return self.is_enabled and self.types.get(item_type, item_type in _OFFLOADED_TYPES)
-
-    def _types(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name in ITEM_TYPES:
-            yield name, self._rule(name, min_tokens=self.threshold + 1)
-
-    def _tools(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for tool, kept in self.ephemeral.items():
-            recent = kept if self.keep_recent is None else self.keep_recent
-            yield tool, self._rule("tool_result", min_tokens=1, keep_recent=recent)
+        types = {name: self._rule(name, min_tokens=self.threshold + 1) for name in ITEM_TYPES}
+        kept = self.ephemeral if self.keep_recent is None else dict.fromkeys(self.ephemeral, self.keep_recent)
+        tools = {tool: self._rule("tool_result", min_tokens=1, keep_recent=n) for tool, n in kept.items()}
+        # The threshold and the age alone decide, so any saving is enough.
+        return OffloadPolicy.model_validate({"types": types, "tools": tools, "min_saving": 1})
 
     def _rule(self, item_type: str, **when: int) -> dict[str, Any]:
         """Return a rule as plain data: a placeholder has no preview, and the model sees the item once."""
-        is_enabled = self._is_enabled(item_type)
+        is_enabled = self.is_enabled and self.types.get(item_type, item_type in _OFFLOADED_TYPES)
         return {"enabled": is_enabled, "after_turns": 1, "preview_chars": 0, "ttl": self.ttl, **when}

@@ -33,12 +33,13 @@ from offload.cli.transcripts import load
 from offload.policy import PolicyName, words_of
 from offload.preview import preview_of
 
-_CACHE = CacheModel()
-_QUICK_MESSAGES = 150
+CACHE = CacheModel()
+QUICK_MESSAGES = 150
 # Policy → the most that it may cost, relative to no offloading: at recorded misses, and without any.
 _BUDGETS: Mapping[str, float] = {"balanced": 0.70, "economy": 0.67}
 _WITHOUT_MISSES = {"offload": 0.76, "offload aggressive": 0.68}
-_PLAIN_TOOLS = 400
+PLAIN_TOOLS = 400
+RESULT = "tool_result"
 _READERS = {"read", "view", "open", "cat", "notebook"}
 # A session that costs up to this part of its cost without offloading is not dearer.
 _SAME = 1.0005
@@ -76,7 +77,7 @@ class Plain:
     preview: Preview
     readers: int = 0
     cold_chars: int = 0
-    tools: float = _PLAIN_TOOLS
+    tools: float = PLAIN_TOOLS
     turn: int = -1
     ages: dict[int, int] = field(default_factory=dict)
     known: int = 0
@@ -96,10 +97,10 @@ class Plain:
         """Do nothing: a plain policy does not learn."""
 
     def _is_due(self, row: int, age: int, request: Request) -> bool:
-        kind, _, text = self.recording.rows[row]
+        text = self.recording.rows[row].text
         wait = self.readers if is_reader(self.recording, row) else 0
         is_cold = self.turn > 0 and request.is_cold and age > 1
-        return (kind == "tool_result" and len(text) >= self.min_chars and age >= wait) or (
+        return (is_result(self.recording, row) and len(text) >= self.min_chars and age >= wait) or (
             is_cold and 0 < self.cold_chars <= len(text)
         )
 
@@ -116,7 +117,7 @@ class Chosen:
 
     recording: Recording
     choice: Mapping[int, tuple[int | None, int]]
-    tools: float = _PLAIN_TOOLS
+    tools: float = PLAIN_TOOLS
     turn: int = -1
     firsts: dict[int, int] = field(default_factory=dict)
 
@@ -136,7 +137,7 @@ class Chosen:
 
 def figures(is_quick: bool, *, clairvoyant: bool) -> Iterator[Figure]:
     """Yield the figures."""
-    sessions = list(_sessions(_QUICK_MESSAGES if is_quick else None))
+    sessions = list(sessions_with_usage(QUICK_MESSAGES if is_quick else None))
     if not sessions:
         print(f"no transcripts with usage in {folder()}: set OFFLOAD_TRANSCRIPTS to a folder of them")
         return
@@ -154,18 +155,24 @@ def figures(is_quick: bool, *, clairvoyant: bool) -> Iterator[Figure]:
         yield from _without_misses(program)
 
 
+def is_result(recording: Recording, row: int) -> bool:
+    """Return whether a text is the result of a tool."""
+    return recording.rows[row].kind == RESULT
+
+
 def is_reader(recording: Recording, row: int) -> bool:
     """Return whether a text is the result of a file reader."""
-    kind, tool, _ = recording.rows[row]
-    return kind == "tool_result" and not _READERS.isdisjoint(words_of(tool or ""))
+    tool = recording.rows[row].tool or ""
+    return is_result(recording, row) and not _READERS.isdisjoint(words_of(tool))
 
 
-def _sessions(most_messages: int | None) -> Iterator[Session]:
+def sessions_with_usage(most_messages: int | None) -> Iterator[Session]:
+    """Yield the recorded sessions, of up to `most_messages` messages."""
     for path in sorted(folder().glob("trajectories/*/*.json")):
         for transcript in load(path):
             if transcript.usage and (most_messages is None or len(transcript.messages) <= most_messages):
-                recording = Recording(transcript, _CACHE.ttl)
-                yield Session(path.parent.name, recording, measure(recording, Untouched(), _CACHE))
+                recording = Recording(transcript, CACHE.ttl)
+                yield Session(path.parent.name, recording, measure(recording, Untouched(), CACHE))
 
 
 def _ways() -> dict[str, Callable[[Recording], Sender]]:
@@ -200,7 +207,7 @@ def _preview(text: str, chars: int) -> str:
 
 
 def _bill(session: Session, make: Callable[[Recording], Sender]) -> Bill:
-    return measure(session.recording, make(session.recording), _CACHE)
+    return measure(session.recording, make(session.recording), CACHE)
 
 
 def _clairvoyant(session: Session) -> Bill:
@@ -209,11 +216,11 @@ def _clairvoyant(session: Session) -> Bill:
     choice: dict[int, tuple[int | None, int]] = {}
     large = [row for row, (_, _, text) in enumerate(recording.rows) if len(text) >= _LEAST_CHARS]
     for row in sorted(large, key=lambda row: -len(recording.rows[row].text)):
-        moments = [1] if is_reader(recording, row) or recording.rows[row].kind != "tool_result" else [1, 0]
+        moments = [1, 0] if is_result(recording, row) and not is_reader(recording, row) else [1]
         ways: list[tuple[int | None, int]] = [(when, chars) for when in moments for chars in _PREVIEWS]
         ways += [(None, _PREVIEWS[-1])] if any(r.is_cold for r in recording.requests[1:]) else []
         for way in ways:
-            bill = measure(recording, Chosen(recording, {**choice, row: way}), _CACHE)
+            bill = measure(recording, Chosen(recording, {**choice, row: way}), CACHE)
             if bill.cost < best.cost - 1e-6:
                 best, choice = bill, {**choice, row: way}
     return best

@@ -1,40 +1,46 @@
-"""Value of offloading: input of whole sessions under each policy, and facts still shown by previews.
+"""Value of offloading: input cost of recorded sessions with other libraries, and facts in their previews.
 
-Every answer of the assistant is one request that sends the conversation again; text that equals the last
-request from its beginning on is cached. The cost includes read backs and is relative to no offloading; after
-clearing without a store, a read back means that the tool runs again. For another library, a result is
-replaced as that library does it with its defaults, in a separate environment. The measures are the programs
-`session_cost.py` and `preview_recall.py` in the folder OFFLOAD_MEASURE, or in `shared/measure` next to the
-repository.
-`[--quick] [--json FILE] [--cached PRICE] [--new PRICE]`
+A result is replaced as another library does it with its defaults, in a separate environment; the cost is
+that of `bench_cost.py`, whose tools are part of each request. After clearing without a store, a read-back
+means that the tool runs again. Facts are those of the program `preview_recall.py` in the folder
+OFFLOAD_MEASURE, or in `shared/measure` next to the repository.
+`[--quick] [--json FILE]`
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
+from _measure import Figure, run
+from bench_cost import (
+    CACHE,
+    PLAIN_TOOLS,
+    QUICK_MESSAGES,
+    RESULT,
+    Session,
+    is_reader,
+    is_result,
+    sessions_with_usage,
+)
 from bench_peers import Lab, Task
 from peers._conversations import SHARED, folder
 from peers._environments import CANDIDATES, Candidate, make_environments, versions
 from peers._tables import markdown
 
 from offload import OffloadPolicy
-from offload.policy import PolicyName
+from offload.cli.simulation import Bill, Offloading, Recording, Request, Sender, measure
 
 _LEAST_CHARS, _RECALL_CHARS = 1_000, 5_000
-_QUICK_EVERY = 4
-_CHARS_PER_TOKEN = 3.6  # As `session_cost.py` counts.
 _CLEARED = "[cleared]"
 
 # Candidate → the file and the names of its defaults in its installed source.
@@ -50,9 +56,8 @@ _DEFAULTS = {
     "LangChain clearing": ("langchain/agents/middleware/context_editing.py", ("trigger", "keep")),
 }
 
-Rows = Sequence[tuple[int, Any, str, str]]
-Policy = Callable[[Any, int, Rows, Any, int], list[str]]
-Place = tuple[str, int, Any]
+# A text → what is left of it.
+Left = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,84 +76,109 @@ class Default:
 
 
 @dataclass
+class Replacing:
+    """Replaces each result at once by what a library left of it."""
+
+    recording: Recording
+    left: Left
+    tools: float = PLAIN_TOOLS
+    sent: int = 0
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return what is left of the new results."""
+        new = range(self.sent, request.rows)
+        self.sent = request.rows
+        texts = {row: self.recording.rows[row].text for row in new if is_result(self.recording, row)}
+        left = {row: self.left.get(text, text) for row, text in texts.items()}
+        return {row: text for row, text in left.items() if text != texts[row]}
+
+    def read_back(self, _text: str) -> None:
+        """Do nothing: the library does not learn."""
+
+
+@dataclass
+class Clearing:
+    """Clears all but the last `keep` results once a conversation is longer than `trigger` tokens."""
+
+    recording: Recording
+    trigger: int
+    keep: int
+    tools: float = 0
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return the cleared results, none before the trigger."""
+        rows = self.recording.rows[: request.rows]
+        if sum(len(row.text) for row in rows) / 4 <= self.trigger:
+            return {}
+        results = [row for row in range(len(rows)) if is_result(self.recording, row)]
+        return dict.fromkeys(results[: -self.keep], _CLEARED)
+
+    def read_back(self, _text: str) -> None:
+        """Do nothing: the tool runs again."""
+
+
+@dataclass
+class Watched:
+    """Another way to send, whose first replacement of each text is noted in `kept`."""
+
+    sender: Sender
+    recording: Recording
+    kept: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def tools(self) -> float:
+        """Tokens of its tools."""
+        return self.sender.tools
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return what it replaces."""
+        texts = self.sender.replaced(request)
+        for row, text in texts.items():
+            self.kept.setdefault((self.recording.transcript.name, self.recording.rows[row].text), text)
+        return texts
+
+    def read_back(self, text: str) -> None:
+        """Let it read back."""
+        self.sender.read_back(text)
+
+
+@dataclass(frozen=True, slots=True)
 class Way:
-    """One policy over all sessions.
+    """One way to send sessions, and its description: the places of its defaults."""
 
-    Attributes:
-        make: returns the policy for a session.
-        source: its description, or the places of its defaults.
-        tokens: tokens of input of all requests, read backs not counted.
-        kept: the first replacement of each result.
-    """
-
-    make: Callable[[str], Policy]
+    make: Callable[[Recording], Sender]
     source: str
-    tokens: float = 0
-    kept: dict[Place, str] = field(default_factory=dict)
-
-    def watched(self, session: str) -> Policy:
-        """Return the policy for a session, its requests counted and its replacements noted."""
-        policy = self.make(session)
-
-        def send(doc: Any, upto: int, rows: Rows, names: Any, turn: int) -> list[str]:
-            sent = policy(doc, upto, rows, names, turn)
-            self.tokens += (sum(map(len, sent)) + len(doc.get("system") or "")) / _CHARS_PER_TOKEN
-            for text, (message, block, kind, whole) in zip(sent, rows, strict=False):
-                if kind == "result" and text != whole:
-                    self.kept.setdefault((session, message, block), text)
-            return sent
-
-        return send
 
 
-def main() -> None:
-    """Simulate every session under every policy and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="every fourth session")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
-    parser.add_argument("--cached", type=float, default=0.1, help="price of a token that is cached")
-    parser.add_argument("--new", type=float, default=1.25, help="price of any other token")
-    options = parser.parse_args()
-    measure = Path(os.environ.get("OFFLOAD_MEASURE", SHARED / "measure"))
-    if not (measure / "session_cost.py").is_file() or not folder().is_dir():
-        print(f"not measured: {measure} and {folder()} are not both there")
-        rows = []
-    else:
-        sys.path.insert(0, str(measure))
-        rows = _measure(options.cached, options.new, _QUICK_EVERY if options.quick else 1)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-
-
-def _measure(cached: float, new: float, every: int) -> list[dict[str, Any]]:
-    costs: Any = importlib.import_module("session_cost")
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the cost of each library; print the table."""
+    measures = Path(os.environ.get("OFFLOAD_MEASURE", SHARED / "measure"))
+    sessions = list(sessions_with_usage(QUICK_MESSAGES if is_quick else None))
+    if not sessions or not (measures / "preview_recall.py").is_file():
+        print(f"not measured: {measures} and transcripts with usage in {folder()} are not both there")
+        return
+    sys.path.insert(0, str(measures))
     recall: Any = importlib.import_module("preview_recall")
-    costs.CACHED, costs.NEW = cached, new
-    sessions = list(costs.sessions(folder()))[::every]
-    facts = _facts(recall, {doc["id"] for _, doc in sessions})
-    print(f"{len(sessions)} sessions; a token costs {cached:g} cached, {new:g} else")
-    base, cells, rows = 0.0, [], []
-    for name, way in _ways(costs, recall, sessions).items():
-        done = [costs.cost(doc, way.watched(doc["id"])) for _, doc in sessions]
-        total = {key: sum(one[key] for one in done) for key in done[0]}
-        base = base or total["cost"]
-        seen = recall.score((*facts[at], kept) for at, kept in way.kept.items() if at in facts)
-        cells.append([name, *_cells(way, total, total["cost"] / base, seen), way.source])
-        print(f"  {name}: {total['cost'] / base:.3f}", flush=True)
-        figures = {"tokens": way.tokens, **total, **seen, "source": way.source}
-        cost = {"value": total["cost"] / base, "unit": "x", "detail": json.dumps(figures), "verdict": ""}
-        rows.append({"name": f"{name}: input cost of whole sessions / without offloading", **cost})
+    facts = _facts(recall, {session.recording.transcript.name for session in sessions})
+    plain, cells = sum(session.plain.cost for session in sessions), []
+    for name, way in _ways(sessions).items():
+        kept: dict[tuple[str, str], str] = {}
+        bills = [
+            measure(s.recording, Watched(way.make(s.recording), s.recording, kept), CACHE) for s in sessions
+        ]
+        seen = recall.score((at[1], facts[at], text) for at, text in kept.items() if at in facts)
+        cost = sum(bill.cost for bill in bills) / plain
+        cells.append([name, f"{cost:.3f}", *_cells(sessions, bills, seen), way.source])
+        yield Figure(f"{name}: input cost / without offloading", cost, detail=way.source)
     print(f"\n{', '.join(f'{name} {version}' for name, version in versions().items())}\n")
     print(markdown(_HEAD, cells))
-    return rows
 
 
 _HEAD = (
     "",
     "cost",
-    "tokens sent",
-    "results replaced",
-    "read backs",
+    "texts replaced",
+    "read-backs",
     "file reads that left, seen in full",
     "facts named",
     "facts in context",
@@ -157,32 +187,31 @@ _HEAD = (
 )
 
 
-def _cells(way: Way, total: dict[str, Any], cost: float, seen: dict[str, Any]) -> list[str]:
-    plain = [f"{cost:.3f}", f"{way.tokens / 10**6:.1f} M", str(total["replaced"]), str(total["reads"])]
-    plain.append(f"{total['seen']} of {total['readers']}" if total["readers"] else "none left")
+def _cells(sessions: Iterable[Session], bills: Iterable[Bill], seen: dict[str, Any]) -> list[str]:
+    readers = [
+        row in bill.seen
+        for session, bill in zip(sessions, bills, strict=True)
+        for row in bill.replaced
+        if is_reader(session.recording, row)
+    ]
+    counts = [str(sum(len(bill.replaced) for bill in bills)), str(sum(bill.reads for bill in bills))]
+    counts.append(f"{sum(readers)} of {len(readers)}" if readers else "none left")
     if not seen["results"]:
-        return [*plain, "-", "-", "-"]
+        return [*counts, "-", "-", "-"]
     shown = [f"{seen[key]:.2f} of {seen['results']}" for key in ("macro", "context_macro")]
-    return [*plain, *shown, f"{seen['chars_kept_mean']:,.0f}"]
+    return [*counts, *shown, f"{seen['chars_kept_mean']:,.0f}"]
 
 
-def _facts(recall: Any, wanted: set[str]) -> dict[Place, tuple[str, set[str]]]:
-    """Return text and facts of the large results: names in them that the assistant writes later."""
+def _facts(recall: Any, wanted: set[str]) -> dict[tuple[str, str], set[str]]:
+    """Return the facts of large results, by session and text: names that the assistant writes later."""
     samples = recall.samples(folder(), _RECALL_CHARS)
-    return {(doc["id"], i, j): (text, facts) for doc, i, j, text, facts in samples if doc["id"] in wanted}
+    return {(doc["id"], text): facts for doc, _, _, text, facts in samples if doc["id"] in wanted}
 
 
-def _ways(costs: Any, recall: Any, sessions: Iterable[tuple[str, Any]]) -> dict[str, Way]:
-    ways = {"no offloading": Way(lambda _: costs.Plain(10**12, None), "")}
-    for name in get_args(PolicyName):
-        policy = OffloadPolicy.preset(name)
-        ways[f"offload, {name}"] = Way(partial(costs.Library, policy=policy), "a preset")
-    texts = {
-        text
-        for _, doc in sessions
-        for _, _, kind, text in recall.events(doc)
-        if kind == "result" and len(text) >= _LEAST_CHARS
-    }
+def _ways(sessions: Iterable[Session]) -> dict[str, Way]:
+    ways = {"offload": Way(partial(Offloading, policy=OffloadPolicy()), "the default policy")}
+    rows = (row for session in sessions for row in session.recording.rows)
+    texts = {row.text for row in rows if row.kind == RESULT and len(row.text) >= _LEAST_CHARS}
     make_environments()
     with tempfile.TemporaryDirectory() as scratch:
         lab = Lab(Path(scratch), "http://127.0.0.1:9")
@@ -199,7 +228,7 @@ def _way_of(lab: Lab, candidate: Candidate, texts: list[str]) -> Way:
     source = ", ".join(f"{d.name} {d.value:,} ({file}:{d.line})" for d in defaults)
     if candidate.name == "LangChain clearing":
         trigger, keep = (default.value for default in defaults)
-        return Way(lambda _: _clearing(trigger, keep), source)
+        return Way(partial(Clearing, trigger=trigger, keep=keep), source)
     path = lab.folder / "results.json"
     path.write_text(json.dumps(texts), encoding="utf-8")
     task: Task = {"task": "defaults", "texts": str(path)}
@@ -207,7 +236,7 @@ def _way_of(lab: Lab, candidate: Candidate, texts: list[str]) -> Way:
     if "shown" not in answer:
         raise RuntimeError(f"{candidate.name}: {answer['state']}")
     left = dict(zip(texts, answer["shown"], strict=True))
-    return Way(lambda _: _replacing(left), source)
+    return Way(partial(Replacing, left=left), source)
 
 
 def _defaults_of(candidate: Candidate, file: str, names: Iterable[str]) -> list[Default]:
@@ -222,29 +251,5 @@ def _defaults_of(candidate: Candidate, file: str, names: Iterable[str]) -> list[
     return found
 
 
-def _replacing(left: dict[str, str]) -> Policy:
-    """Return the policy that puts for each result, at once, what a library left of it."""
-
-    def send(_: Any, upto: int, rows: Rows, __: Any, ___: int) -> list[str]:
-        return [left.get(text, text) if kind == "result" else text for i, _, kind, text in rows if i < upto]
-
-    return send
-
-
-def _clearing(trigger: int, keep: int) -> Policy:
-    """Return the policy that clears all but the last results of a conversation that has grown too long."""
-
-    def send(_: Any, upto: int, rows: Rows, __: Any, ___: int) -> list[str]:
-        texts = [text for i, _, _, text in rows if i < upto]
-        if sum(map(len, texts)) / 4 <= trigger:
-            return texts
-        results = [at for at, (_, _, kind, _) in enumerate(rows[: len(texts)]) if kind == "result"]
-        for at in results[:-keep]:
-            texts[at] = _CLEARED
-        return texts
-
-    return send
-
-
 if __name__ == "__main__":
-    main()
+    run(__doc__, figures)

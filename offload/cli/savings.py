@@ -56,12 +56,13 @@ class _Report:
         rows: figures by conversation.
         total: the sums of those that add up.
         cards: the prices by the name of their model.
-        items: the items of each conversation.
+        items: the items of each conversation, if `lists_items`.
         kept: number and tokens of large kept items by the reason.
         skipped: files without a conversation.
         unpriced: number of conversations without a model of known price.
     """
 
+    lists_items: bool = False
     rows: list[dict[str, Any]] = field(default_factory=list)
     total: Counter[str] = field(default_factory=Counter)
     cards: dict[str, PriceCard] = field(default_factory=dict)
@@ -131,7 +132,8 @@ def savings(
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
     cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
     """
-    report = _replay(files, _policy(policy), Prices(prices, model), store)
+    report = _Report(lists_items=is_verbose)
+    _replay(report, files, _policy(policy), Prices(prices, model), store)
     if as_json:
         print_json({"policy": policy, **report.document()})
     elif report.rows:
@@ -152,8 +154,10 @@ def _policy(name: str) -> OffloadPolicy:
 # Replay
 
 
-def _replay(files: list[Path], policy: OffloadPolicy, prices: Prices, store: str | None) -> _Report:
-    report = _Report()
+def _replay(
+    report: _Report, files: list[Path], policy: OffloadPolicy, prices: Prices, store: str | None
+) -> None:
+    """Add the conversations of all files to the report."""
     for file in progress(list(find(files)), "replaying"):
         with report.skipping(file):
             for transcript in load(file):
@@ -167,7 +171,6 @@ def _replay(files: list[Path], policy: OffloadPolicy, prices: Prices, store: str
                     row |= {"format": transcript.format, "model": transcript.model, "prices": name}
                     row |= {"cache": cache.model_dump(), "dollars_recorded": _recorded(transcript, card)}
                     _add(report, row, simulation, card)
-    return report
 
 
 def _cache_of(transcript: Transcript, card: PriceCard) -> CacheModel:
@@ -217,8 +220,9 @@ def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: Pri
     }
     report.total.update(figures)
     report.rows.append({**row, **_with_ratios(figures), "dearer_because": _why_dearer(simulation)})
-    titles = {info.ref: info.title for info in result.records}
-    report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
+    if report.lists_items:
+        titles = {info.ref: info.title for info in result.records}
+        report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
     for decision in result.decisions:
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
             kept = report.kept.setdefault(decision.reason, Counter())

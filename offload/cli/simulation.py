@@ -147,13 +147,11 @@ class Recording:
 
 
 class Sender(Protocol):
-    """A way to send a conversation.
+    """A way to send a conversation."""
 
-    Attributes:
-        tools: tokens of its tool definitions and its prompt, which are part of every request.
-    """
-
-    tools: float
+    @property
+    def tools(self) -> float:
+        """Tokens of its tool definitions and its prompt, which are part of every request."""
 
     def replaced(self, request: Request, /) -> Mapping[int, str]:
         """Return texts that are replaced in this request, by row; those replaced before may be missing."""

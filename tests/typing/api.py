@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 from offload import (
+    CacheReport,
     Decision,
     Offloader,
     OffloadError,
@@ -19,6 +20,7 @@ from offload import (
     explain,
     open_store,
 )
+from offload.messages import Usage
 
 
 async def check(store: OffloadStore, messages: list[dict[str, Any]]) -> None:
@@ -36,6 +38,10 @@ async def check(store: OffloadStore, messages: list[dict[str, Any]]) -> None:
     assert_type(off.restore(out.messages), Restored)
     assert_type(off.offload_text("x", tool_name="Bash"), str)
     assert_type(await off.aoffload(messages), OffloadResult)
+    assert_type(await off.aoffload(messages, cache="cold"), OffloadResult)
+    off.offload(messages, cache="hot")  # type: ignore[arg-type]
+    assert_type(off.report_usage(out), Usage | None)
+    assert_type(out.cache, CacheReport | None)
     assert_type(off.records(), list[RecordInfo])
     assert_type(off.stats(), Stats)
     assert_type(off.tools.call("context_list", {}), str)

@@ -336,10 +336,24 @@ def test_messages_that_the_host_changed_are_not_missed() -> None:
     assert cache.tokens_missed == 12_010
 
 
+def test_placeholders_that_the_host_passes_on_are_in_the_cache() -> None:
+    session = Session(OffloadPolicy(types={"tool_result": Rule(min_tokens=1000)}, tools={}))
+    missed = []
+    for usage in (reply(0, 5000), reply(5010, 300), reply(5310, 300), reply(0, 6000)):
+        out = session.turn()
+        session.messages[: len(out.messages)] = out.messages
+        found = session.off.report_usage(usage)
+        assert found is not None
+        missed.append(found.missed)
+
+    assert "[Offloaded" in str(out.messages)
+    assert missed == [0, 0, 0, 5620]
+
+
 @pytest.mark.parametrize(
     "usages",
     [
-        [{"input_tokens": 9000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}] * 3,
+        [reply(0, 0, n) for n in (9000, 9100, 9200)],
         [{"prompt_tokens": n} for n in (9000, 9100, 9200)],
         [reply(0, 300, 1), reply(0, 400, 1), reply(0, 500, 1)],
     ],

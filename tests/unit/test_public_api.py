@@ -106,13 +106,14 @@ def test_options_have_the_names_and_defaults_of_the_constructor():
 STABLE = {
     "offload:Offloader": (
         "store session policy storage_options placeholder codec token_counter summarizer redact "
-        "should_offload on_error"
+        "should_offload on_error clock"
     ),
     "offload:Offloader.from_config": "folder file store",
-    "offload:Offloader.offload": "messages pinned",
-    "offload:Offloader.aoffload": "messages pinned",
+    "offload:Offloader.offload": "messages pinned cache",
+    "offload:Offloader.aoffload": "messages pinned cache",
     "offload:Offloader.offload_text": "text tool_name tool_use_id",
     "offload:Offloader.open_sink": "tool_name",
+    "offload:Offloader.report_usage": "usage",
     "offload:Offloader.restore": "messages on_missing",
     "offload:Offloader.arestore": "messages on_missing",
     "offload:Offloader.content": "ref",
@@ -122,7 +123,8 @@ STABLE = {
     "offload:Offloader.records": "",
     "offload:Offloader.stats": "",
     "offload:Offloader.verify": "",
-    "offload:OffloadPolicy": "types tools exclude_tools media min_saving max_view_tokens sweep",
+    "offload:OffloadPolicy": "types tools exclude_tools media min_saving max_view_tokens sweep cache",
+    "offload:CacheModel": "read write ttl",
     "offload:OffloadPolicy.preset": "name",
     "offload:RecordInfo": "ref key item_type tool_name tool_use_id chars lines tokens bytes created_at",
     "offload:OffloadResult": "messages records tokens_before tokens_after chars_freed errors",

@@ -13,8 +13,7 @@ from offload.context import ContextIR
 class Confirmation:
     """Asks the user, and remembers the answer: a refusal that removes nothing holds until the user speaks.
 
-    Attributes:
-        is_closed: whether no compaction may be tried now: the user refused all, or the question failed.
+    No compaction may be tried while it `is_closed`: the user refused all, or the question failed.
     """
 
     def __init__(self, confirm: Confirm, on_refusal: Refusal) -> None:

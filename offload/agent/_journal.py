@@ -116,8 +116,7 @@ class _Row(NamedTuple):
 class Journal:
     """Stores a conversation as it grows, and reads it again; `redact` is applied to each text separately.
 
-    Attributes:
-        stored: how many messages from the first on are in the store unchanged.
+    The first `stored` messages are in the store unchanged.
     """
 
     def __init__(self, store: OffloadStore, session: str, hooks: Hooks) -> None:

@@ -22,10 +22,9 @@ _MAX_NUMBER = 999_999_999
 
 
 class MessageArchive:
-    """Stores messages of a conversation in its session, and restores them.
+    """Stores messages of a conversation in the session of `offloader`, an attribute too, and restores them.
 
-    Args:
-        offloader: the session; an attribute of this name. Its `redact` is applied to each text separately.
+    The `redact` of the offloader is applied to each text separately.
     """
 
     def __init__(self, offloader: Offloader) -> None:

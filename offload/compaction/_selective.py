@@ -27,11 +27,7 @@ OnFailure = Literal["keep", "raise"]
 
 @dataclass(frozen=True, slots=True)
 class SelectiveResult(CompactionResult):
-    """Outcome of a compaction by type.
-
-    Attributes:
-        removed: the removed items, in order.
-    """
+    """Outcome of a compaction by type; `removed` are the removed items, in order."""
 
     removed: list[ContextItem] = field(default_factory=list)
 

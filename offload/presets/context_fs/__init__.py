@@ -192,8 +192,7 @@ class ContextFileSystem:
     def items(self, messages: Sequence[Any] | None = None) -> list[ItemState]:
         """Return every item in `messages`, in order; by default in those of the last `offload` call.
 
-        Args:
-            messages: messages with placeholders, such as `ContextManager.messages`. Nothing is stored.
+        Messages with placeholders, such as `ContextManager.messages`, may be given. Nothing is stored.
         """
         result = self._last if messages is None else self._looked_at(messages)
         texts = {

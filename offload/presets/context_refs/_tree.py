@@ -82,14 +82,8 @@ class ContextTree(WrapperStore):
     """A store that keeps records as context files and all other objects under `~state/`.
 
     File names contain only the id, so a listing reads the other fields of a key from each header once. Keys
-    of other objects have at most 505 characters, more than the library uses.
-
-    Args:
-        inner: the store of the files.
-        groups: the groups of tools, for the categories in manifests and logs.
-
-    Attributes:
-        notes_uses: whether reads of files are recorded.
+    of other objects have at most 505 characters, more than the library uses. `groups` are the groups of
+    tools, for the categories in manifests and logs. If it `notes_uses`, reads of files are recorded.
     """
 
     def __init__(self, inner: OffloadStore, groups: ToolGroups | None = None) -> None:

@@ -252,7 +252,7 @@ class _Rollout(_Window):
     def note_tokens(self, time: object, info: object, model: object) -> None:
         """Note the tokens of the last answer; Codex logs them after it, and again when limits change."""
         last = info.get("last_token_usage") if isinstance(info, dict) else None
-        if not isinstance(last, dict) or self.answer is None or self.answer in self.usage:
+        if not isinstance(last, dict) or self.answer is None:
             return
         # The usage of the Responses API, flattened.
         details = {

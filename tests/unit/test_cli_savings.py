@@ -15,7 +15,7 @@ import pytest
 from command import Run, runner
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
-from offload.cli import simulation
+from offload.cli import savings, simulation
 from offload.cli.prices import Prices
 from offload.cli.simulation import (
     GREP_TOKENS,
@@ -25,6 +25,7 @@ from offload.cli.simulation import (
     Recording,
     Request,
     Row,
+    Simulation,
     Untouched,
     measure,
     simulate,
@@ -244,8 +245,9 @@ def test_a_page_is_read_once_and_a_search_once_for_each_name() -> None:
     after_page, _ = reads(text(40), "see pkg/mod_7.py", "and", "see pkg/mod_7.py and pkg/mod_8.py")
     mentions = "there are pkg/mod_7.py pkg/mod_8.py"
     after_search, _ = reads(mentions, "see pkg/mod_7.py", "and", "see pkg/mod_7.py and pkg/mod_8.py")
+    again, _ = reads(mentions, "see pkg/mod_7.py", "and", "see pkg/mod_7.py")
 
-    assert (after_page.reads, after_search.reads) == (1, 2)
+    assert (after_page.reads, after_search.reads, again.reads) == (1, 2, 1)
 
 
 def test_a_name_in_another_text_of_the_request_is_not_read_back() -> None:
@@ -667,6 +669,30 @@ def test_what_was_written_to_a_cache_of_an_hour_has_its_price_and_lifetime(run: 
 
     assert row["cache"] == {"read": 0.1, "write": 2.0, "ttl": 3600}
     assert row["dollars_recorded"] == pytest.approx(2000 * 5 / 10**6)
+
+
+@pytest.mark.parametrize(
+    ("bill", "reason"),
+    [
+        (Bill(texts=100), None),
+        (Bill(texts=90, tools=11), "retrieval tools"),
+        (Bill(texts=110, rewritten=30, read_backs=31), "read back"),
+        (Bill(texts=110, rewritten=30, read_backs=29), "written again"),
+    ],
+)
+def test_the_largest_cost_is_the_reason_why_a_conversation_would_cost_more(
+    bill: Bill, reason: str | None
+) -> None:
+    found = savings._why_dearer(Simulation(1, Bill(texts=100), bill, Offloader("memory://").offload([])))
+
+    assert (found is None) if reason is None else (reason in str(found))
+
+
+def test_the_policy_knows_the_cache_of_the_model_unless_it_sets_one() -> None:
+    openai = CacheModel.preset("openai")
+
+    assert savings._knowing(OffloadPolicy(), openai).cache == openai
+    assert savings._knowing(OffloadPolicy(cache=CACHE), openai).cache == CACHE
 
 
 def test_the_policy_is_a_preset_or_a_file(run: Run, chats: Path, tmp_path: Path) -> None:

@@ -30,16 +30,16 @@ from offload.cli.transcripts import Transcript, find, load
 from offload.policy import DEFAULT_MIN_TOKENS, CacheModel, PolicyName
 
 _SHOWN_ROWS = 20
-# The columns of the table, and the figures in them.
+# The columns of the table, and the figures in them. They fit in 80 characters.
 _COLUMNS = {
     "transcript": "transcript",
     "requests": "requests",
     "offloaded": "offloaded",
-    "input cost": "dollars_plain",
-    "with offloading": "dollars",
+    "without": "dollars_plain",
+    "with": "dollars",
     "saved": "dollars_saved",
-    "of it": "share_saved",
-    "read-backs": "read_backs",
+    "share": "share_saved",
+    "reads": "read_backs",
 }
 _TOOLS = "the retrieval tools, which are part of each request, cost more than offloading saves"
 _READS = "offloaded items are read back"

@@ -13,6 +13,8 @@ import pytest
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, OffloadResult, Rule
 from offload.agent import AgentConfig, ContextManager
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
 from offload_backends.memory import MemoryStore
 
 Messages = list[dict[str, Any]]
@@ -254,6 +256,21 @@ def test_the_async_form_takes_it_too() -> None:
 
     assert cache is not None
     assert cache.cause == "host"
+
+
+@pytest.mark.parametrize("preset", [ContextFileSystem, ContextRefs])
+def test_presets_take_a_clock_and_the_host_s_word(tmp_path: Path, preset: Any) -> None:
+    clock = Clock()
+    layout = preset(tmp_path, "s", clock=clock)
+    messages = [{"role": "user", "content": "go"}]
+    layout.offload(messages)
+    messages.append({"role": "assistant", "content": "done"})
+
+    host = layout.offload(messages, cache="cold").cache
+    clock.now += 1000
+    pause = layout.offload([*messages, {"role": "assistant", "content": "well done"}]).cache
+
+    assert (host.cause, pause.cause) == ("host", "pause")
 
 
 @pytest.mark.parametrize("cache", ["hot", "", 3, True, ["cold"]])

@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Unpack
 
+from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult
 from offload.errors import ConfigError, OffloadError
 from offload.layout import encode_part
@@ -158,13 +159,15 @@ class ContextFileSystem:
         """Name of the session."""
         return self.offloader.session
 
-    def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    def offload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Replace items by placeholders; call it with the whole conversation before each request.
 
         Arguments and errors are those of `Offloader.offload`. Documents past their `ttl` are deleted first;
         a failure is raised with `on_error="raise"`, otherwise it is in the result.
         """
-        result = self.offloader.offload(messages, pinned=pinned)
+        result = self.offloader.offload(messages, pinned=pinned, cache=cache)
         self._last = result
         try:
             if self._expires and time.monotonic() >= self._collects_at and self.root.is_dir():
@@ -181,9 +184,11 @@ class ContextFileSystem:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
         return self.offloader.restore(messages)
 
-    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    async def aoffload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Run `offload` in a thread."""
-        return await in_thread(self.offload, messages, pinned=pinned)
+        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
 
     async def arestore(self, messages: Sequence[Any]) -> list[Any]:
         """Run `restore` in a thread."""

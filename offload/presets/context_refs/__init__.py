@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Unpack
 
+from offload.engine.moment import HostCache
 from offload.engine.results import OffloadResult, Restored
 from offload.engine.sink import Sink
 from offload.engine.turn import NOT_STORED
@@ -161,18 +162,22 @@ class ContextRefs:
             _log.info("[AgentLoop] Tool call: %s with params: %s", label, shown)
         return self.tools.call(name, arguments)
 
-    def offload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    def offload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Replace the large outputs in `messages`; see `Offloader.offload`.
 
         If the store fails, an output of up to `max_inline_chars` characters is kept in full. A longer one is
         cut to its first characters and `[Output truncated due to offload error]`; pass the original messages
         again to store it once the store works.
         """
-        return self._completed(messages, self.offloader.offload(messages, pinned=pinned))
+        return self._completed(messages, self.offloader.offload(messages, pinned=pinned, cache=cache))
 
-    async def aoffload(self, messages: Sequence[Any], *, pinned: Iterable[str] = ()) -> OffloadResult:
+    async def aoffload(
+        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+    ) -> OffloadResult:
         """Run `offload` in a thread."""
-        return await in_thread(self.offload, messages, pinned=pinned)
+        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
 
     def tool_output(
         self,

@@ -49,16 +49,16 @@ def with_notes(answer: str, notes: Iterable[str]) -> str:
     return "\n".join([text, *notes, last] if newline else [last, *notes])
 
 
-def read_error(error: CorruptError | NotFoundError, ref: str) -> str:
-    """Return the error of an item that cannot be read, in the model's words."""
-    item = f"item {ref[:_SHOWN_REF_CHARS]!r}"
+def read_error(error: CorruptError | NotFoundError, ref: str, label: str = "") -> str:
+    """Return the error of an item that cannot be read, in the model's words; `label` is its title."""
+    item = f"item {ref[:_SHOWN_REF_CHARS]!r}{f' ({label})' if label else ''}"
     if isinstance(error, ExpiredError):
         when = datetime.fromtimestamp(error.at, UTC)
         end = _ENDS.get(error.reason, "was deleted")
         return f"{item} {end} on {when:%F %T} UTC. Do not retry; run the original tool again if needed."
     if isinstance(error, NotFoundError):
         return f"unknown id {ref[:_SHOWN_REF_CHARS]!r}."
-    return f"{item} is damaged and cannot be read. Do not retry."
+    return f"{item} is damaged and cannot be read. Do not retry; run the original tool again if needed."
 
 
 def is_binary(text: str) -> bool:

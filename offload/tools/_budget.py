@@ -15,11 +15,11 @@ class BudgetExceeded(Exception):  # noqa: N818 # not an error: the call ends ear
 
 
 class Budget:
-    """The budget of one call, which starts now."""
+    """The budget of one call, or a `share` of it, which starts now."""
 
-    def __init__(self) -> None:
-        self._deadline = time.monotonic() + MAX_SECONDS
-        self._bytes = MAX_BYTES
+    def __init__(self, share: float = 1.0) -> None:
+        self._deadline = time.monotonic() + share * MAX_SECONDS
+        self._bytes = int(share * MAX_BYTES)
 
     def check(self) -> None:
         """Raise `BudgetExceeded` after the deadline."""

@@ -73,8 +73,8 @@ _TOOLS = {
             "id": _argument("string", "Default: all items."),
             "mode": {
                 "type": "string",
-                "enum": ["literal", "regex"],
-                "description": "Default literal. regex is RE2.",
+                "enum": ["literal", "regex", "words"],
+                "description": "Default literal. words: all in one line. regex is RE2.",
             },
             "ignore_case": _argument("boolean", "Default false."),
             "context_lines": _argument("integer", "Around a match."),

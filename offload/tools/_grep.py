@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from offload.codec import StoredContent, StoredRecord
@@ -18,6 +20,8 @@ from offload.tools.search import Pattern, Search, Span
 # A longer line is cut to a window around the match.
 _LINE_CHARS = 400
 _WINDOW_CHARS = 160
+# The share of a call's budget that counting matches takes, and the matches that are counted in a record.
+_RANKING_SHARE, MAX_HITS = 0.25, 1000
 # Lines before and after a match take at most this much each.
 _CONTEXT_CHARS = 2000
 
@@ -29,6 +33,31 @@ class Cursor(NamedTuple):
 
     ref: str
     byte: int
+
+
+class Ranking(NamedTuple):
+    """The records of a search, most matches first: their refs, and the matches of those that were counted.
+
+    Counted records without a match are left out. Those that were not counted, or cannot be read, are last.
+    """
+
+    refs: tuple[str, ...]
+    hits: Mapping[str, int]
+
+
+def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequence[str]) -> Ranking:
+    """Count the matches of a pattern in records, within a share of a call's budget."""
+    budget, hits = Budget(_RANKING_SHARE), dict[str, int]()
+    try:
+        for ref in refs:
+            with suppress(CorruptError, NotFoundError):
+                offset, chunks = read(ref).content.chunks_from(0)
+                matches = Search(pattern, check=budget.check).find(budget.metered(chunks), offset=offset)
+                hits[ref] = sum(1 for _ in islice(matches, MAX_HITS))
+    except BudgetExceeded:
+        pass
+    counted = sorted((ref for ref in hits if hits[ref]), key=lambda ref: -hits[ref])
+    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits)
 
 
 class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit
@@ -55,6 +84,7 @@ class Grep:
         context_lines: lines before and after each match.
         max_matches: the most matches of the answer.
         room: the most characters of the matches, then those that are left.
+        headings: returns the line before the first match of a record; None for a search of one.
         excerpts: the excerpt of each record, by ref.
         is_redacted: whether a searched record is redacted.
     """
@@ -64,15 +94,17 @@ class Grep:
     context_lines: int
     max_matches: int
     room: int
+    headings: Callable[[StoredRecord], str] | None = None
     excerpts: dict[str, str] = field(default_factory=dict)
     is_redacted: bool = False
     _rows: list[str] = field(default_factory=list)
     _matches: int = 0
+    _heading: str = ""
     # The byte of the current record to search from, and to resume at.
     _place: int = 0
 
-    def run(self, refs: Sequence[str], cursor: Cursor) -> str:
-        """Return the answer to a search of the records of `refs` from `cursor`.
+    def run(self, refs: Sequence[str], cursor: Cursor, count: int) -> str:
+        """Return the answer to a search of `count` records from `cursor`; those not in `refs` have no match.
 
         Raises:
             ConfigError: the cursor is not of one of the records.
@@ -85,13 +117,13 @@ class Grep:
         try:
             for ref in refs[first:]:
                 self._place = cursor.byte if ref == cursor.ref else 0
-                self._search_one(ref, budget, is_alone=len(refs) == 1)
+                self._search_one(ref, budget, is_alone=count == 1)
         except _Stopped as stopped:
             last = f'[{stopped}: repeat with cursor="{ref}:{self._place}"]'
         else:
             if not self._rows:
-                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(len(refs))}]"
-        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(len(refs))}]"
+                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(count)}]"
+        head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(count)}]"
         return "\n".join([head, *self._rows, last])
 
     def _search_one(self, ref: str, budget: Budget, *, is_alone: bool) -> None:
@@ -99,6 +131,7 @@ class Grep:
         try:
             record = self.read(ref)
             self.is_redacted |= record.is_redacted
+            self._heading = self.headings(record) if self.headings else ""
             self._search(ref, record.content, budget)
         except (CorruptError, NotFoundError) as error:
             if is_alone:
@@ -107,7 +140,7 @@ class Grep:
 
     def _search(self, ref: str, content: StoredContent, budget: Budget) -> None:
         shown_to = -1
-        offset, chunks = content.chunks_from(self._place)
+        offset, chunks = content.chunks_from(self.pattern.first_byte(self._place))
         search = Search(self.pattern, self._place, budget.check)
         try:
             for span in search.find(budget.metered(chunks), offset=offset):
@@ -118,10 +151,12 @@ class Grep:
                 if self._matches == self.max_matches:
                     raise _Stopped("more matches")
                 text, shown_to = self._show(ref, content, span, char)
+                text = self._heading + text
                 if len(text) + 1 > self.room and not self._rows:
                     # Show the first match in any case, or no answer would ever get past it.
                     text, shown_to = text[: self.room - 1], char + 1
                 self._add(text)
+                self._heading = ""
                 self.excerpts[ref] = self.excerpts.get(ref, "") + text
                 self._matches += 1
                 self._place = span.end

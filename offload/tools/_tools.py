@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from offload.events import Observer, observed
 from offload.locks import Recent
 from offload.placeholder import safe_for_model, tool_label
 from offload.policy import TOOL_NAMES
-from offload.record import RecordInfo, escape_surrogates
+from offload.record import Header, RecordInfo, escape_surrogates
 from offload.session import FoundTitles, Session, find_titles, with_titles
 from offload.titles import words_of_query
 from offload.tools._answers import (
@@ -31,7 +32,7 @@ from offload.tools._arguments import check_arguments
 from offload.tools._budget import BUDGET, BudgetExceeded
 from offload.tools._definitions import DIFF, Format, check_names, definitions, system_prompt
 from offload.tools._diff import Diff, row_text
-from offload.tools._grep import Grep, parse_cursor
+from offload.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.tools._sources import Sources, source_line, source_note
@@ -46,6 +47,7 @@ _ERROR_CHARS = 1000
 _REF_ARGUMENTS = ("id", "old", "new")
 _HELD_VALUES = 16
 _HELD_DIFFS = 4
+_HELD_RANKINGS = 8
 _HELD_SHOWN = 4096
 
 
@@ -86,6 +88,7 @@ class Tools:
         self._max_chars = max_answer_chars
         self._values: Recent[tuple[str, str], JsonValue] = Recent(_HELD_VALUES)
         self._queries = Queries(max_answer_chars)
+        self._rankings: Recent[tuple[str, str, bool], Ranking] = Recent(_HELD_RANKINGS)
         self._diffs: Recent[tuple[bytes, bytes], Diff] = Recent(_HELD_DIFFS)
         # Whether the model has context_diff; before definitions are asked for, it may have all tools.
         self._has_diff = DIFF in self._answered
@@ -136,7 +139,16 @@ class Tools:
             return escape_surrogates(str(error))[:_ERROR_CHARS]
         is_unknown = isinstance(error, NotFoundError) and not isinstance(error, ExpiredError)
         hint = " Call context_list to see valid ids." if is_unknown and "context_list" in self._names else ""
-        return read_error(error, ref) + hint
+        return read_error(error, ref, "" if is_unknown else self._lost_label(ref)) + hint
+
+    def _lost_label(self, ref: str) -> str:
+        """Return what a record that cannot be read was of, if that can still be read."""
+        tombstone, infos = self._session.catalog.tombstone(ref), self._session.catalog.known(ref)
+        deleted = None if tombstone is None else self._session.deleted_header(tombstone)
+        header = deleted if isinstance(deleted, Header) else next(self._session.headers(ref), None)
+        if header is not None:
+            return _label(header.title, header)
+        return next((_label(info.title, info) for info in infos), "")
 
     @observed("context_list")
     def list(
@@ -311,15 +323,16 @@ class Tools:
         max_matches: int = 20,
         cursor: str | None = None,
     ) -> str:
-        """Return the matches of a pattern in one record, or in all records, oldest first.
+        """Return the matches of a pattern in one record, or in all records, those with most matches first.
 
         Each match has its line number, from 1, its character offset, from 0, and its line, or a window of a
-        long line.
+        long line. Of several records each has a line with its title and the number of its matches.
 
         Args:
-            pattern: a text, or an RE2 expression; matches do not cross lines.
+            pattern: a text, an RE2 expression, or words that a line has, in any order; matches do not cross
+                lines.
             id: the ref; None searches every record.
-            mode: "literal" or "regex".
+            mode: "literal", "regex" or "words".
             ignore_case: whether to ignore case.
             context_lines: lines before and after each match, at most 20.
             max_matches: the most matches, at most 100.
@@ -334,16 +347,24 @@ class Tools:
         _check_count("max_matches", max_matches)
         asked = ("grep", id, pattern, mode, ignore_case, context_lines, max_matches, cursor)
         start = parse_cursor(cursor)
+        compiled = compile_pattern(pattern, mode, ignore_case=ignore_case)
         infos = self._session.catalog.recent() if id is None else [self._session.find(id)]
         notes = () if id is None else self._notes(id, asked)
+        ranked = Ranking(tuple(info.ref for info in infos), {})
+        if len(infos) > 1:
+            key = pattern, mode, ignore_case
+            known = self._rankings.get(key) if cursor else None
+            ranked = known or ranking(self._session.read, compiled, ranked.refs)
+            self._rankings.put(key, ranked)
         grep = Grep(
             self._session.read,
-            compile_pattern(pattern, mode, ignore_case=ignore_case),
+            compiled,
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
+            headings=partial(_heading, ranked.hits) if len(ranked.refs) > 1 else None,
         )
-        answer = grep.run([info.ref for info in infos], start)
+        answer = grep.run(ranked.refs, start, len(infos))
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)
@@ -431,6 +452,20 @@ class Tools:
             self._observer.read_back(record.ref, answer)
         self._note_shown(asked, refs)
         return with_notes(answer, notes)
+
+
+def _heading(hits: Mapping[str, int], record: StoredRecord) -> str:
+    """Return the line before the first match of a record among several."""
+    count = hits.get(record.ref)
+    least = " or more" * (count == MAX_HITS)
+    matches = "" if count is None else f", {count}{least} match{'es' * (count != 1)}"
+    return f"[{record.ref}{matches}: {_label(record.title, record.header)}]\n"
+
+
+def _label(title: str | None, record: Header | RecordInfo) -> str:
+    """Return a record's title, or its tool or type."""
+    name = tool_label(record.tool_name) if record.tool_name else record.item_type
+    return safe_for_model(title) if title else name
 
 
 def _check_count(name: str, value: int | None, *, least: int = 1) -> None:

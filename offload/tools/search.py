@@ -8,7 +8,7 @@ is shorter than this overlap.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -16,7 +16,7 @@ from offload.errors import ConfigError
 from offload.record import encode_text
 
 MAX_PATTERN_CHARS = 1000
-Mode = Literal["literal", "regex"]
+Mode = Literal["literal", "regex", "words"]
 
 _BUFFER_BYTES = 1024 * 1024
 _REGEX_OVERLAP = 64 * 1024
@@ -26,6 +26,9 @@ _BYTE_INSTRUCTIONS = 256 * 1024 * 1024
 _LEAST_BUFFER_BYTES = 64 * 1024
 # Bytes before the place to resume that `^` and `\b` need to see.
 _LOOKBEHIND = 4
+# In a longer line, all words are within so many bytes on either side of the longest one.
+_REACH = 64 * 1024
+_MAX_WORDS = 32
 
 # RE2 repeats the whole expression in its reason.
 _REASON_CHARS = 200
@@ -61,16 +64,25 @@ class Span(NamedTuple):
 class Pattern(NamedTuple):
     """A compiled pattern, which finds the matches in a buffer from an offset.
 
-    A buffer takes `buffer` new bytes, and `overlap` bytes of it are searched again with the next.
+    A buffer takes `buffer` new bytes, and `overlap` bytes of it are searched again with the next. To resume,
+    `lookbehind` bytes before the place are needed.
     """
 
     find_in: Callable[[bytes, int], Iterator[tuple[int, int]]]
     overlap: int
     buffer: int
+    lookbehind: int = _LOOKBEHIND
+
+    def first_byte(self, place: int) -> int:
+        """Return the byte offset in content to read from, to resume a search at `place`."""
+        return max(0, place - self.lookbehind + _LOOKBEHIND)
 
 
 def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool = False) -> Pattern:
-    """Compile `pattern`, a text or an RE2 expression of 1 to 1,000 characters.
+    """Compile `pattern`, a text, an RE2 expression or words, of 1 to 1,000 characters.
+
+    Words match a line that has all of them, in any order; in a longer line they are at most 64 KiB apart. The
+    match begins at the longest word.
 
     Raises:
         ConfigError: an expression that RE2 rejects, with its reason and a fix; one that matches the empty
@@ -83,6 +95,8 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
     if mode == "literal" and not ignore_case:
         needle = encode_text(pattern)
         return Pattern(partial(_find_literal, needle), len(needle) - 1, _BUFFER_BYTES)
+    if mode == "words":
+        return _words_pattern(pattern, ignore_case)
     regex = _compile_regex(pattern, mode, ignore_case)
     most = max(_BYTE_INSTRUCTIONS // regex.programsize, _LEAST_BUFFER_BYTES)
     return Pattern(partial(_find_regex, regex), min(_REGEX_OVERLAP, most // 4), min(_BUFFER_BYTES, most))
@@ -116,7 +130,7 @@ class Search:
         for batch in _batches(chunks, self._pattern.buffer):
             buffer = b"".join((rest, *batch))
             yield from self._find_in(buffer, offset, len(buffer) - self._pattern.overlap)
-            keep = max(0, self.searched_to - offset - _LOOKBEHIND)
+            keep = max(0, self.searched_to - offset - self._pattern.lookbehind)
             rest = buffer[keep:]
             offset += keep
         yield from self._find_in(rest, offset, len(rest))
@@ -156,6 +170,36 @@ def _find_literal(needle: bytes, buffer: bytes, start: int) -> Iterator[tuple[in
 
 def _find_regex(regex: Any, buffer: bytes, start: int) -> Iterator[tuple[int, int]]:
     return (match.span() for match in regex.finditer(buffer, start))
+
+
+def _words_pattern(pattern: str, ignore_case: bool) -> Pattern:
+    words = sorted(dict.fromkeys(pattern.split()), key=len, reverse=True)
+    if not 1 <= len(words) <= _MAX_WORDS:
+        raise ConfigError(f"pattern must have 1 to {_MAX_WORDS} words, got {len(words)}")
+    regexes = [_compile_regex(word, "literal", ignore_case) for word in words]
+    return Pattern(partial(_find_words, regexes), _REACH, _BUFFER_BYTES, lookbehind=_REACH)
+
+
+def _find_words(regexes: Sequence[Any], buffer: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Yield lines with a match of each expression; an empty span for work without a match."""
+    first, *others = regexes
+    while (match := first.search(buffer, start)) is not None:
+        begin, end = match.span()
+        least, most = max(0, begin - _REACH), min(len(buffer), end + _REACH)
+        low = buffer.rfind(b"\n", least, begin)
+        high = buffer.find(b"\n", end, most)
+        high = most if high < 0 else high
+        line = buffer[max(least, low) : high]
+        missing = next((regex for regex in others if regex.search(line) is None), None)
+        if missing is None:
+            start = high
+            yield begin, high
+        else:
+            # No line has all words before the next match of the one that is missing.
+            following = missing.search(buffer, high)
+            place = len(buffer) if following is None else following.start()
+            start = max(end, place - _REACH)
+            yield begin, begin
 
 
 def _compile_regex(pattern: str, mode: Mode, ignore_case: bool) -> Any:

@@ -117,7 +117,7 @@ def test_a_damaged_record_is_an_error_that_names_it() -> None:
     data[len(data) // 2] ^= 1
     into.store.put(key, bytes(data), overwrite=True)
     answer = Tools(session(into.store)).call("context_diff", {"old": refs[0], "new": refs[1]})
-    assert answer.startswith(f"Error: item '{refs[1]}' is damaged and cannot be read. Do not retry")
+    assert answer.startswith(f"Error: item '{refs[1]}' (Bash) is damaged and cannot be read. Do not retry")
 
 
 def test_a_record_is_read_once_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -540,7 +540,7 @@ def test_an_expired_record_is_answered_with_why_and_when() -> None:
         tools.read(ref)
     answer = tools.call("context_read", {"id": ref})
     end = "was deleted to free space on .* UTC\\. Do not retry; run the original tool again if needed\\."
-    assert re.fullmatch(f"Error: item '{ref}' {end}", answer)
+    assert re.fullmatch(rf"Error: item '{ref}' \(Bash\) {end}", answer)
     assert "context_list" not in answer
 
 

@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,8 +65,56 @@ def test_cursors_cover_every_match_in_every_item_exactly_once(mode: str, max_mat
         text = "".join(rng.choice(["plain line\n", "a needle é\n", "\n"]) for _ in range(400))
         ref = put(into, text, call=call)
         expected += [(ref, m.start()) for m in re.finditer("needle", text)]
+    count = Counter(ref for ref, _ in expected)
+    expected.sort(key=lambda match: -count[match[0]])
     found = follow(Tools(into), pattern="needle", mode=mode, max_matches=max_matches)
     assert found == expected
+
+
+def test_a_search_of_all_items_shows_those_with_most_matches_first_with_their_titles() -> None:
+    into = session()
+    few = put(into, "needle\n" + LOG, call="t1", tool="WebFetch")
+    none = put(into, LOG, call="t2")
+    many = put(into, "needle\n" * 5 + LOG, call="t3", tool=None, item_type="user_message")
+    most = put(into, "needle\n" * 1500, call="t4")
+    tools, shown, cursor = Tools(into), "", None
+    while True:
+        answer = tools.call("context_grep", {"pattern": "needle", "max_matches": 100, "cursor": cursor})
+        shown += answer
+        following = re.search(r'cursor="([^"]+)"', answer)
+        if following is None:
+            break
+        cursor = following[1]
+    assert shown.startswith("[100 matches shown, in 4 items]")
+    assert f"[{most}, 1000 or more matches: Bash]\n{most} line 1, " in shown
+    assert shown.index(f"[{many}, 5 matches: user_message]") < shown.index(f"[{few}, 1 match: WebFetch]")
+    assert none not in shown
+    assert shown.count("\nneedle") == 1506
+
+
+def test_words_match_a_line_that_has_all_of_them_in_any_order() -> None:
+    tools, ref = tools_for("the quick brown fox\na fox\na brown Quick FOX\nquick\nfox brown, quickly\n")
+
+    def lines(pattern: str, **more: Any) -> list[str]:
+        answer = tools.call("context_grep", {"id": ref, "pattern": pattern, "mode": "words", **more})
+        return re.findall(r"line (\d+),", answer) or [answer]
+
+    assert lines("fox quick") == lines("quick brown fox fox") == ["1", "5"]
+    assert lines("x quick") == ["1", "5"]
+    assert lines("FOX quick", ignore_case=True) == ["1", "3", "5"]
+    assert lines(" ") == ["Error: pattern must have 1 to 32 words, got 0"]
+    assert "got 33" in lines(" ".join(map(str, range(100, 133))))[0]
+
+
+@pytest.mark.parametrize("max_matches", [1, 7, 100])
+def test_cursors_cover_every_line_with_all_words_exactly_once(max_matches: int) -> None:
+    rng = random.Random(7)  # noqa: S311 # reproducible
+    lines = [" ".join(rng.choices(["one", "two", "three", "é" * 50], k=3)) for _ in range(300)]
+    tools, ref = tools_for("\n".join(lines))
+    found = follow(tools, pattern="two three", mode="words", max_matches=max_matches)
+    starts = [sum(len(line) + 1 for line in lines[:n]) for n in range(300)]
+    both = [n for n, line in enumerate(lines) if "two" in line and "three" in line]
+    assert found == [(ref, starts[n] + lines[n].index("three")) for n in both]
 
 
 def test_cursors_cover_every_match_also_where_the_work_of_a_call_ends(

@@ -24,6 +24,7 @@ _BENCHMARKS = (
     "cost",
     "preview",
     "compaction",
+    "query",
     "growth",
 )
 # They make environments of other packages, or replay every transcript: not in two minutes.

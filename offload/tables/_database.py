@@ -71,29 +71,32 @@ class Database:
         """
         self.connection.execute("BEGIN")
         try:
-            declared = ", ".join(f"{quoted(column, always=True)} {kind}" for column, kind in columns.items())
-            self.connection.execute(f"CREATE TABLE {name} ({declared})")
-            insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 # its names are quoted
-            count = 0
-            for batch in batches(rows):
-                count += len(batch)
-                try:
-                    self.connection.executemany(insert, batch)
-                except UnicodeEncodeError:
-                    self.connection.execute(f"DELETE FROM {name} WHERE rowid > {count - len(batch)}")  # noqa: S608
-                    self.connection.executemany(insert, encodable(batch))
-        except sqlite3.OperationalError as error:
-            self.connection.execute("ROLLBACK")
-            if "full" not in str(error):
+            count = self._inserted(name, columns, rows)
+        except BaseException as error:
+            # If the memory is full, SQLite has already rolled back.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            if not isinstance(error, sqlite3.Error):
                 raise
             raise ConfigError(
-                f"the rows take more than {_MAX_BYTES // 1024**2} MiB; name only the columns that you need, "
-                "not *, or use context_grep"
+                f"{error}: the rows may take at most {_MAX_BYTES // 1024**2} MiB; name only the columns that "
+                "you need, not *, or use context_grep"
             ) from None
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
         self.connection.execute("COMMIT")
+        return count
+
+    def _inserted(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> int:
+        declared = ", ".join(f"{quoted(column, always=True)} {kind}" for column, kind in columns.items())
+        self.connection.execute(f"CREATE TABLE {name} ({declared})")
+        insert = f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 # its names are quoted
+        count = 0
+        for batch in batches(rows):
+            try:
+                self.connection.executemany(insert, batch)
+            except UnicodeEncodeError:
+                self.connection.execute(f"DELETE FROM {name} WHERE rowid > {count}")  # noqa: S608 # a number
+                self.connection.executemany(insert, encodable(batch))
+            count += len(batch)
         return count
 
     def copy(self, name: str, other: Database, table: str) -> None:
@@ -124,8 +127,8 @@ class Database:
         survey = Survey(form)
         for batch in islice(batches(form.rows(chunks, Remarks())), 1):
             survey.add(batch)
-        if not survey.rows:
-            raise NoTableError(f"its {form.name} has no rows")
+        if not survey.types:
+            raise NoTableError(f"its {form.name} has no columns")
         try:
             self.tables[name] = self._load(name, survey, chunks, wanted)
         except ChangedError:
@@ -164,19 +167,24 @@ def _rows(
     """Yield the rows of a table as SQLite stores them. Raises `ChangedError` if the survey does not fit."""
     form, types = survey.form, dict(survey.types)
     names = [kind.name for kind in types.values()]
+    row = 1
     for batch in batches(form.rows(chunks, remarks)):
         cells = survey.add(batch)
         if [kind.name for kind in survey.types.values()] != names:
             raise ChangedError
         kinds = [*types.values()]
         columns = (stored(cells[at], kinds[at], is_typed=form.is_typed) for at in places)
-        yield from zip(*(_cut(column, remarks, survey.rows) for column in columns), strict=True)
+        yield from zip(*(_cut(column, remarks, row) for column in columns), strict=True)
+        row += len(batch)
 
 
 def _cut(cells: Iterable[Any], remarks: Remarks, row: int) -> Iterable[Any]:
-    """Return cells, of which long texts are cut."""
+    """Return the cells of a column from a row on, of which long texts are cut."""
     held = [*cells]
-    if max((len(cell) for cell in held if type(cell) is str), default=0) > MAX_CELL_CHARS:
-        remarks.add(f"values cut to {MAX_CELL_CHARS:,} characters", row)
-        return [cell[:MAX_CELL_CHARS] if type(cell) is str else cell for cell in held]
+    if max((len(cell) for cell in held if type(cell) is str), default=0) <= MAX_CELL_CHARS:
+        return held
+    for at, cell in enumerate(held):
+        if type(cell) is str and len(cell) > MAX_CELL_CHARS:
+            remarks.add(f"values cut to {MAX_CELL_CHARS:,} characters", row + at, "row")
+            held[at] = cell[:MAX_CELL_CHARS]
     return held

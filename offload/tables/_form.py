@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
+from offload.record import escape_surrogates
 
 MAX_COLUMNS = 1000
 # A longer cell or line is cut.
@@ -30,17 +31,16 @@ class NoTableError(ConfigError):
 class Remarks:
     """Parts of a text that a table does not show as they are: for each sort how many, and the first place."""
 
-    sorts: dict[str, list[int]] = field(default_factory=dict)
+    sorts: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def add(self, sort: str, place: int) -> None:
-        """Count one more of a sort."""
-        self.sorts.setdefault(sort, [0, place])[0] += 1
+    def add(self, sort: str, place: int, unit: str = "line") -> None:
+        """Count one more of a sort, at a line, or at a row."""
+        count, first = self.sorts.get(sort, (0, f"{unit} {place:,}"))
+        self.sorts[sort] = (count + 1, first)
 
     def texts(self) -> list[str]:
         """Return a line for each sort."""
-        return [
-            f"{sort}: {count:,}, the first at line {place:,}" for sort, (count, place) in self.sorts.items()
-        ]
+        return [f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()]
 
 
 class Form(NamedTuple):
@@ -112,7 +112,7 @@ def names_for(names: Iterable[str]) -> tuple[str, ...]:
     """Return names of columns: on one line, not empty, and different also if case is ignored."""
     taken: dict[str, str] = {}
     for number, name in enumerate(names, 1):
-        plain = _SPACE.sub(" ", name).strip()[:_NAME_CHARS] or f"column{number}"
+        plain = _SPACE.sub(" ", escape_surrogates(name)).strip()[:_NAME_CHARS] or f"column{number}"
         candidate, again = plain, 1
         while candidate.lower() in taken:
             again += 1

@@ -16,6 +16,9 @@ _MAX_VALUE_CHARS = 16 * 1024 * 1024
 _TRIMMED_CHARS = 1024 * 1024
 _DEPTH = 4
 _LEAST_LINES = 2
+_SAMPLED_MEMBERS = 3
+# In an object of more objects they are its rows, and arrays in the others are not looked for.
+_SEARCHED_OBJECTS = 50
 
 
 class _Array(NamedTuple):
@@ -145,7 +148,11 @@ def _is_lines(head: Head) -> bool:
 def _array_form(head: Head) -> Form | None:
     scanner = _Scanner([head.text])
     try:
-        kinds = {type(scanner.value()) for _, _ in zip(range(3), scanner.members("]"), strict=False)}
+        members = scanner.members("]")
+        kinds = {type(scanner.value()) for _, _ in zip(range(_SAMPLED_MEMBERS), members, strict=False)}
+        if next(members, None) is None and scanner.peek():
+            # It is a text that begins with a word in brackets.
+            return None
     except NoTableError:
         return None if head.is_whole else Form("JSON", _array_rows, is_certain=False, is_typed=True)
     return Form("JSON", _array_rows, is_certain=kinds == {dict}, is_typed=True) if kinds else None
@@ -171,7 +178,7 @@ def _array_rows(
         row = value if isinstance(value, dict) else _cells(value)
         yield {"key": key, **row} if is_object else row
     if start == 0 and scanner.peek():
-        remarks.add("texts after the JSON, not read", 1)
+        remarks.add("texts after the JSON, not read", scanner.place, "character")
 
 
 def _cells(value: Any) -> dict[str, Any]:
@@ -207,7 +214,7 @@ def _arrays(scanner: _Scanner, pointer: str, depth: int) -> Iterator[_Array]:
         count, objects = count + 1, objects + (first == "{")
         if first == "[":
             yield _array(scanner, name)
-        elif first == "{" and depth < _DEPTH:
+        elif first == "{" and depth < _DEPTH and objects <= _SEARCHED_OBJECTS:
             yield from _arrays(scanner, name, depth + 1)
         else:
             scanner.value()

@@ -53,9 +53,10 @@ def _delimited(lines: Sequence[str], delimiter: str) -> Form | None:
 
 
 def _is_prose(rows: Sequence[Sequence[str]], delimiter: str) -> bool:
-    """Return whether the delimiter only punctuates sentences or code."""
+    """Return whether the delimiter is only a part of sentences or code."""
     if delimiter == "\t":
-        return False
+        # Indented code, and lines after the numbers that a file reader prints.
+        return not any(row[0].strip() for row in rows) or all(row[0][:1] == " " for row in rows)
     if not any(row[-1].strip() for row in rows):
         return True
     spaced = sum(cell.startswith(" ") for row in rows for cell in row[1:])

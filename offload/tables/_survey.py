@@ -114,6 +114,8 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
         text: the text, or its beginning.
         is_whole: whether it is the whole text.
     """
+    if "\0" in text[:HEAD_CHARS]:
+        return ""
     is_whole = is_whole and len(text) <= HEAD_CHARS
     survey = Survey(form) if (form := _sure_form(text, is_whole=is_whole)) else None
     rows = [*_first_rows(form, text[:HEAD_CHARS], is_whole=is_whole)] if form else []

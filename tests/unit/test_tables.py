@@ -261,8 +261,8 @@ def test_ragged_rows_are_kept_and_remarked() -> None:
 
     assert found.rows == [(4, 5, None), (6, 7, 8)]
     assert found.notes == [
-        "t: short rows, filled with NULL: 1, the first at line 32",
-        "t: rows with more cells than columns, cut: 1, the first at line 33",
+        "t: short rows, filled with NULL: 1, first at line 32",
+        "t: rows with more cells than columns, cut: 1, first at line 33",
     ]
 
 
@@ -273,7 +273,7 @@ def test_lines_that_are_no_rows_are_counted() -> None:
 
     assert (found.rows, found.notes) == (
         [(1, "foo"), (2, "bar"), (3, "baz")],
-        ["t: lines that are no rows: 2, the first at line 1"],
+        ["t: lines that are no rows: 2, first at line 1"],
     )
     assert schema_line(text) == ""
 
@@ -300,7 +300,7 @@ def test_a_cell_that_is_too_long_is_cut_and_remarked() -> None:
     assert "values cut to 50,000 characters" in found.notes[0]
     found = run("x" * 200_000 + "\nend", "select n, length(text) from lines", size=1000)
     assert found.rows == [(1, MAX_CELL_CHARS), (2, 3)]
-    assert "lines cut to 50,000 characters: 1, the first at line 1" in found.notes[0]
+    assert "lines cut to 50,000 characters: 1, first at line 1" in found.notes[0]
 
 
 def test_the_schema_of_a_long_table_has_the_types_of_its_first_rows_and_no_count() -> None:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
+from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
@@ -62,7 +63,13 @@ class OffloadTools(Toolkit):
             return returned
         call = _call_id(run_context, name, arguments)
         offloader = self._of_run(run_context, runner)
-        offload = partial(offloader.offload_text, tool_name=name, tool_use_id=call, readers="keep")
+        offload = partial(
+            offloader.offload_text,
+            tool_name=name,
+            tool_use_id=call,
+            readers="keep",
+            title=main_argument(name, arguments),
+        )
         return _later(returned, offload) if isawaitable(returned) else _offloaded(returned, offload)
 
     def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:

@@ -8,7 +8,7 @@ accepts each placeholder: it replaces an object by an object.
 """
 
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
-from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject
+from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject, main_argument
 from offload.messages._files import FileCall, file_call, may_write, reads_files, request_of
 from offload.messages._formats import (
     FORMATS,
@@ -44,6 +44,7 @@ __all__ = [
     "file_call",
     "from_json",
     "is_result",
+    "main_argument",
     "map_texts",
     "may_write",
     "media_facts",

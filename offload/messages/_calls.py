@@ -110,6 +110,12 @@ class Call:
         return _of_tool(self.name, fields) or _by_name(fields) or _of_patch(fields) or _of_short(fields)
 
 
+def main_argument(tool: str, arguments: Any) -> str | None:
+    """Return the text of a call's subject, for callers that have the call but no message of it."""
+    subject = Call(tool, arguments).subject
+    return None if subject is None else subject.text
+
+
 def _parsed(text: str) -> Any:
     try:
         value = json.loads(text) if text.lstrip().startswith("{") else None

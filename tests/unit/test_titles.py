@@ -19,6 +19,8 @@ from offload import ConfigError, Offloader, OffloadPolicy, Rule, StoreUnavailabl
 from offload.compaction import RoundCompactor, RoundConfig
 from offload.index import Catalog, reindex
 from offload.placeholder import escape_placeholders
+from offload.presets.context_fs import ContextFileSystem
+from offload.presets.context_refs import ContextRefs
 from offload.session import SessionReader, find_titles
 from offload.store import OneByOne
 from offload.titles import MAX_CHARS, title_of
@@ -124,6 +126,21 @@ def test_the_notice_of_a_compaction_names_the_stored_items_that_it_removed_with_
     first, second = out.records
     assert f"Stored items (id, title):\n* {first.ref} src/[cut]/app.py\n* {second.ref} src/db.py\n" in notice
     assert "secret" not in str(sent)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_presets_keep_titles_in_their_records_and_out_of_their_lists(tmp_path: Path, compress: bool) -> None:
+    refs = ContextRefs(tmp_path / "refs", "s", compress=compress)
+    refs.tool_output("a line\n" * 2_000, tool_name="bash", title="make telling")
+    tree = ContextFileSystem(tmp_path / "tree", "s", offload_token_threshold=10)
+    messages = turn(0, {"file_path": "src/telling.py"}, "a line\n" * 2_000)
+    tree.offload([*messages, {"role": "assistant", "content": "I see."}])
+
+    assert rows(ContextRefs(tmp_path / "refs", "s").offloader.tools.list()) == ["make telling"]
+    assert rows(ContextFileSystem(tmp_path / "tree", "s").offloader.tools.list()) == ["src/telling.py"]
+    for name in ("refs/*/manifest.json", "tree/index.json", "tree/tool_result/**/*.json"):
+        [file] = tmp_path.glob(name)
+        assert "telling" not in file.read_text()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
-from offload.messages import Call
+from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
 from offload.store import OffloadStore
@@ -202,8 +202,7 @@ class _Part(NamedTuple):
 
 def _offload_text(offloader: Offloader, text: str, call: ToolCall) -> Sink:
     """Offload one text if it is large; a kept text has no record."""
-    subject = Call(call.tool, call.arguments).subject
-    title = None if subject is None else subject.text
+    title = main_argument(call.tool, call.arguments)
     with offloader.open_sink(tool_name=call.tool, tool_use_id=call.id, title=title) as sink:
         sink.write(text)
     return sink

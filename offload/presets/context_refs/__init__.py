@@ -187,6 +187,7 @@ class ContextRefs:
         server_name: str | None = None,
         tool_use_id: str | None = None,
         exit_code: int | None = None,
+        title: str | None = None,
     ) -> str:
         """Return the text that the model sees for an output: the output itself or its placeholder.
 
@@ -197,6 +198,7 @@ class ContextRefs:
             tool_use_id: the provider's id of the call. `restore` then restores the output in the result of
                 this call alone, without an id in any tool result.
             exit_code: the exit code of a command; the output and its file end with it.
+            title: what the output is of, such as the command; see `Offloader.offload_text`.
 
         Raises:
             ConfigError: an invalid argument.
@@ -209,7 +211,7 @@ class ContextRefs:
         text = with_exit_code(text, exit_code)
         try:
             with self.open_sink(
-                tool_name=tool_name, server_name=server_name, tool_use_id=tool_use_id
+                tool_name=tool_name, server_name=server_name, tool_use_id=tool_use_id, title=title
             ) as sink:
                 sink.write(text)
         except StoreError as error:
@@ -222,13 +224,18 @@ class ContextRefs:
 
     @contextmanager
     def open_sink(
-        self, *, tool_name: str, server_name: str | None = None, tool_use_id: str | None = None
+        self,
+        *,
+        tool_name: str,
+        server_name: str | None = None,
+        tool_use_id: str | None = None,
+        title: str | None = None,
     ) -> Iterator[Sink]:
         """Open a sink for an output of any size, written in chunks; see `Sink` and `tool_output`."""
         if server_name is not None and not isinstance(server_name, str):
             raise ConfigError(f"server_name must be a str or None, got {type(server_name).__name__}")
         name = full_name(tool_name, server_name)
-        with self.offloader.open_sink(tool_name=name, tool_use_id=tool_use_id) as sink:
+        with self.offloader.open_sink(tool_name=name, tool_use_id=tool_use_id, title=title) as sink:
             yield sink
         if sink.error is not None:
             self._log_failure(name, sink.error)

@@ -58,13 +58,15 @@ class CacheWatch:
         self._sent: float | None = None
         self._cached: float | None = None
         self._answers: int | None = 0
-        self._ttl = self._model.ttl
+        self._ttl: float | None = self._model.ttl
         # Tokens of the messages of both, by the session's counter.
         self._total = self._answered = 0
-        # Tokens of the last reported request, the share of it that was sent again since, and whether the
-        # provider is known to use a cache.
+        # Tokens of the last reported request, the share of it that was sent again since, the state of the
+        # cache then, and whether the provider is known to use one.
         self._reported = 0
         self._share = 1.0
+        self._moment = Moment()
+        self._pause = 0.0
         self._has_cache = False
         self._usage: Usage | None = None
         self._missed = 0
@@ -93,7 +95,10 @@ class CacheWatch:
             return Moment(host, "host")
         if not answers:
             return Moment("cold", "first")
-        if self._is_expired(now):
+        pause = 0.0 if now is None or self._cached is None else now - self._cached
+        # A clock that was set back gives a negative pause.
+        if self._ttl is not None and pause > self._ttl:
+            self._pause = pause
             return Moment("cold", "pause")
         return Moment("missed", "miss") if self._missed else Moment()
 
@@ -109,8 +114,8 @@ class CacheWatch:
             freed: tokens that replacing items in messages that were sent before frees.
             rewritten: tokens that were sent before and are not in the cache.
         """
-        kept = 0 if moment.is_cold else unchanged
-        self._share *= min(1.0, kept / self._answered) if self._answered else 1.0
+        self._share *= min(1.0, unchanged / self._answered) if self._answered else 1.0
+        self._moment = moment if moment.is_cold else self._moment
         self._total = tokens
         missed, self._missed = self._missed, 0
         if not rewritten and not missed:
@@ -132,20 +137,20 @@ class CacheWatch:
         self._usage = usage
         expected = 0 if is_changed else round(self._reported * self._share)
         if self._has_cache and usage.read is not None and expected >= _LEAST_TOKENS:
-            lost = expected - usage.read if usage.read < _HIT * expected else 0
-            usage = usage._replace(missed=lost)
-        self._missed = usage.missed
-        self._reported, self._share = usage.tokens, 1.0
+            usage = usage._replace(missed=self._missing(expected, usage.read))
+        self._missed += usage.missed
+        self._reported, self._share, self._moment = usage.tokens, 1.0, Moment()
         self._has_cache = self._has_cache or bool(usage.read or usage.written)
         if usage.kept_for is not None:
             self._ttl = usage.kept_for
         return usage
 
-    def _is_expired(self, now: float | None) -> bool:
-        if now is None or self._cached is None or self._ttl is None:
-            return False
-        # A clock that was set back gives a negative pause.
-        return now - self._cached > self._ttl
+    def _missing(self, expected: int, read: int) -> int:
+        """Return how many tokens a warm cache missed; note the length of a pause that a cold one outlived."""
+        is_hit = read >= _HIT * expected
+        if is_hit and self._moment.cause == "pause":
+            self._ttl = self._pause
+        return 0 if is_hit or self._moment.is_cold else expected - read
 
     def _now(self, failures: Failures) -> float | None:
         try:

@@ -408,6 +408,35 @@ def test_the_lifetime_that_the_provider_reports_replaces_that_of_the_policy() ->
     assert session.cause(4000) == "pause"
 
 
+def test_a_cache_that_outlives_a_pause_is_not_cold_after_such_a_pause_again() -> None:
+    session = Session()
+    session.turn()
+    session.off.report_usage(reply(0))
+
+    assert session.cause(900) == "pause"
+    session.off.report_usage(reply(5010, 300))
+    assert session.cause(900) is None
+    session.off.report_usage(reply(5310, 300))
+    assert session.cause(901) == "pause"
+    session.off.report_usage(reply(0, 6000))
+    assert session.cause(901) == "pause"
+
+
+def test_two_replies_before_the_next_request_are_both_counted() -> None:
+    session = Session()
+    for read in (0, 5010):
+        session.turn()
+        session.off.report_usage(reply(read))
+    session.turn()
+    session.off.report_usage(reply(0, 10_000))
+    session.off.report_usage(reply(10_000, 300))
+
+    cache = session.turn().cache
+
+    assert cache is not None
+    assert cache.tokens_missed == 10_020
+
+
 # Other offloaders, other processes
 
 

@@ -21,6 +21,7 @@ __all__ = ["Bucket"]
 def pytest_collection_finish() -> None:
     """Let no search for garbage visit what all tests share: a million objects of modules and tests."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def put_at_once(put: Callable[[Any], Any]) -> Callable[[Any], Any]:

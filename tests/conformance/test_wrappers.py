@@ -20,11 +20,9 @@ KEY = bytes(range(32))
 class Around(StoreConformance):
     """Puts and gets are checked against the store inside."""
 
-    @pytest.fixture(params=["memory", "local", "bulk"])
+    @pytest.fixture(params=["memory", pytest.param("local", marks=pytest.mark.slow), "bulk"])
     def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
-        if request.param == "local":
-            return LocalStore(str(tmp_path / "store"), storage_options={"durability": "none"})
-        return MemoryStore() if request.param == "memory" else _bulk_store()
+        return _inside(request.param, tmp_path)
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:
         assert isinstance(store, WrapperStore)
@@ -73,14 +71,20 @@ class TestEncryptingStore(Around):
 
 
 class TestAllOfThem(Around):
+    @pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.slow), "local", "bulk"])
+    def inner(self, request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
+        return _inside(request.param, tmp_path)
+
     @pytest.fixture
     def store(self, inner: OffloadStore, tmp_path: Path) -> OffloadStore:
         cached = CachingStore(RetryingStore(inner), folder=tmp_path / "cache")
         return WrapperStore(EncryptingStore(cached, KEY))
 
 
-def _bulk_store() -> OffloadStore:
-    return FaultyBulkStore(MemoryStore(), nth=sys.maxsize)
+def _inside(kind: str, folder: Path) -> OffloadStore:
+    if kind == "local":
+        return LocalStore(str(folder / "store"), storage_options={"durability": "none"})
+    return MemoryStore() if kind == "memory" else FaultyBulkStore(MemoryStore(), nth=sys.maxsize)
 
 
 def _inner(store: OffloadStore) -> OffloadStore:

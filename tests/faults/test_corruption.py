@@ -20,6 +20,8 @@ from offload_backends.local import LocalStore
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=60)}, min_saving=0)
 OTHER = "another item, which nobody touches\n" * 60
+# The tests that damage one byte after another take 16th; the long run takes all.
+EACH = 16
 Damage = Callable[[bytes], bytes]
 Question = Callable[[Offloader, str], str]
 
@@ -120,17 +122,16 @@ def append(junk: bytes) -> Damage:
 
 
 # A bit of the low half, which turns a letter into another, and one of the high half.
-@pytest.mark.parametrize("bit", [0, pytest.param(6, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("half", [0, 1])
-def test_every_flipped_bit_of_a_small_record_is_found(tmp_path: Path, half: int, bit: int) -> None:
+@pytest.mark.parametrize("bit", [0, 6])
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, EACH))])
+def test_every_flipped_bit_of_a_small_record_is_found(tmp_path: Path, first: int, bit: int) -> None:
     session = stored(tmp_path, "zstd", hexadecimal(6500))
     [file] = session.files()
-    middle = file.stat().st_size // 2
-    places = range(half * middle, middle + half * (file.stat().st_size - middle))
+    places = range(first, file.stat().st_size, EACH)
 
     errors = damage_each(session, file, (flip(byte, bit) for byte in places))
 
-    assert 1900 < len(errors) < 2300
+    assert 3800 / EACH < len(errors) < 4600 / EACH
     assert all(0 in each for each in errors)
 
 
@@ -138,24 +139,26 @@ def test_every_flipped_bit_of_a_small_record_is_found(tmp_path: Path, half: int,
     ("codec", "file"),
     [("raw", 0), ("json", 0), ("raw", 1)],
 )
+@pytest.mark.parametrize("step", [13, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_flipped_bit_of_a_readable_record_is_found_or_harms_nothing(
-    tmp_path: Path, codec: str, file: int
+    tmp_path: Path, codec: str, file: int, step: int
 ) -> None:
     session = stored(tmp_path, codec, hexadecimal(2500))
     path = session.files()[file]
 
-    errors = damage_each(session, path, (flip(byte, 0) for byte in range(0, path.stat().st_size, 3)))
+    errors = damage_each(session, path, (flip(byte, 0) for byte in range(0, path.stat().st_size, step)))
 
-    assert len(errors) > 200
+    assert len(errors) > 600 / step
 
 
-def test_flipped_bits_of_a_large_record_are_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
+def test_flipped_bits_of_a_large_record_are_found(tmp_path: Path, count: int) -> None:
     session = stored(tmp_path, "zstd", hexadecimal(2_000_000))
     [file] = session.files()
     size = file.stat().st_size
     dice = random.Random(7)  # noqa: S311  # places for damage, no secret
 
-    errors = damage_each(session, file, (flip(dice.randrange(size), dice.randrange(8)) for _ in range(200)))
+    errors = damage_each(session, file, (flip(dice.randrange(size), dice.randrange(8)) for _ in range(count)))
 
     assert size > 1_000_000
     assert all(0 in each for each in errors)

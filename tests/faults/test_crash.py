@@ -17,9 +17,9 @@ from offload_backends.local import LocalStore
     ("road", "durability", "codec"),
     [
         ("unnamed", "fsync", "zstd"),
-        ("unnamed", "none", "zstd"),
-        ("named", "none", "zstd"),
+        pytest.param("unnamed", "none", "zstd", marks=pytest.mark.slow),
         ("renamed", "fsync", "zstd"),
+        ("named", "none", "zstd"),
         pytest.param("named", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("unnamed", "fsync", "raw", marks=pytest.mark.slow),
     ],

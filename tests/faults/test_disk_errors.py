@@ -67,8 +67,14 @@ def test_an_error_at_any_system_call_keeps_the_message_and_the_next_turn_stores_
     assert len(points) > 20
 
 
-@pytest.mark.parametrize("road", NAMING_CALL)
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EROFS"])
+@pytest.mark.parametrize(
+    ("error", "road"),
+    [
+        pytest.param(error, road, marks=() if place == other else pytest.mark.slow)
+        for place, error in enumerate(["ENOSPC", "EIO", "EROFS"])
+        for other, road in enumerate(NAMING_CALL)
+    ],
+)
 def test_a_disk_that_keeps_refusing_costs_one_error_a_turn_and_works_once_it_is_mended(
     tmp_path: Path, error: str, road: str
 ) -> None:

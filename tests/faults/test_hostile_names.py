@@ -56,7 +56,10 @@ class Place:
     everything: Callable[[], set[str]]
 
 
-@pytest.fixture(params=["memory", "local", "s3"])
+PLACES = ["memory", "local", pytest.param("s3", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     make: Callable[[pytest.FixtureRequest, Path], Place] = {"memory": memory, "local": local, "s3": s3}[
         request.param
@@ -149,6 +152,7 @@ def test_a_session_that_has_no_safe_name_is_refused_before_anything_is_written(
     assert place.everything() == set()
 
 
+@pytest.mark.parametrize("place", ["memory", "local", "s3"], indirect=True)
 def test_results_of_tools_of_any_name_come_back(place: Place) -> None:
     calls = (call(name, f"call_{number}") for number, name in enumerate(NAMES))
     messages = list(itertools.chain.from_iterable(calls))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+from pairs import every_pair
 from retained import DAY, HOUR, ClockedStore, clocked, got_back, message, opened, put, ref_of, text_of
 
 from offload import ExpiredError, Offloader, OffloadError, OffloadStore, StoredObject, open_store
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 AT_ONCE = Retention(grace=0, live_for=0)
 TTL = 100
 
-on_every_codec = pytest.mark.parametrize("codec", ["zstd", "json", "raw"])
+CODECS = ("zstd", "json", "raw")
+on_every_codec = pytest.mark.parametrize("codec", CODECS)
 
 
 class BeforeStore(WrapperStore):
@@ -108,10 +110,10 @@ def test_the_state_that_is_disturbed_has_something_of_everything(codec: str) -> 
     assert len(done.undeleted) == 1
 
 
-@on_every_codec
-@pytest.mark.parametrize("kind", [FaultyStore, FaultyBulkStore])
-@pytest.mark.parametrize("moment", ["before", "after", "torn"])
-@pytest.mark.parametrize("is_lasting", [False, True])
+@pytest.mark.parametrize(
+    ("codec", "kind", "moment", "is_lasting"),
+    every_pair(CODECS, [FaultyStore, FaultyBulkStore], ["before", "after", "torn"], [False, True]),
+)
 def test_what_a_killed_collector_left_the_next_one_finishes(
     codec: str, kind: type[FaultyStore], moment: Literal["before", "after", "torn"], is_lasting: bool
 ) -> None:

@@ -66,6 +66,9 @@ BEGIN, PART, COMPLETE, ABORT = (
 )
 
 
+SLOW_DOWN, INTERNAL_ERROR = (503, "SlowDown"), (500, "InternalError")
+
+
 def assert_nothing_is_left(bucket: Bucket) -> None:
     assert "Uploads" not in bucket.client.list_multipart_uploads(Bucket=bucket.name)
     listed = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
@@ -235,8 +238,11 @@ def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy:
     assert_nothing_is_left(bucket)
 
 
-@pytest.mark.parametrize("failing", [0, 1, 3, 5], ids=["begin", "part 1", "part 3", "complete"])
-@pytest.mark.parametrize("fault", [(503, "SlowDown"), (500, "InternalError")], ids=str)
+@pytest.mark.parametrize(
+    ("failing", "fault"),
+    [(0, SLOW_DOWN), (1, INTERNAL_ERROR), (3, SLOW_DOWN), (5, INTERNAL_ERROR)],
+    ids=["begin", "part 1", "part 3", "complete"],
+)
 def test_a_passing_fault_costs_one_request(
     store: S3Store, bucket: Bucket, proxy: Proxy, fault: Fault, failing: int
 ) -> None:

@@ -144,9 +144,11 @@ class _Rounds(StoringCompactor):
     def __init__(
         self,
         offloader: Offloader,
-        summarizer: Summarizer | None,
-        config: RoundConfig | None,
-        confirm: Confirm | None,
+        summarizer: Summarizer | None = None,
+        config: RoundConfig | None = None,
+        *,
+        confirm: Confirm | None = None,
+        events: EventBus | None = None,
     ) -> None:
         check_callable("summarizer", summarizer)
         check_callable("confirm", confirm)
@@ -156,14 +158,16 @@ class _Rounds(StoringCompactor):
             raise ConfigError("require_confirmation needs confirm=, a function that asks the user")
         super().__init__(offloader)
         self._summarizer = summarizer
+        self._events = events
         self._confirm = confirm if self.config.require_confirmation else None
 
-    def _compact(self, context: ContextIR, total: int, events: EventBus) -> CompactResult:
+    def _compact(self, context: ContextIR, total: int) -> CompactResult:
         rounds, parts = rounds_and_parts(context.conversation.messages)
         target, window = self.config.trigger_tokens, self.config.max_context_tokens
         view = View(context, total, parts, self._archive, target, window, rounds)
         if not self._must_shrink(view) and len(rounds) <= self.config.keep_recent_rounds:
             return _unchanged(view)
+        events = context.event_bus if self._events is None else self._events
         result = self._run(events, total, partial(self._shorten, view))
         return result if isinstance(result, CompactResult) else _unchanged(view, result)
 
@@ -294,7 +298,7 @@ class RoundCompactor(_Rounds):
         token_counter: TokenCounter | None = None,
     ) -> None:
         self.events = offloader.events if events is None else events
-        super().__init__(offloader, summarizer, config, confirm)
+        super().__init__(offloader, summarizer, config, confirm=confirm, events=self.events)
         self._token_counter = token_counter
         self._counter = MessageCounter(token_counter)
 
@@ -334,7 +338,7 @@ class RoundCompactor(_Rounds):
         context = ContextIR(token_counter=self._token_counter)
         context.conversation.items = [context.new_item(message) for message in messages]
         total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
-        return self._compact(context, total, self.events)
+        return self._compact(context, total)
 
     async def acompact(
         self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
@@ -356,18 +360,6 @@ class RoundStrategy(_Rounds):
         ConfigError: the settings require a confirmation, and `confirm` is missing.
     """
 
-    def __init__(
-        self,
-        offloader: Offloader,
-        summarizer: Summarizer | None = None,
-        config: RoundConfig | None = None,
-        *,
-        confirm: Confirm | None = None,
-        events: EventBus | None = None,
-    ) -> None:
-        super().__init__(offloader, summarizer, config, confirm)
-        self._events = events
-
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactResult:
         """Shorten `context` if a compaction is due; return the result, with the error after a failure.
 
@@ -379,7 +371,7 @@ class RoundStrategy(_Rounds):
         total = context.total_tokens if current_total_tokens is None else current_total_tokens
         if not self.config.enabled or total < self.config.trigger_tokens:
             return CompactResult(total, total, context.conversation_messages)
-        return self._compact(context, total, context.event_bus if self._events is None else self._events)
+        return self._compact(context, total)
 
     async def acompact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactResult:
         """Run `compact` in a thread; async hooks run on this loop."""

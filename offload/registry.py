@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from itertools import islice
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -40,10 +39,10 @@ _SCHEMES = re.compile(
     "abfss?|adl|az|file|ftp|gc?s|hdfs|https?|memory|s3a?|sftp|smb|ssh|webdav|webhdfs", re.IGNORECASE
 )
 
-# By name of a layout, first the one that hides the others: the module and the function that returns its
-# store, given that of the root. Imported when needed: presets import this module.
+# By name of a layout, first the one that hides the others: the module and the class of its store,
+# which gets that of the root. Imported when needed: presets import this module.
 _LAYOUTS = {
-    "context_fs": ("offload.presets.context_fs._tree", "TreeStore.over"),
+    "context_fs": ("offload.presets.context_fs._tree", "TreeStore"),
     "context_refs": ("offload.presets.context_refs._tree", "ContextTree"),
     "tool_results": ("offload.presets._tool_results_store", "ToolResultsStore"),
 }
@@ -190,8 +189,8 @@ def is_root(folder: Path) -> bool:
 def _in_layout(store: OffloadStore, name: str | None) -> OffloadStore:
     if name is None:
         return store
-    module, factory = _LAYOUTS[name]
-    opened: OffloadStore = attrgetter(factory)(import_module(module))(store)
+    module, layout = _LAYOUTS[name]
+    opened: OffloadStore = getattr(import_module(module), layout)(store)
     return opened
 
 

@@ -23,6 +23,7 @@ from offload.presets.context_fs._layout import DOCUMENT, PathRenderer, folder_of
 from offload.presets.context_fs._tree import TreeStore
 from offload.preview import preview_of
 from offload.record import Header
+from offload.registry import open_backend
 from offload.retention import delete
 from offload.testing import StoreConformance
 from offload.transfer import copy
@@ -34,10 +35,14 @@ SHOWN = "tool_result/Read/call_abcdefghij.json"
 names = st.text(st.sampled_from("abAB._-=/~ \0\u00e9") | st.characters(), max_size=8)
 
 
+def tree_at(root: Path) -> TreeStore:
+    return TreeStore(open_backend(root))
+
+
 class TestTheTree(StoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> OffloadStore:
-        return TreeStore(tmp_path / "not" / "yet")
+        return tree_at(tmp_path / "not" / "yet")
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:
         return Path(store.url.removeprefix("file://"), ".offload", key).read_bytes()
@@ -92,7 +97,7 @@ def test_the_items_of_a_result_are_listed_even_if_an_image_moved_up(tmp_path):
 
 @pytest.mark.parametrize("key", ["a", "g/s/used", "r/s/x", f"{KEY}.expired", KEY.replace(".zst", ".link")])
 def test_other_objects_have_no_document(tmp_path, key):
-    TreeStore(tmp_path).put(key, record())
+    tree_at(tmp_path).put(key, record())
 
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / ".offload" / key]
 
@@ -101,7 +106,7 @@ def test_other_objects_have_no_document(tmp_path, key):
 def test_a_record_of_any_codec_has_a_document_with_its_fields(tmp_path, codec):
     key = KEY.replace(".zst", get_codec(codec).suffix)
     body = record(codec=codec) if codec != "raw" else b"12345"
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     if codec == "raw":
         content = TextContent.of("12345", 1)
         header = get_codec("zstd").open(lambda *, start=0, end=None: record()[start:end]).header
@@ -120,7 +125,7 @@ def test_a_record_of_any_codec_has_a_document_with_its_fields(tmp_path, codec):
 
 
 def test_bytes_that_are_no_record_have_no_document(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
 
     tree.put(KEY, b"12345")
     tree.update_index()
@@ -130,7 +135,7 @@ def test_bytes_that_are_no_record_have_no_document(tmp_path):
 
 
 def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
 
     tree.put(LATER, record("54321"))
@@ -140,7 +145,7 @@ def test_the_next_generation_of_a_record_takes_the_path_of_the_first(tmp_path):
 
 
 def test_a_deleted_record_loses_its_document_but_not_that_of_its_next_generation(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     for key in (KEY, OTHER, LATER):
         tree.put(key, record(key))
     for key in (KEY, OTHER):
@@ -155,13 +160,13 @@ def test_a_deleted_record_loses_its_document_but_not_that_of_its_next_generation
 
 
 def test_an_undeleted_record_gets_its_document_again(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
     tree.put(f"{KEY}.expired", b"")
     tree.update_index()
     assert not (tmp_path / SHOWN).exists()
 
-    TreeStore(tmp_path).delete(f"{KEY}.expired")
+    tree_at(tmp_path).delete(f"{KEY}.expired")
     tree.delete(f"{KEY}.expired")
     tree.update_index()
 
@@ -171,7 +176,7 @@ def test_an_undeleted_record_gets_its_document_again(tmp_path):
 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_an_emptied_record_or_one_without_a_document_is_not_listed(tmp_path, is_marked):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     for key in (KEY, OTHER):
         tree.put(key, record())
     if is_marked:
@@ -211,7 +216,7 @@ def replaced_by_a_link(path: Path) -> None:
     "change", [edited_by_an_editor, edited_in_place, deleted, linked_to_its_record, replaced_by_a_link]
 )
 def test_a_changed_document_leaves_the_record_alone_and_is_repaired(tmp_path, change):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
     right = (tmp_path / SHOWN).read_bytes()
     change(tmp_path / SHOWN)
@@ -226,7 +231,7 @@ def test_a_changed_document_leaves_the_record_alone_and_is_repaired(tmp_path, ch
 
 
 def test_the_document_of_a_damaged_record_is_kept(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
     right = (tmp_path / SHOWN).read_bytes()
     (tmp_path / ".offload" / KEY).write_bytes(b"damaged")
@@ -237,7 +242,7 @@ def test_the_document_of_a_damaged_record_is_kept(tmp_path):
 
 
 def test_a_reindex_removes_the_files_of_killed_writers(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
     old, new = (tmp_path / "tool_result" / "Read" / f".tmp-{letter * 16}" for letter in "ab")
     for path in (old, new):
@@ -255,7 +260,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path):
     os.chown(tmp_path / "tool_result", 12_345, -1)
 
     with pytest.raises(StorePermissionError, match="tool_result must be a folder of this user"):
-        TreeStore(tmp_path).put(KEY, record())
+        tree_at(tmp_path).put(KEY, record())
 
 
 def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_path):
@@ -263,11 +268,11 @@ def test_a_record_without_a_possible_document_is_an_error_for_the_caller(tmp_pat
     tmp_path.chmod(0o700)
 
     with pytest.raises(StoreError, match=r"call_abcdefghij\.json: Is a directory; the folder must belong"):
-        TreeStore(tmp_path).put(KEY, record())
+        tree_at(tmp_path).put(KEY, record())
 
 
 def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
-    tree, writer, later = TreeStore(tmp_path), TreeStore(tmp_path), LATER
+    tree, writer, later = tree_at(tmp_path), tree_at(tmp_path), LATER
     tree.put(KEY, record())
     tree.put(f"{KEY}.expired", b"")
     listing = tree._live
@@ -287,7 +292,7 @@ def test_a_reindex_during_a_write_keeps_the_new_record(tmp_path, monkeypatch):
 
 
 def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatch):
-    tree, other = TreeStore(tmp_path), TreeStore(tmp_path)
+    tree, other = tree_at(tmp_path), tree_at(tmp_path)
     tree.put(KEY, record())
     put, second = tree._index._store.put, OTHER
 
@@ -305,7 +310,7 @@ def test_a_writer_that_was_overtaken_writes_the_index_again(tmp_path, monkeypatc
 
 
 def test_an_index_that_could_not_be_written_is_written_by_the_next_update(tmp_path):
-    tree = TreeStore(tmp_path)
+    tree = tree_at(tmp_path)
     tree.put(KEY, record())
     (tmp_path / "index.json").unlink()
     (tmp_path / "index.json").mkdir()
@@ -393,7 +398,7 @@ def test_a_file_of_another_name_is_no_document(name: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".json", ".zst"])
 def test_the_path_of_a_record_is_that_of_its_document(tmp_path, suffix):
-    tree, shown = TreeStore(tmp_path), SHOWN.replace(".json", suffix)
+    tree, shown = tree_at(tmp_path), SHOWN.replace(".json", suffix)
     tree.put(KEY, record(placeholder=f"Path: {tmp_path / shown}\n"))
 
     assert (tmp_path / shown).is_file()

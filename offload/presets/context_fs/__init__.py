@@ -29,6 +29,7 @@ from offload.presets._files import local_path
 from offload.presets.context_fs._layout import JSON, ZST, Document, PathRenderer, folder_of
 from offload.presets.context_fs._rules import THRESHOLD, DocumentRules
 from offload.presets.context_fs._tree import TreeStore
+from offload.registry import open_backend
 from offload.retention import GcReport
 from offload.session import check_name, new_name
 from offload.threads import in_thread
@@ -127,7 +128,7 @@ class ContextFileSystem:
             raise ConfigError(f"compress must be a bool, got {compress!r:.60}")
         session = new_name() if session is None else check_name(session)
         self.root = _root(_DEFAULT_ROOT if root is None else root, session)
-        self._tree = TreeStore(self.root)
+        self._tree = TreeStore(open_backend(self.root))
         self._renderer = PathRenderer(self.root, ZST if compress else JSON)
         rules = DocumentRules(
             is_enabled=offload_enabled,

@@ -41,22 +41,15 @@ class TreeStore(WrapperStore):
     `put` returns once both are durable. A root that other users can change is refused.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(open_backend(root / RECORDS_FOLDER))
-        self.root = root
+    def __init__(self, store: OffloadStore) -> None:
+        self.root = folder_of(store) or Path()
+        super().__init__(open_backend(self.root / RECORDS_FOLDER))
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
-        self._index = IndexFiles(
-            open_backend(root), lambda _: self._rows(), lambda row: asdict(Document.of(*row))
-        )
+        self._index = IndexFiles(store, lambda _: self._rows(), lambda row: asdict(Document.of(*row)))
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
         self._has_deletions = False
-
-    @classmethod
-    def over(cls, store: OffloadStore) -> TreeStore:
-        """Return the tree at the root of a local store."""
-        return cls(folder_of(store) or Path())
 
     @property
     def url(self) -> str:

@@ -16,18 +16,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from offload import errors
+from offload import store as stores
 from offload.layout import CHECK
 from offload.registry import folder_of, leaving_no_folder
-from offload.store import (
-    Durability,
-    OffloadStore,
-    SupportsBulk,
-    SupportsStreams,
-    delete_many,
-    get_many,
-    put_many,
-    put_stream,
-)
 
 CheckOutcome = Literal["ok", "slow", "warning", "failed"]
 
@@ -80,7 +71,7 @@ class _CheckResult(NamedTuple):
 class _Trial:
     """A store and the keys that the checks have used; they contain no folder, so none is created."""
 
-    store: OffloadStore
+    store: stores.OffloadStore
     prefix: str = field(default_factory=lambda: f"{CHECK.prefix()}{secrets.token_hex(8)}-")
     used: set[str] = field(default_factory=set)
 
@@ -98,7 +89,7 @@ class _BrokenError(Exception):
     """The store violated its contract; the message says how."""
 
 
-def diagnose(store: OffloadStore) -> list[Finding]:
+def diagnose(store: stores.OffloadStore) -> list[Finding]:
     """Test the guarantees of `store` and return one finding per check, in the order of the checks.
 
     A failed check does not prevent the next one. The diagnosis ends early only if the store is
@@ -158,7 +149,7 @@ def _require(is_met: bool, violation: str) -> None:
 # Properties that the store declares
 
 
-_DURABILITY: dict[Durability, _CheckResult] = {
+_DURABILITY: dict[stores.Durability, _CheckResult] = {
     "power": _CheckResult("the store declares that objects survive a power cut"),
     "process": _CheckResult(
         "objects survive the death of the process, but perhaps not a power cut",
@@ -203,7 +194,7 @@ def _folder(trial: _Trial) -> _CheckResult:
 # Behaviour that the checks observe
 
 
-def _access(store: OffloadStore) -> str:
+def _access(store: stores.OffloadStore) -> str:
     """Return which reads work, as the predicate of a sentence, or raise."""
     first = next(iter(store.keys()), None)
     if first is None:
@@ -320,29 +311,29 @@ def _throughput(trial: _Trial) -> _CheckResult:
     return _timed(store, details, is_slow=min(put, get) < _MIN_RATE)
 
 
-def _timed(store: OffloadStore, details: str, *, is_slow: bool) -> _CheckResult:
+def _timed(store: stores.OffloadStore, details: str, *, is_slow: bool) -> _CheckResult:
     return _CheckResult(details, _FASTER[store.is_shared], "slow") if is_slow else _CheckResult(details)
 
 
 def _bulk(trial: _Trial) -> _CheckResult:
     store, items = trial.store, [(trial.key(f"bulk-{n}"), b"%d" % n) for n in range(3)]
     keys = [key for key, _ in items]
-    outcomes = [*put_many(store, items), *get_many(store, keys)]
+    outcomes = [*stores.put_many(store, items), *stores.get_many(store, keys)]
     for error in outcomes:
         if isinstance(error, errors.OffloadError):
             raise error
     _require(outcomes == [None] * 3 + [data for _, data in items], "get_many returned wrong bytes")
-    delete_many(store, keys)
+    stores.delete_many(store, keys)
     _require(not any(store.keys(f"{trial.prefix}bulk-")), "delete_many did not delete all objects")
-    way = "many at once" if isinstance(store, SupportsBulk) else "one by one"
+    way = "many at once" if isinstance(store, stores.SupportsBulk) else "one by one"
     return _CheckResult(f"objects are transferred {way}")
 
 
 def _streams(trial: _Trial) -> _CheckResult:
     store, key, pieces = trial.store, trial.key("stream"), [bytes([n]) * _SMALL for n in range(3)]
-    put_stream(store, key, pieces, 3 * _SMALL)
+    stores.put_stream(store, key, pieces, 3 * _SMALL)
     _require(store.get(key) == b"".join(pieces), "get returned other bytes than were streamed")
-    way = "in pieces, in constant memory" if isinstance(store, SupportsStreams) else "from memory"
+    way = "in pieces, in constant memory" if isinstance(store, stores.SupportsStreams) else "from memory"
     return _CheckResult(f"large objects are written {way}")
 
 

@@ -21,14 +21,7 @@ from offload.session import check_name, new_name
 from offload.store import StoredObject
 
 with errors.needs_extra("deepagents"):
-    from deepagents.backends import protocol
-    from deepagents.backends.utils import (
-        InvalidGlobPatternError,
-        compile_grep_include_glob,
-        grep_matches_from_files,
-        perform_string_replacement,
-        slice_read_response,
-    )
+    from deepagents.backends import protocol, utils
     from langchain_core.runnables.config import var_child_runnable_config
 
 # Files that a search keeps in memory at once.
@@ -44,7 +37,7 @@ def _reporting(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Cal
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return method(*args, **kwargs)
-            except InvalidGlobPatternError as error:
+            except utils.InvalidGlobPatternError as error:
                 return result(error=str(error))
             except errors.OffloadError as error:
                 return result(error=f"Error: {error}")
@@ -86,7 +79,7 @@ class OffloadBackend(protocol.BackendProtocol):
         data = self._data(file_path)
         if data["encoding"] == "base64":
             return protocol.ReadResult(file_data=data)
-        return slice_read_response(data, offset, limit)
+        return utils.slice_read_response(data, offset, limit)
 
     @_reporting(protocol.WriteResult)
     def write(self, file_path: str, content: str) -> Any:
@@ -100,7 +93,7 @@ class OffloadBackend(protocol.BackendProtocol):
         data = self._data(file_path)
         if data["encoding"] == "base64":
             return protocol.EditResult(error=f"Error: '{file_path}' is not a text")
-        edited = perform_string_replacement(data["content"], old_string, new_string, replace_all)
+        edited = utils.perform_string_replacement(data["content"], old_string, new_string, replace_all)
         if isinstance(edited, str):
             return protocol.EditResult(error=edited)
         text, occurrences = edited
@@ -134,7 +127,7 @@ class OffloadBackend(protocol.BackendProtocol):
         names = [info.key for info in self._matching(glob, root)]
         for name, data in self._texts(sorted(names)):
             remaining = None if max_count is None else max_count - len(matches)
-            result = grep_matches_from_files({name: data}, pattern, root, max_count=remaining)
+            result = utils.grep_matches_from_files({name: data}, pattern, root, max_count=remaining)
             matches += result.matches
             if result.truncated:
                 return protocol.GrepResult(matches=matches, truncated=True)
@@ -177,7 +170,7 @@ class OffloadBackend(protocol.BackendProtocol):
 
     def _matching(self, glob: str | None, root: str) -> list[StoredObject]:
         """Return the files in `root`, or `root` itself, whose path from there matches `glob`."""
-        matches = compile_grep_include_glob(glob) if glob else None
+        matches = utils.compile_grep_include_glob(glob) if glob else None
         paths = ((info, _relative(info.key, root)) for info in self._files().list())
         return [info for info, path in paths if path is not None and (matches is None or matches(path))]
 

@@ -18,18 +18,8 @@ from offload.threads import in_thread
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import RunContext, Tool
+    from pydantic_ai import messages as sdk
     from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.messages import (
-        ModelMessage,
-        ModelResponse,
-        TextPart,
-        ThinkingPart,
-        ToolCallPart,
-        ToolReturnPart,
-        UserPromptPart,
-        is_multi_modal_content,
-        tool_return_ta,
-    )
     from pydantic_ai.toolsets import FunctionToolset
 
 __all__ = ["OffloadCapability", "OffloadOverflowStore"]
@@ -53,7 +43,7 @@ class OffloadCapability(AbstractCapability[Any]):
         """Return the `Offloader` of a conversation, or of messages without one."""
         return self._conversations.named(conversation)
 
-    def restore(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    def restore(self, messages: Sequence[sdk.ModelMessage]) -> list[sdk.ModelMessage]:
         """Return the messages of a conversation with every placeholder replaced by its content.
 
         A result that was not a text is restored from its JSON: a pydantic model as a dict. Errors are those
@@ -88,7 +78,9 @@ class OffloadCapability(AbstractCapability[Any]):
         before = request_context.messages
         converted = [_blocks_of(message) for message in before]
         offloader = self.offloader(ctx.conversation_id)
-        reply = next((message for message in reversed(before) if isinstance(message, ModelResponse)), None)
+        reply = next(
+            (message for message in reversed(before) if isinstance(message, sdk.ModelResponse)), None
+        )
         if reply is not None:
             offloader.report_usage(reply)
         out = await offloader.aoffload(converted)
@@ -104,13 +96,13 @@ class OffloadCapability(AbstractCapability[Any]):
         return await in_thread(self.offloader(ctx.conversation_id).tools.call, name, arguments)
 
 
-def _blocks_of(message: ModelMessage) -> dict[str, Any]:
+def _blocks_of(message: sdk.ModelMessage) -> dict[str, Any]:
     """Return a message in the Bedrock Converse format, in which results may be JSON."""
-    role = "assistant" if isinstance(message, ModelResponse) else "user"
+    role = "assistant" if isinstance(message, sdk.ModelResponse) else "user"
     return {"role": role, "content": [block for part in message.parts for block in _part_blocks(part)]}
 
 
-def _message_of(message: ModelMessage, old: dict[str, Any], new: dict[str, Any]) -> ModelMessage:
+def _message_of(message: sdk.ModelMessage, old: dict[str, Any], new: dict[str, Any]) -> sdk.ModelMessage:
     if new is old:
         return message
     old_blocks, new_blocks, parts = iter(old["content"]), iter(new["content"]), []
@@ -124,18 +116,18 @@ def _message_of(message: ModelMessage, old: dict[str, Any], new: dict[str, Any])
 def _part_blocks(part: Any) -> list[dict[str, Any]]:
     """Return the blocks of a part: one, or one per element of a user prompt."""
     match part:
-        case UserPromptPart(content=str(text)) | TextPart(content=text):
+        case sdk.UserPromptPart(content=str(text)) | sdk.TextPart(content=text):
             return [{"text": text}]
-        case UserPromptPart(content=contents):
+        case sdk.UserPromptPart(content=contents):
             return [{"text": each} if isinstance(each, str) else _fixed() for each in contents]
-        case ToolCallPart(tool_kind=None):
+        case sdk.ToolCallPart(tool_kind=None):
             call = {"toolUseId": part.tool_call_id, "name": part.tool_name, "input": part.args}
             return [{"toolUse": call}]
-        case ToolReturnPart(tool_kind=None):
+        case sdk.ToolReturnPart(tool_kind=None):
             status = "success" if part.outcome == "success" else "error"
             content = [_result_block(i, each) for i, each in enumerate(_contents(part))]
             return [{"toolResult": {"toolUseId": part.tool_call_id, "content": content, "status": status}}]
-        case ThinkingPart():
+        case sdk.ThinkingPart():
             return [_fixed(part.content)]
     return [_fixed()]
 
@@ -143,12 +135,12 @@ def _part_blocks(part: Any) -> list[dict[str, Any]]:
 def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:
     """Return a part with its blocks replaced, the inverse of `_part_blocks`."""
     match part:
-        case UserPromptPart(content=list() | tuple() as contents):
+        case sdk.UserPromptPart(content=list() | tuple() as contents):
             pairs = zip(contents, blocks, strict=True)
             return replace(part, content=[block.get("text", each) for each, block in pairs])
-        case ToolCallPart():
+        case sdk.ToolCallPart():
             return replace(part, args=blocks[0]["toolUse"]["input"])
-        case ToolReturnPart():
+        case sdk.ToolReturnPart():
             contents = _contents(part)
             values = [_result_value(block, contents) for block in blocks[0]["toolResult"]["content"]]
             return replace(part, content=values if part.files else values[0])
@@ -160,7 +152,7 @@ def _fixed(text: str = "") -> dict[str, Any]:
     return {"reasoningContent": {"reasoningText": {"text": text}}}
 
 
-def _contents(part: ToolReturnPart) -> list[Any]:
+def _contents(part: sdk.ToolReturnPart) -> list[Any]:
     """Return the values of a result: one, or files and the values next to them."""
     return list(part.content) if part.files and isinstance(part.content, list) else [part.content]
 
@@ -168,10 +160,10 @@ def _contents(part: ToolReturnPart) -> list[Any]:
 def _result_block(index: int, value: Any) -> dict[str, Any]:
     if isinstance(value, str):
         return {"text": value}
-    if value is None or is_multi_modal_content(value):
+    if value is None or sdk.is_multi_modal_content(value):
         return {"kept": index}
     try:
-        return {"json": tool_return_ta.dump_python(value, mode="json", by_alias=True)}
+        return {"json": sdk.tool_return_ta.dump_python(value, mode="json", by_alias=True)}
     except Exception:  # noqa: BLE001 # a caller's value may raise anything; keep it
         return {"kept": index}
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from anthropic.lib.tools import (
-    BetaAbstractMemoryTool,
-    BetaAsyncAbstractMemoryTool,
-    BetaFunctionToolResultType,
-    ToolError,
-)
+from anthropic.lib import tools as sdk
 from anthropic.types.beta import BetaCacheControlEphemeralParam
 
 from offload.errors import ExistsError, OffloadError
@@ -26,7 +21,7 @@ _ROOT = "/memories"
 _LEVELS = 2
 
 
-class OffloadMemory(BetaAbstractMemoryTool):
+class OffloadMemory(sdk.BetaAbstractMemoryTool):
     """The files of the memory tool as objects of a store.
 
     A path must start with /memories and must not contain the parts `..` or `.`. Of two concurrent edits, the
@@ -48,12 +43,12 @@ class OffloadMemory(BetaAbstractMemoryTool):
         super().__init__(cache_control=cache_control)
         self._files = ObjectStore(store, FILE, check_name(session), storage_options)
 
-    def execute(self, command: Any) -> BetaFunctionToolResultType:
+    def execute(self, command: Any) -> sdk.BetaFunctionToolResultType:
         """Run a command of the model. Raises the SDK's `ToolError`, which its runner reports to the model."""
         try:
             return super().execute(command)
         except OffloadError as error:
-            raise ToolError(f"The memory could not be used: {error}") from error
+            raise sdk.ToolError(f"The memory could not be used: {error}") from error
 
     def view(self, command: Any) -> str:
         """Show a file with line numbers, or a folder up to two levels deep."""
@@ -70,7 +65,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         """Write a new file."""
         path = _path(command.path)
         if path == _ROOT or any(self._files.list(f"{path}/")):
-            raise ToolError(f"{path} is a folder")
+            raise sdk.ToolError(f"{path} is a folder")
         self._create(path, encode_text(command.file_text), f"File {path} already exists")
         return f"File created successfully at: {path}"
 
@@ -79,10 +74,10 @@ class OffloadMemory(BetaAbstractMemoryTool):
         path = _path(command.path)
         text = decode_text(self._existing(path))
         if not command.old_str or command.old_str not in text:
-            raise ToolError(f"No replacement was performed: old_str is not in {path}")
+            raise sdk.ToolError(f"No replacement was performed: old_str is not in {path}")
         before, _, after = text.partition(command.old_str)
         if command.old_str in after:
-            raise ToolError(f"No replacement was performed: old_str is in {path} more than once")
+            raise sdk.ToolError(f"No replacement was performed: old_str is in {path} more than once")
         edited = before + command.new_str + after
         self._files.put(path, encode_text(edited))
         line = before.count("\n")
@@ -95,7 +90,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         path = _path(command.path)
         lines = decode_text(self._existing(path)).splitlines(keepends=True)
         if not 0 <= command.insert_line <= len(lines):
-            raise ToolError(f"insert_line must be 0 to {len(lines)} in {path}, got {command.insert_line}")
+            raise sdk.ToolError(f"insert_line must be 0 to {len(lines)} in {path}, got {command.insert_line}")
         before = "".join(lines[: command.insert_line])
         gap = "\n" if before and not before.endswith("\n") else ""
         text = command.insert_text.removesuffix("\n") + "\n"
@@ -106,7 +101,7 @@ class OffloadMemory(BetaAbstractMemoryTool):
         """Delete a file, or a folder with its files."""
         path = _path(command.path)
         if path == _ROOT:
-            raise ToolError(f"{_ROOT} itself cannot be deleted")
+            raise sdk.ToolError(f"{_ROOT} itself cannot be deleted")
         for name in self._all_of(path):
             self._files.delete(name)
         return f"Successfully deleted {path}"
@@ -115,10 +110,10 @@ class OffloadMemory(BetaAbstractMemoryTool):
         """Move a file or a folder to a new path."""
         old, new = _path(command.old_path), _path(command.new_path)
         if old == _ROOT or new.startswith(f"{old}/"):
-            raise ToolError(f"{old} cannot be renamed to {new}")
+            raise sdk.ToolError(f"{old} cannot be renamed to {new}")
         names = self._all_of(old)
         if new == _ROOT or any(self._files.list(f"{new}/")):
-            raise ToolError(f"The destination {new} already exists")
+            raise sdk.ToolError(f"The destination {new} already exists")
         for name in names:
             target = new + name.removeprefix(old)
             self._create(target, self._existing(name), f"The destination {target} already exists")
@@ -135,12 +130,12 @@ class OffloadMemory(BetaAbstractMemoryTool):
         try:
             self._files.put(path, content, overwrite=False)
         except ExistsError:
-            raise ToolError(otherwise) from None
+            raise sdk.ToolError(otherwise) from None
 
     def _existing(self, path: str) -> bytes:
         content = self._files.get(path)
         if content is None:
-            raise ToolError(f"The file {path} does not exist")
+            raise sdk.ToolError(f"The file {path} does not exist")
         return content
 
     def _all_of(self, path: str) -> list[str]:
@@ -148,14 +143,14 @@ class OffloadMemory(BetaAbstractMemoryTool):
         listed = (info.key for info in self._files.list(path))
         names = sorted(name for name in listed if name == path or name.startswith(f"{path}/"))
         if not names:
-            raise ToolError(f"The path {path} does not exist")
+            raise sdk.ToolError(f"The path {path} does not exist")
         return names
 
     def _folder(self, path: str) -> str:
         sizes: dict[str, int] = {}
         infos = sorted(self._files.list(f"{path}/"), key=lambda info: info.key)
         if not infos and path != _ROOT:
-            raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
+            raise sdk.ToolError(f"The path {path} does not exist. Please provide a valid path.")
         for info in infos:
             parts = info.key.removeprefix(f"{path}/").split("/")
             for depth in range(1, min(len(parts), _LEVELS) + 1):
@@ -174,7 +169,7 @@ def _in_thread(command: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
     return run
 
 
-class AsyncOffloadMemory(BetaAsyncAbstractMemoryTool):
+class AsyncOffloadMemory(sdk.BetaAsyncAbstractMemoryTool):
     """`OffloadMemory` for `AsyncAnthropic`, with the same arguments; it uses the store in a thread."""
 
     def __init__(
@@ -202,7 +197,7 @@ def _path(path: str) -> str:
     """Return `path` without redundant slashes. Raises `ToolError` for a path outside /memories."""
     parts = [part for part in path.split("/") if part]
     if not path.startswith("/") or not parts or f"/{parts[0]}" != _ROOT or {".", ".."} & set(parts):
-        raise ToolError(f"path must start with {_ROOT} and not contain '..' or '.', got {path!r:.200}")
+        raise sdk.ToolError(f"path must start with {_ROOT} and not contain '..' or '.', got {path!r:.200}")
     return "/" + "/".join(parts)
 
 

@@ -6,37 +6,27 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
+from anthropic.lib import tools as sdk
 from anthropic.lib.streaming import BetaAsyncMessageStream, BetaMessageStream
-from anthropic.lib.tools import (
-    BetaAsyncFunctionTool,
-    BetaAsyncStreamingToolRunner,
-    BetaAsyncToolRunner,
-    BetaFunctionTool,
-    BetaStreamingToolRunner,
-    BetaToolRunner,
-    ToolError,
-    beta_async_tool,
-    beta_tool,
-)
 
 from offload.integrations._sessions import is_error
 from offload.offloader import Offloader
 from offload.threads import in_thread
 
 
-def tools(offloader: Offloader) -> list[BetaFunctionTool[Any]]:
+def tools(offloader: Offloader) -> list[sdk.BetaFunctionTool[Any]]:
     """Return the retrieval tools of `offloader` for the tool runner of `Anthropic`."""
-    return [beta_tool(_answer(offloader, tool["name"]), **tool) for tool in offloader.tools.definitions()]
+    return [sdk.beta_tool(_answer(offloader, tool["name"]), **tool) for tool in offloader.tools.definitions()]
 
 
-def async_tools(offloader: Offloader) -> list[BetaAsyncFunctionTool[Any]]:
+def async_tools(offloader: Offloader) -> list[sdk.BetaAsyncFunctionTool[Any]]:
     """Return the retrieval tools of `offloader` for the tool runner of `AsyncAnthropic`."""
 
-    def in_threads(tool: BetaFunctionTool[Any]) -> BetaAsyncFunctionTool[Any]:
+    def in_threads(tool: sdk.BetaFunctionTool[Any]) -> sdk.BetaAsyncFunctionTool[Any]:
         async def run(**arguments: Any) -> Any:
             return await in_thread(tool.call, arguments)
 
-        return beta_async_tool(
+        return sdk.beta_async_tool(
             run, name=tool.name, description=tool.description, input_schema=tool.input_schema
         )
 
@@ -44,7 +34,7 @@ def async_tools(offloader: Offloader) -> list[BetaAsyncFunctionTool[Any]]:
 
 
 def offloaded(
-    runner: BetaToolRunner[Any] | BetaStreamingToolRunner[Any], offloader: Offloader
+    runner: sdk.BetaToolRunner[Any] | sdk.BetaStreamingToolRunner[Any], offloader: Offloader
 ) -> Iterator[Any]:
     """Iterate over `runner`, and offload its messages before each request.
 
@@ -67,7 +57,7 @@ def offloaded(
 
 
 async def aoffloaded(
-    runner: BetaAsyncToolRunner[Any] | BetaAsyncStreamingToolRunner[Any], offloader: Offloader
+    runner: sdk.BetaAsyncToolRunner[Any] | sdk.BetaAsyncStreamingToolRunner[Any], offloader: Offloader
 ) -> AsyncIterator[Any]:
     """Iterate over a runner of `AsyncAnthropic` as `offloaded` does, using the store in a thread."""
     first = await offloader.aoffload(_history(runner))
@@ -114,7 +104,7 @@ def _answer(offloader: Offloader, name: str) -> Callable[..., str]:
     def answer(**arguments: Any) -> str:
         text = offloader.tools.call(name, arguments)
         if is_error(text):
-            raise ToolError(text)
+            raise sdk.ToolError(text)
         return text
 
     return answer

@@ -25,7 +25,6 @@ from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import SAMPLE_REF, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
-from offload.tables import schema_line
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
@@ -205,7 +204,7 @@ class ItemWriter:
         preview = (
             preview_of(text, chars, query=request.query, left_out=left_out) if has_preview else _NO_PREVIEW
         )
-        table = schema_line(text, is_whole=not left_out) if has_preview and chars else ""
+        table = _table_line(text, is_whole=not left_out) if has_preview and chars else ""
         draft = self._draft(measured, preview, table)
         problem = self._why_not(request, draft)
         if problem is not None or self._hooks.summarizer is None or not has_preview or request.content:
@@ -288,6 +287,12 @@ class ItemWriter:
             return self._renderer.render(facts)
         except Exception as error:
             raise failure("placeholder:", error) from error
+
+
+def _table_line(text: str, *, is_whole: bool) -> str:
+    from offload.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
+
+    return schema_line(text, is_whole=is_whole)
 
 
 def _batches(requests: Sequence[WriteRequest]) -> Iterator[list[WriteRequest]]:

@@ -125,11 +125,13 @@ def json_form(head: Head) -> Form | None:
         return Form("JSON lines", _line_rows, is_typed=True)
     if first == "[":
         return _array_form(head)
+    if not head.is_whole:
+        # The largest array may be in the part that is not known yet.
+        return Form("JSON", _object_rows, is_certain=False, is_typed=True)
     try:
         largest = _largest([head.text])
     except NoTableError:
-        # The largest array may be in the part that is not known yet.
-        return None if head.is_whole else Form("JSON", _object_rows, is_certain=False, is_typed=True)
+        return None
     return Form(
         "JSON", _object_rows, is_certain=any(_rank(largest)[:2]), is_typed=True, pointer=largest.pointer
     )

@@ -38,7 +38,7 @@ def test_importing_offload_does_not_load(loaded_by_offload, package):
     assert package not in loaded_by_offload
 
 
-@pytest.mark.parametrize("package", ["pydantic", "tarfile", "asyncio"])
+@pytest.mark.parametrize("package", ["pydantic", "tarfile", "asyncio", "sqlite3", "offload.tables"])
 def test_importing_the_offloader_does_not_load(package):
     loaded = loaded_after("from offload import Offloader")
 

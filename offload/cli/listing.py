@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from offload import OffloadStore, index
+from offload import OffloadStore, RecordInfo, StoreError, index
 from offload.cli.stores import existing_store, place_of, session_names
 from offload.cli.terminal import (
     PROBLEMS,
@@ -33,10 +33,8 @@ def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: 
         rows = list(_sessions(opened))
         print_report(rows, _summary(rows, opened), as_json=as_json)
     else:
-        rows = list(_records(opened, session))
-        summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}"
-        if len(rows) > MAX_READS:
-            summary += f"; titles of the {MAX_READS:,} newest"
+        rows, note = _records(opened, session)
+        summary = f"{count(len(rows), 'record')} in {place_of(opened, session)}{note}"
         document = [{"session": session, **row} for row in rows]
         print_report(rows, summary, as_json=as_json, document=document)
 
@@ -99,20 +97,30 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
         yield {"session": name, "records": len(infos), **sums}
 
 
-def _records(store: OffloadStore, session: str) -> Iterator[dict[str, Any]]:
+def _records(store: OffloadStore, session: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows of a session, and the end of their summary: which of them are without a title."""
     reader = SessionReader(store, session)
     infos = reader.infos()
-    for info in [*infos[:-MAX_READS], *with_titles(reader, infos[-MAX_READS:])]:
-        path = path_of(store, info.key)
-        yield {
-            "ref": info.ref,
-            "type": info.item_type,
-            "tool": info.tool_name,
-            "title": info.title,
-            "chars": info.chars,
-            "tokens": info.tokens,
-            "stored_bytes": info.stored_bytes,
-            "stored_at": datetime.fromtimestamp(info.created_at, UTC),
-            # In a store of its own layout, the file that people and agents open.
-            **({} if path == info.key else {"path": path}),
-        }
+    older, newest = infos[:-MAX_READS], infos[-MAX_READS:]
+    note = f"; titles of the {MAX_READS:,} newest" if older else ""
+    try:
+        newest = with_titles(reader, newest)
+    except StoreError as error:
+        note = f"; titles could not be read: {error}"
+    return [_record(store, info) for info in [*older, *newest]], note
+
+
+def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
+    path = path_of(store, info.key)
+    return {
+        "ref": info.ref,
+        "type": info.item_type,
+        "tool": info.tool_name,
+        "title": info.title,
+        "chars": info.chars,
+        "tokens": info.tokens,
+        "stored_bytes": info.stored_bytes,
+        "stored_at": datetime.fromtimestamp(info.created_at, UTC),
+        # In a store of its own layout, the file that people and agents open.
+        **({} if path == info.key else {"path": path}),
+    }

@@ -141,12 +141,14 @@ class Pages:
         kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
         matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
         rows = list_page(matches, request.query_params)
+        is_titled = False
         with suppress(StoreError):
-            rows["shown"] = with_titles(reader, rows["shown"])
+            rows["shown"], is_titled = with_titles(reader, rows["shown"]), True
         return self._render(
             request,
             "session.html",
             rows=rows,
+            is_titled=is_titled,
             files={i.ref: file for i in rows["shown"] if (file := _file_of(self.store, i.key))},
             file_count=_file_count(self.store, infos),
             kind=kind,

@@ -8,6 +8,7 @@ import pytest
 from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
+from offload.testing import FaultyStore
 from offload.web import _pages
 from offload_backends.memory import MemoryStore
 
@@ -73,3 +74,11 @@ def test_a_page_that_is_read_only_writes_nothing_for_titles(store: MemoryStore) 
     before = dict(store._objects)
     assert len(found(visitor(store).get("/find?q=file"))) == 1
     assert store._objects == before
+
+
+def test_a_session_whose_records_cannot_be_read_is_listed_and_says_so() -> None:
+    store = MemoryStore()
+    ref = put(store, "a file")
+    page = visitor(FaultyStore(store, verb="get", is_lasting=True)).get(path_of("s"))
+    assert found(page) == [ref]
+    assert "could not be read" in page.text

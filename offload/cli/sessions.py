@@ -97,7 +97,10 @@ def query(
     session: OneSessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run one SQL select over records, as a model does: tables `t` and `lines`, or `t1`, `lines1`, `t2`."""
+    """Run one SQL select over records, as a model does.
+
+    The tables are `t` and `lines`; of several records `t1`, `lines1`, `t2` and so on.
+    """
     with open_session(store, session) as off:
         refs = [ref_named(off, ref) for ref in refs]
         answer = off.tools.query(refs, sql)

@@ -133,7 +133,7 @@ class Tools:
         return answer
 
     def _error_text(self, error: OffloadError, arguments: Mapping[str, Any]) -> str:
-        refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments]
+        refs = [arguments[name] for name in _REF_ARGUMENTS if name in arguments] + arguments.get("ids", [])
         ref = next((ref for ref in refs if ref in str(error)), refs[0] if refs else None)
         if ref is None or not isinstance(error, CorruptError | NotFoundError):
             return escape_surrogates(str(error))[:_ERROR_CHARS]

@@ -234,7 +234,7 @@ def _with_ratios(figures: Mapping[str, Any]) -> dict[str, Any]:
     units, plain = figures["units"], figures["units_plain"]
     return {
         **{name: round(value, 6) for name, value in figures.items()},
-        "saved": 1 - _ratio(figures["tokens_after"], figures["tokens_before"]),
+        "saved": round(1 - _ratio(figures["tokens_after"], figures["tokens_before"]), 4),
         "cost": _ratio(units, plain),
         "cost_without_tools": _ratio(units - figures["units_tools"], plain),
         "dollars_saved": round(figures["dollars_plain"] - figures["dollars"], 6),

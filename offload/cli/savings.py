@@ -225,7 +225,9 @@ def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: Pri
         report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
     for decision in result.decisions:
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
-            kept = report.kept.setdefault(decision.reason, Counter())
+            # Some reasons begin with the size of the item.
+            reason = decision.reason.rpartition(" tokens; ")[2]
+            kept = report.kept.setdefault(reason, Counter())
             kept.update(items=1, tokens=decision.item.tokens)
 
 

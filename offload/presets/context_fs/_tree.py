@@ -16,14 +16,7 @@ from offload.codec import find_codec
 from offload.errors import CorruptError, ExistsError, NotFoundError, StorePermissionError
 from offload.index import list_session, list_sessions, parse_key
 from offload.layout import RECORD, TOMBSTONE, check_key, is_link, sidecar_key
-from offload.presets._files import (
-    TEMPORARY,
-    IndexFiles,
-    mapped_errors,
-    remove_abandoned,
-    replace_file,
-    sync_folder,
-)
+from offload.presets import _files as disk
 from offload.presets.context_fs._document import document_of
 from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, Document, stem_of, suffix_of
 from offload.record import ITEM_TYPES, RecordInfo
@@ -45,7 +38,7 @@ class TreeStore(WrapperStore):
         self.root = folder_of(store) or Path()
         super().__init__(open_backend(self.root / RECORDS_FOLDER))
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
-        self._index = IndexFiles(store, lambda _: self._rows(), lambda row: asdict(Document.of(*row)))
+        self._index = disk.IndexFiles(store, lambda _: self._rows(), lambda row: asdict(Document.of(*row)))
         self._index.note_change(INDEX)
         self._has_root = False
         # Whether records may have been deleted whose documents are in the tree.
@@ -108,8 +101,8 @@ class TreeStore(WrapperStore):
         self._sync_documents()
         for info in self._live().values():
             self._repair_document(info)
-        for path in self._files(TEMPORARY):
-            remove_abandoned(self.root / path)
+        for path in self._files(disk.TEMPORARY):
+            disk.remove_abandoned(self.root / path)
         self.update_index()
 
     def _note_deletion(self, key: str) -> None:
@@ -129,7 +122,7 @@ class TreeStore(WrapperStore):
         live = self._live()
         for path in files:
             if _stem(path) not in live:
-                with mapped_errors(self.root / path):
+                with disk.mapped_errors(self.root / path):
                     (self.root / path).unlink(missing_ok=True)
         # List again: an item may have been stored again since, under the same path.
         for info in self._live().values():
@@ -151,7 +144,7 @@ class TreeStore(WrapperStore):
     def _files(self, name: re.Pattern[str] = DOCUMENT) -> list[str]:
         """Return the paths in the tree, relative to the root, with such names, by default documents'."""
         walks = (os.walk(self.root / item_type, onerror=_raise) for item_type in ITEM_TYPES)
-        with mapped_errors(self.root):
+        with disk.mapped_errors(self.root):
             found = [(folder, each) for folder, _, files in chain.from_iterable(walks) for each in files]
         start = len(f"{self.root}/".replace("//", "/"))
         return sorted(f"{folder[start:]}/{each}" for folder, each in found if name.fullmatch(each))
@@ -175,7 +168,7 @@ class TreeStore(WrapperStore):
         if document is None:
             return
         path, data = document
-        with mapped_errors(path), suppress(FileNotFoundError):
+        with disk.mapped_errors(path), suppress(FileNotFoundError):
             found = path.lstat()
             if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and path.read_bytes() == data:
                 return
@@ -194,16 +187,16 @@ class TreeStore(WrapperStore):
             return None
 
     def _replace(self, path: Path, data: bytes) -> None:
-        with mapped_errors(path):
+        with disk.mapped_errors(path):
             self._make_folders(path.parent)
-            replace_file(path, data)
+            disk.replace_file(path, data)
 
     def _make_folders(self, path: Path) -> None:
         for folder in (*reversed(path.relative_to(self.root).parents[:-1]), path.relative_to(self.root)):
             made = self.root / folder
             with suppress(FileExistsError):
                 made.mkdir(0o700)
-                sync_folder(made.parent)
+                disk.sync_folder(made.parent)
             info = made.lstat()
             # In a shared root like /tmp another user may have created a folder or a link first.
             if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):

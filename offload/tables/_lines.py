@@ -300,6 +300,12 @@ _LINE_PATTERNS = (
     _LinePattern(
         "grep output", ("path", "line", "text"), r"(?P<path>[^:\s][^:]{0,299}):(?P<line>\d{1,9}):(?P<text>.*)"
     ),
+    _LinePattern("grep output", ("path", "text"), r"(?P<path>[\w.@+-]*(?:/[\w.@+-]++)++):(?!:)(?P<text>.*)"),
+    _LinePattern(
+        "compiler output",
+        ("path", "line", "text"),
+        r"(?P<path>[^\s:(]++)\((?P<line>\d{1,9}),\d+\): ?(?P<text>.*)",
+    ),
     _LinePattern(
         "list of files",
         ("mode", "links", "owner", "group", "size", "modified", "name"),

@@ -104,6 +104,16 @@ TABLES = {
         ("2026-11-22T01:00:00Z", "info", 'did "x" 0', 0),
     ),
     "grep": (GREP, "8 rows; path text, line integer, text text", ("src/a1.py", 3, "  def f1(): pass")),
+    "compiler output": (
+        "".join(f"src/a.ts({n + 3},28): error TS2304: Cannot find '{n}'\n" for n in range(9)),
+        "9 rows; path text, line integer, text text",
+        ("src/a.ts", 3, "error TS2304: Cannot find '0'"),
+    ),
+    "grep without numbers": (
+        "".join(f"src/app/a{n}.py:    call({n}, x)\n" for n in range(9)),
+        "9 rows; path text, text text",
+        ("src/app/a0.py", "    call(0, x)"),
+    ),
     "numbered CSV": (
         "".join(f"{n:6}\t{line}\n" for n, line in enumerate(("id,name", "1,foo", "2,bar", "3,b"), 1)),
         "3 rows; id integer, name text",
@@ -140,6 +150,8 @@ NO_TABLES = {
     "blank lines": "\n" * 100,
     "a word": "x" * 1000,
     "a diff": "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n" * 4,
+    "test results": "".join(f"tests/a/test_{n}.py::test_it PASSED\n" for n in range(9)),
+    "addresses": "".join(f"https://example.com:80{n}/a/b.html\n" for n in range(10, 20)),
     "a stack trace": 'Traceback:\n  File "a.py", line 3, in f\n    g()\n' * 5,
 }
 

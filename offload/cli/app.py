@@ -58,8 +58,14 @@ COMMANDS = {
     "grep": Command(
         "sessions",
         "grep",
-        "Search the records of a session as a model does.",
+        "Search the records of a session, or of all sessions, as a model does.",
         "offload grep 'timed? out' --regex --session research-42",
+    ),
+    "diff": Command(
+        "sessions",
+        "diff",
+        "Show the lines in which two records of a session differ.",
+        "offload diff kqzmwpxhva ejwntwgzte",
     ),
     "query": Command(
         "sessions",

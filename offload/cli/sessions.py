@@ -1,30 +1,34 @@
-"""`offload show`, `tail`, `grep`, `query`, `cat`, `stats`: a session, as a model reads it."""
+"""`offload show`, `tail`, `diff`, `grep`, `query`, `cat`, `stats`: a session, as a model reads it."""
 
 from __future__ import annotations
 
 import codecs
 import sys
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 from msgspec import to_builtins
 
-from offload import Offloader
-from offload.cli.stores import open_session, place_of, ref_named
+from offload import ConfigError, Offloader
+from offload.cli.stores import full_ref, names_to_search, open_record, open_session, place_of
 from offload.cli.terminal import (
     IdArgument,
     JsonOption,
     OneSessionOption,
+    SessionOption,
     StoreOption,
     count,
     out,
     print_json,
     print_table,
+    progress,
     say,
 )
 from offload.controls import escape_controls
 from offload.session import SessionReader
 from offload.tools import MAX_ANSWER_CHARS
+from offload.tools.search import NO_MATCHES, Mode
 
 
 def show(
@@ -39,10 +43,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a part of a record as a model reads it."""
-    with open_session(store, session) as off:
-        ref = ref_named(off, ref)
-        answer = off.tools.read(ref, offset=offset, limit=limit)
-    _print_answer(off, ref, answer, as_json=as_json)
+    with open_record(store, session, ref) as (off, found):
+        answer = off.tools.read(found, offset=offset, limit=limit)
+    _print_answer(off, found, answer, as_json=as_json)
 
 
 def tail(
@@ -56,10 +59,26 @@ def tail(
     as_json: JsonOption = False,
 ) -> None:
     """Show the last lines of a record as a model reads them."""
-    with open_session(store, session) as off:
-        ref = ref_named(off, ref)
-        answer = off.tools.tail(ref, lines=lines)
-    _print_answer(off, ref, answer, as_json=as_json)
+    with open_record(store, session, ref) as (off, found):
+        answer = off.tools.tail(found, lines=lines)
+    _print_answer(off, found, answer, as_json=as_json)
+
+
+def diff(
+    old: IdArgument,
+    new: IdArgument,
+    *,
+    start_row: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Start at this row of the diff, from 1.")
+    ] = 1,
+    store: StoreOption = None,
+    session: OneSessionOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the lines in which two records of a session differ."""
+    with open_record(store, session, old) as (off, first):
+        answer = off.tools.diff(first, full_ref(off, new), start_row=start_row)
+    _print_answer(off, None, answer, as_json=as_json)
 
 
 def grep(
@@ -69,24 +88,60 @@ def grep(
     is_regex: Annotated[
         bool, typer.Option("--regex", help="Read PATTERN as a regular expression (RE2).")
     ] = False,
+    has_words: Annotated[
+        bool, typer.Option("--words", help="Find the lines that have all words of PATTERN.")
+    ] = False,
     max_matches: Annotated[
-        int, typer.Option(min=1, max=100, metavar="N", help="Show at most N matches.")
+        int, typer.Option(min=1, max=100, metavar="N", help="Show at most N matches of a session.")
     ] = 20,
     cursor: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")
     ] = None,
     store: StoreOption = None,
-    session: OneSessionOption = None,
+    session: SessionOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Search the records of a session as a model does."""
-    mode: Literal["literal", "regex"] = "regex" if is_regex else "literal"
-    with open_session(store, session) as off:
-        ref = ref and ref_named(off, ref)
-        answer = off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
-    _print_answer(off, ref, answer, as_json=as_json)
-    if not as_json:
-        say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
+    """Search the records of a session, or of all sessions, as a model does."""
+    if is_regex and has_words:
+        raise ConfigError("use --regex or --words, not both")
+    mode: Mode = "regex" if is_regex else "words" if has_words else "literal"
+
+    def search(off: Offloader, ref: str | None = None) -> str:
+        return off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
+
+    if ref is not None:
+        with open_record(store, session, ref) as (off, found):
+            _print_answer(off, found, search(off, found), as_json=as_json)
+        return
+    names = names_to_search(store, session)
+    if len(names) == 1:
+        with open_session(store, names[0]) as off:
+            _print_answer(off, None, search(off), as_json=as_json)
+        if not as_json:
+            say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
+        return
+    if cursor is not None:
+        raise ConfigError("a cursor belongs to one session: name it with --session")
+    _grep_all(store, names, search, as_json=as_json)
+
+
+def _grep_all(
+    store: str | None, names: list[str], search: Callable[[Offloader], str], *, as_json: bool
+) -> None:
+    """Print the matches in each session that has any, and what was searched."""
+    answers, place = dict[str, str](), ""
+    for name in progress(names, "sessions"):
+        with open_session(store, name) as off:
+            answer, place = search(off), place_of(off.store)
+        if not answer.startswith(NO_MATCHES):
+            answers[name] = answer
+    if as_json:
+        print_json([{"session": name, "answer": answer} for name, answer in answers.items()])
+        return
+    for name, answer in answers.items():
+        say(f"session {name}:")
+        out.print(escape_controls(answer), end="\n\n", soft_wrap=True)
+    say(f"matches in {len(answers)} of {count(len(names), 'session')} of {place}")
 
 
 def query(
@@ -101,10 +156,10 @@ def query(
 
     The tables are `t` and `lines`; of several records `t1`, `lines1`, `t2` and so on.
     """
-    with open_session(store, session) as off:
-        refs = [ref_named(off, ref) for ref in refs]
+    with open_record(store, session, refs[0]) as (off, _):
+        refs = [full_ref(off, ref) for ref in refs]
         answer = off.tools.query(refs, sql)
-    _print_answer(off, ",".join(refs), answer, as_json=as_json)
+    _print_answer(off, refs[0] if len(refs) == 1 else None, answer, as_json=as_json)
 
 
 def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool) -> None:
@@ -125,8 +180,8 @@ def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption
     On a terminal, control characters are escaped.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    with open_session(store, session) as off:
-        for chunk in off.content(ref_named(off, ref)):
+    with open_record(store, session, ref) as (off, found):
+        for chunk in off.content(found):
             if out.is_terminal:
                 sys.stdout.write(escape_controls(decoder.decode(chunk)))
             else:

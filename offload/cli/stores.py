@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePath
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
 from offload.config import load_config
 from offload.errors import StoreMissingError
-from offload.index import sessions
+from offload.index import list_sessions, session_name, sessions
+from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
-from offload.session import check_known, is_ref
+from offload.session import SessionReader, check_known, is_ref, with_titles
 from offload.store import path_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # The number of existing names that fit on the line of an error.
 _MAX_NAMES = 5
 _WORD = re.compile(r"[0-9a-z]+", re.ASCII)
+_PREFIX = re.compile(r"[0-9a-z]{1,20}", re.ASCII)
 
 
 def store_at(url: str | None) -> OffloadStore:
@@ -94,6 +96,74 @@ def open_session(url: str | None, session: str | None) -> Iterator[Offloader]:
         raise NotFoundError(f"{error} of {place_of(store)}, which has {there}") from error
 
 
+@contextmanager
+def open_record(url: str | None, session: str | None, text: str) -> Iterator[tuple[Offloader, str]]:
+    """Open the session of a record; yield it and the record's id.
+
+    The session is the named, the configured or the only one, else the one with the only record that `text`
+    names: by its id, the beginning of its id, or a placeholder.
+
+    Raises:
+        NotFoundError: there is no such session, or no such record in any.
+        ConfigError: the text is the beginning of several ids; the error lists them.
+    """
+    name = load_config(arguments={"session": session}).settings.session
+    if name is None:
+        store = existing_store(url)
+        if len(list(islice(sessions(store), 2))) > 1:
+            name, text = _record_in(store, text)
+    with open_session(url, name) as off:
+        yield off, full_ref(off, text)
+
+
+def full_ref(off: Offloader, text: str) -> str:
+    """Return the id that `text` names in a session: as for `ref_named`, or by the beginning of the id.
+
+    Raises:
+        ConfigError: the text is the beginning of several ids; the error lists them.
+    """
+    ref = ref_named(off, text)
+    infos = [info for info in off.records() if info.ref.startswith(ref)] if _PREFIX.fullmatch(ref) else []
+    if not infos or any(info.ref == ref for info in infos):
+        return ref
+    if len(infos) > 1:
+        raise _ambiguous(off.store, ref, [(off.session, info) for info in infos])
+    return infos[0].ref
+
+
+def _record_in(store: OffloadStore, text: str) -> tuple[str, str]:
+    """Return the session and the id of the only record of a store that `text` names."""
+    words = set(_WORD.findall(text))
+    exact, alike = dict[tuple[str, str], RecordInfo](), dict[tuple[str, str], RecordInfo]()
+    for objects in list_sessions(store):
+        for info in (*objects.records, *(record.info for record in objects.deleted)):
+            if info.ref in words:
+                exact[objects.part, info.ref] = info
+            elif _PREFIX.fullmatch(text) and info.ref.startswith(text):
+                alike[objects.part, info.ref] = info
+    found = exact or alike
+    if not found:
+        raise NotFoundError(f"no record {text!r:.80} in any session of {place_of(store)}")
+    named = [(session_name(store, part), info) for (part, _), info in islice(found.items(), _MAX_NAMES + 1)]
+    if len(found) > 1:
+        raise _ambiguous(store, text, named)
+    [(session, info)] = named
+    return session, info.ref
+
+
+def _ambiguous(store: OffloadStore, text: str, found: Sequence[tuple[str, RecordInfo]]) -> ConfigError:
+    """Return the error for a text that names several records, with their sessions and titles."""
+    rows = []
+    for session, info in found[: _MAX_NAMES + 1]:
+        [titled] = with_titles(SessionReader(store, session), [info])
+        title = f", {titled.title}" if titled.title else ""
+        rows.append(f"{info.ref} (session {session!r:.80}{title})")
+    return ConfigError(
+        f"{text!r:.80} names several records: {_listed(rows, '')}; write the whole id, or name the session "
+        "with --session"
+    )
+
+
 def ref_named(off: Offloader, text: str) -> str:
     """Return the id of the record that a text names: an id, a placeholder, or the path of a context file.
 
@@ -118,6 +188,20 @@ def ref_named(off: Offloader, text: str) -> str:
 
 def _file_name(store: OffloadStore, key: str) -> str:
     return PurePath(path_of(store, key)).name
+
+
+def names_to_search(url: str | None, session: str | None) -> list[str]:
+    """Return the named session, else the configured one, else every session of an existing store.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    name = load_config(arguments={"session": session}).settings.session
+    store = existing_store(url, name)
+    names = session_names(store, name)
+    if not names:
+        raise NotFoundError(f"{place_of(store)} has no session yet")
+    return names
 
 
 def session_names(store: OffloadStore, session: str | None) -> list[str]:

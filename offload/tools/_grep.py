@@ -15,7 +15,7 @@ from offload.layout import REF_PATTERN
 from offload.placeholder import safe_for_model
 from offload.tools._answers import is_binary, read_error
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
-from offload.tools.search import Pattern, Search, Span
+from offload.tools.search import NO_MATCHES, Pattern, Search, Span
 
 # A longer line is cut to a window around the match.
 _LINE_CHARS = 400
@@ -122,7 +122,7 @@ class Grep:
             last = f'[{stopped}: repeat with cursor="{ref}:{self._place}"]'
         else:
             if not self._rows:
-                return f"[No {'more ' * bool(cursor.ref)}matches in {_items(count)}]"
+                return f"{NO_MATCHES}{'more ' * bool(cursor.ref)}matches in {_items(count)}]"
         head = f"[{self._matches} match{'es' * (self._matches != 1)} shown, in {_items(count)}]"
         return "\n".join([head, *self._rows, last])
 

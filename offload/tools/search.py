@@ -18,6 +18,9 @@ from offload.record import encode_text
 MAX_PATTERN_CHARS = 1000
 Mode = Literal["literal", "regex", "words"]
 
+# The beginning of the answer to a search without a match.
+NO_MATCHES = "[No "
+
 _BUFFER_BYTES = 1024 * 1024
 _REGEX_OVERLAP = 64 * 1024
 # RE2 takes up to 4 ns per byte and instruction, without interruption. Expressions of over 250 instructions

@@ -1,0 +1,109 @@
+"""`offload diff`, and records and searches in a store with several sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Run, runner
+
+from offload import Offloader
+
+LOG = "".join(f"{n} a line of the log\n" for n in range(2000))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    return runner(capsys, monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of the sessions `s` with two records, and `t` and `fork of t` with one that is the same."""
+    folder = tmp_path / "store"
+    off = Offloader(str(folder), session="s")
+    off.offload_text(LOG + "needle\n", tool_name="Bash", tool_use_id="c1")
+    off.offload_text(LOG.replace("7 a line", "7 another line"), tool_name="Bash", tool_use_id="c2")
+    other = Offloader(str(folder), session="t")
+    other.offload_text(LOG + "needle and thread\nneedle\n", tool_name="Bash", tool_use_id="c3")
+    other.fork("fork of t")
+    return folder
+
+
+def refs(store: Path, session: str) -> list[str]:
+    return [info.ref for info in Offloader(str(store), session=session).records()]
+
+
+def test_a_record_is_found_in_any_session_by_the_beginning_of_its_id(run: Run, store: Path) -> None:
+    for ref in refs(store, "s"):
+        for text in (ref, ref[:9], f"[Offloaded: Bash result, id {ref}]"):
+            done = run("show", text, "--limit", 20, "--store", store)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert f"[{ref}: characters 0-20 of " in done.stdout
+        assert run("cat", ref[:9], "--store", store).stdout.startswith("0 a line of the log\n1 a")
+        assert f"[{ref}: " in run("tail", ref[:9], "--store", store, "--session", "s").stdout
+        assert "item]" in run("grep", "line", "--id", ref[:9], "--store", store).stdout
+
+
+def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, store: Path) -> None:
+    [ref] = refs(store, "t")
+    done = run("show", ref[:3], "--store", store)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"'{ref[:3]}' names several records: " in done.stderr
+    assert f"{ref} (session 't'" in done.stderr
+    assert f"{ref} (session 'fork of t'" in done.stderr
+    assert run("show", ref[:3], "--store", store, "--session", "t").returncode == 0
+
+
+def test_an_id_of_no_session_is_code_1(run: Run, store: Path) -> None:
+    for text in ("zzzzzzzzzz", "z" * 30, "../x", "ZZ"):
+        done = run("show", text, "--store", store)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"offload: no record '{text}' in any session of {store}\n"
+
+
+def test_a_deleted_record_is_said_to_be_deleted(run: Run, store: Path) -> None:
+    first, _ = refs(store, "s")
+    assert run("rm", first, "--session", "s", "--store", store, "--yes").returncode == 0
+    done = run("show", first, "--store", store)
+    assert done.returncode == 1
+    assert "was deleted" in done.stderr
+
+
+def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) -> None:
+    done = run("grep", "needle", "--store", store)
+    assert done.returncode == 0
+    assert done.stdout.count("session ") == 3
+    assert "session s:\n[1 match shown, in 2 items]" in done.stdout
+    assert "session t:\n[2 matches shown, in 1 item]" in done.stdout
+    assert f"matches in 3 of 3 sessions of {store}" in done.stdout
+    words = run("grep", "thread needle", "--words", "--store", store).stdout
+    assert "session s:" not in words
+    assert f"matches in 2 of 3 sessions of {store}" in words
+    assert f"matches in 0 of 3 sessions of {store}" in run("grep", "no such", "--store", store).stdout
+    listed = json.loads(run("grep", "thread", "--json", "--store", store).stdout)
+    assert [row["session"] for row in listed] == ["fork of t", "t"]
+
+
+def test_a_cursor_needs_its_session(run: Run, store: Path) -> None:
+    done = run("grep", "line", "--cursor", "abcdefghij:7", "--store", store)
+    assert done.returncode == 2
+    assert "name it with --session" in done.stderr
+    assert "not both" in run("grep", "a", "--regex", "--words", "--store", store).stderr
+
+
+def test_diff_shows_what_differs_between_two_records(run: Run, store: Path) -> None:
+    old, new = refs(store, "s")
+    done = run("diff", old[:9], new[:9], "--store", store)
+    assert done.returncode == 0
+    assert "-7 a line of the log\n+7 another line of the log\n" in done.stdout
+    more = run("diff", old, new, "--start-row", 100, "--json", "--store", store)
+    assert json.loads(more.stdout)["answer"].startswith(f"[{old} to {new}: ")
+    unknown = run("diff", old, "zzzzzzzzzz", "--store", store)
+    assert unknown.returncode == 1
+    assert "no record 'zzzzzzzzzz'" in unknown.stderr

@@ -19,8 +19,6 @@ from offload.tables._survey import quoted
 
 # Of content up to this size all columns are loaded, and kept; of more, those that a query names.
 WHOLE_BYTES = 32 * 1024 * 1024
-MAX_SQL_CHARS = 10_000
-MAX_RECORDS = 8
 _KEPT_BYTES = 256 * 1024 * 1024
 _SECONDS = 2.0
 _GROWTH_BYTES = 256 * 1024 * 1024
@@ -55,13 +53,11 @@ class Record(NamedTuple):
 
     Attributes:
         key: what no other record has.
-        ref: its id.
         bytes: bytes of its content.
         chunks: its text, by the chunk; read again at each iteration.
     """
 
     key: Any
-    ref: str
     bytes: int
     chunks: Iterable[str]
 

@@ -62,7 +62,7 @@ class Queries:
 
         budget = Budget()
         sources = [
-            tables.Record((self, record.ref), record.ref, record.counts.bytes, _Chunks(record, budget))
+            tables.Record((self, record.ref), record.counts.bytes, _Chunks(record, budget))
             for record in records
         ]
         try:

@@ -109,11 +109,11 @@ import resource
 from offload.tables._query import Record, query
 from offload.errors import ConfigError
 text = "id,name\\n" + "".join(f"{n},{'x' * 40}\\n" for n in range(20_000))
-query([Record(1, "r", len(text), [text])], "select count(*) from t", 1000)
+query([Record(1, len(text), [text])], "select count(*) from t", 1000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     rows = "select distinct a.name || b.id || hex(randomblob(9000)) from t a, t b"
-    query([Record(1, "r", len(text), [text])], f"select count(*) from ({rows})", 1000)
+    query([Record(1, len(text), [text])], f"select count(*) from ({rows})", 1000)
 except ConfigError as error:
     print(error, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
@@ -152,7 +152,7 @@ def test_any_text_is_a_table_or_is_not_and_is_always_lines(rows: list[list[str]]
     text = "\n".join(delimiter.join(row) for row in rows)
 
     assert len(schema_line(text)) < 400
-    record = Record(object(), "r", len(text), [text[:7], text[7:]])
+    record = Record(object(), len(text), [text[:7], text[7:]])
     found = query([record], "select text from lines", 10**6)
     assert [row[0] for row in found.rows] == [
         line.removesuffix("\r") for line in text.removesuffix("\n").split("\n") if text

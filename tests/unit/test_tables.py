@@ -54,7 +54,7 @@ SCHEMA = "id integer, name text, ok boolean, tags JSON, share real"
 def run(text: str, sql: str = "select * from t", *, size: int = 7) -> Result:
     """Query a text that arrives in chunks of `size` characters."""
     chunks = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
-    return query([Record(object(), "ref", len(text), chunks)], sql, 10**6)
+    return query([Record(object(), len(text), chunks)], sql, 10**6)
 
 
 def rows(text: str, sql: str = "select * from t") -> list[tuple[Any, ...]]:

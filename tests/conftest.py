@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import servers
+from moto import backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 from relay import Proxy, serving
@@ -38,6 +40,10 @@ def put_at_once(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     S3Response.put_object = put_at_once(S3Response.put_object)  # type: ignore[assignment,method-assign] # its own type is narrower
+    # For each request it looks at every folder of moto.
+    services = frozenset(backends.list_of_moto_modules())
+    backends.list_of_moto_modules = lambda: services
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()

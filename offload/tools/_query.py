@@ -66,7 +66,7 @@ class Queries:
             for record in records
         ]
         try:
-            result = tables.query(sources, sql, self._max_chars)
+            result = tables.query(sources, escape_surrogates(sql), self._max_chars)
         except BudgetExceeded:
             raise ConfigError(f"item too large for a query ({BUDGET}); use context_grep") from None
         return self._shown(result, [record.ref for record in records], self._max_chars - reserved)

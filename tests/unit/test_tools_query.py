@@ -175,6 +175,13 @@ def test_a_wrong_call_is_answered_with_what_would_be_right(arguments: dict[str, 
     assert tools.call("context_query", text).startswith(f"Error: {said}")
 
 
+def test_a_lone_surrogate_is_compared_as_the_tables_show_it() -> None:
+    tools, ref = tools_for(json.dumps([{"name": "\ud800", "id": n} for n in range(9)]))
+    for sql in ('{"sql": "select id from t where name = \'\\ud800\' limit 1"', '{"sql": "select \\ud800"'):
+        answer = tools.call("context_query", f'{sql}, "id": "{ref}"}}')
+        assert "\nid\n0\n" in answer or answer.startswith("Error: SQLite: unrecognized token"), answer
+
+
 def test_a_foreign_and_an_unknown_id_get_the_same_answer() -> None:
     store = MemoryStore()
     foreign = put(session(store, "other"), USERS)

@@ -41,6 +41,7 @@ from offload.tools import (
     Sources,
     Tools,
     check_fields,
+    only_tool,
     parse_arguments,
     reference_prompt,
 )
@@ -412,7 +413,7 @@ class Offloader:
     def resolve(
         self,
         arguments: Mapping[str, Any] | str,
-        tool: str,
+        tool: str | None = None,
         *,
         allow: Sequence[str] | None = None,
         max_chars: int = MAX_REFERENCE_CHARS,
@@ -425,7 +426,8 @@ class Offloader:
 
         Args:
             arguments: the arguments, or the JSON text of them. Never changed.
-            tool: the tool that they belong to.
+            tool: the tool that they belong to. None means the only tool that the allowed fields name, so
+                pass the name wherever the arguments of other tools come through here.
             allow: the fields that may have references: "write_file.content", or "edit.changes.text" for the
                 field `text` of objects in `changes`, one object or a list. The default is the option
                 `references` of this offloader.
@@ -435,10 +437,12 @@ class Offloader:
             ReferenceRefusedError: a reference in another field; an id that is unknown in this session,
                 expired or damaged; a redacted record; too much content. Its text is for the model:
                 return it as the result, and do not run the tool.
-            ConfigError: `allow` is not a list of fields, or `arguments` are no object.
+            ConfigError: `allow` is not a list of fields; `arguments` are no object; or `tool` is None, and
+                the allowed fields name several tools or none.
             StoreError: the store failed.
         """
         allowed = check_fields(self.options.references if allow is None else allow)
+        tool = only_tool(allowed) if tool is None else tool
         references = References(self._session, tool, allowed, max_chars)
         try:
             resolved = references.replaced(parse_arguments(arguments))
@@ -452,7 +456,7 @@ class Offloader:
     async def aresolve(
         self,
         arguments: Mapping[str, Any] | str,
-        tool: str,
+        tool: str | None = None,
         *,
         allow: Sequence[str] | None = None,
         max_chars: int = MAX_REFERENCE_CHARS,

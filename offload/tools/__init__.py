@@ -9,6 +9,7 @@ from offload.tools._references import (
     MAX_REFERENCE_CHARS,
     References,
     check_fields,
+    only_tool,
     reference_prompt,
 )
 from offload.tools._sources import CallKey, Sources
@@ -30,6 +31,7 @@ __all__ = [
     "Sources",
     "Tools",
     "check_fields",
+    "only_tool",
     "parse_arguments",
     "reference_prompt",
 ]

@@ -41,6 +41,15 @@ def check_fields(fields: object) -> tuple[str, ...]:
     return names
 
 
+def only_tool(fields: Sequence[str]) -> str:
+    """Return the one tool that the allowed fields name. Raises `ConfigError`."""
+    tools = dict.fromkeys(name.partition(".")[0] for name in fields)
+    if len(tools) != 1:
+        named = ", ".join(tools) or "no tool"
+        raise ConfigError(f"name the tool of the arguments in `tool`: the allowed fields name {named}")
+    return next(iter(tools))
+
+
 def reference_prompt(fields: Sequence[str]) -> str:
     """Return the line of a system prompt that explains references, for the allowed fields."""
     return (

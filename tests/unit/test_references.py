@@ -26,7 +26,7 @@ def opened(text: str = TEXT, **options: Any) -> tuple[Offloader, str]:
     return off, off.records()[0].ref
 
 
-def refused(off: Offloader, arguments: Any, tool: str = "write_file", **options: Any) -> str:
+def refused(off: Offloader, arguments: Any, tool: str | None = "write_file", **options: Any) -> str:
     with pytest.raises(ReferenceRefusedError) as caught:
         off.resolve(arguments, tool, **options)
     return str(caught.value)
@@ -106,6 +106,22 @@ def test_a_refusal_names_the_field_and_what_is_allowed() -> None:
     )
     assert "(allowed: none)" in refused(off, {"content": {"$ref": ref}}, allow=())
     assert off.resolve({"note": {"$ref": ref}}, "log", allow=["log.note"]) == {"note": TEXT}
+
+
+def test_without_a_name_the_tool_is_the_only_one_of_the_allowed_fields() -> None:
+    off, ref = opened()
+    arguments = {"path": "a.txt", "content": {"$ref": ref}}
+    one = ("write_file.content", "write_file.header")
+
+    assert off.resolve(arguments, allow=one) == {"path": "a.txt", "content": TEXT}
+    assert asyncio.run(off.aresolve(arguments, allow=one))["content"] == TEXT
+    assert off.with_options(references=one).resolve(arguments)["content"] == TEXT
+    assert "path of write_file must not be a reference" in refused(
+        off, {"path": {"$ref": ref}}, None, allow=one
+    )
+    for fields, named in ((ALLOWED, "write_file, edit"), ((), "no tool")):
+        with pytest.raises(ConfigError, match=f"name the tool .* the allowed fields name {named}$"):
+            off.resolve(arguments, allow=fields)
 
 
 def test_without_the_option_nothing_is_allowed() -> None:

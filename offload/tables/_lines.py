@@ -19,6 +19,7 @@ _FITTING = 0.9
 _LEAST_ROWS = 2
 _NAME_CHARS = 50
 _PAIR = 2
+_DIGIT = re.compile(r"[0-9]")
 
 
 def delimited_form(head: Head) -> Form | None:
@@ -46,7 +47,8 @@ def _delimited(lines: Sequence[str], delimiter: str) -> Form | None:
     if _is_prose([row for row in table if len(row) == width], delimiter):
         return None
     header = _header_of(table)
-    is_certain = first == 0 and header is not None and fitting >= len(table) - 1 and fitting > _PAIR
+    is_regular = first == 0 and fitting >= len(table) - 1 and fitting > _PAIR
+    is_certain = is_regular and header is not None and _differs(header, table[1:])
     read = partial(_delimited_rows, delimiter=delimiter, width=width, has_header=header is not None)
     name = {"\t": "TSV", ",": "CSV"}.get(delimiter, "table")
     return Form(name, read, names_for(header or [""] * width), is_certain=is_certain)
@@ -69,6 +71,15 @@ def _header_of(table: Sequence[Sequence[str]]) -> Sequence[str] | None:
     numbers = [type_of_texts([cell]).name in ("integer", "real") for cell in first]
     is_named = any(first) and all(len(cell) <= _NAME_CHARS for cell in first)
     return first if is_named and not any(numbers) and not any(map(_is_code, first)) else None
+
+
+def _differs(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether a column has digits in each cell and none in its name, so that the first row has names."""
+    columns = zip(*(row for row in rows if len(row) == len(header)), strict=True)
+    return any(
+        not _DIGIT.search(name) and all(_DIGIT.search(cell) for cell in filter(None, column)) and any(column)
+        for name, column in zip(header, columns, strict=True)
+    )
 
 
 def _is_code(cell: str) -> bool:

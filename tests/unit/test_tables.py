@@ -146,6 +146,7 @@ NO_TABLES = {
     "a C file": "int a;\nint b;\nchar c;\nreturn d;\n" * 4,
     "a list in code": 'x = [\n    "a",\n    "b",\n    "c",\n    "d",\n]\n',
     "one JSON object": json.dumps({"path": "a.txt", "content": "line\n" * 50}, indent=1),
+    "cells without names": "alice,paris,red\nbob,rome,blue\ncarol,oslo,green\ndan,bern,red\n",
     "an empty text": "",
     "blank lines": "\n" * 100,
     "a word": "x" * 1000,

@@ -74,7 +74,7 @@ def _header_of(table: Sequence[Sequence[str]]) -> Sequence[str] | None:
 
 
 def _differs(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether a column has digits in each cell and none in its name, so that the first row has names."""
+    """Return whether a column has digits in each cell and none in its name, so the first row has names."""
     columns = zip(*(row for row in rows if len(row) == len(header)), strict=True)
     return any(
         not _DIGIT.search(name) and all(_DIGIT.search(cell) for cell in filter(None, column)) and any(column)

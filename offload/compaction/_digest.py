@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from offload.compaction._archive import MessageArchive
-from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of
+from offload.compaction._ledger import Ledger, Mention, Outcome, mentions_of, stored_item
 from offload.errors import OffloadError
 from offload.messages import is_result, role_or_none, scan_of
 from offload.placeholder import NOTICE_TYPE, Notice
+from offload.record import RecordInfo
 from offload.tokens import estimate_tokens
 
 # The most characters of an offloaded item that is read back for its facts.
@@ -51,16 +52,16 @@ class Digest:
         return self._archive.notice(self._messages)
 
     @cached_property
-    def _sizes(self) -> dict[str, int]:
-        """The characters of each record of the session, by its ref."""
-        return {info.ref: info.chars for info in self._offloader.records()}
+    def _infos(self) -> dict[str, RecordInfo]:
+        """The records of the session, by ref."""
+        return {info.ref: info for info in self._offloader.records()}
 
     @cached_property
     def _notices(self) -> dict[int, dict[str, str]]:
         """The parts of each earlier notice, by the index of its message."""
         texts = {i: _sole_text(message) for i, message in enumerate(self._messages)}
         refs = {i: ref for i, text in texts.items() if (ref := Notice().find_ref(text))}
-        return {i: self._notice.parts(texts[i]) for i, ref in refs.items() if ref in self._sizes}
+        return {i: self._notice.parts(texts[i]) for i, ref in refs.items() if ref in self._infos}
 
     @cached_property
     def _task(self) -> tuple[int, str]:
@@ -97,18 +98,20 @@ class Digest:
         """Collect the facts of messages; those of offloaded items are in the store."""
         new = [index for index in indices if index not in self._mentions]
         messages = {index: self._messages[index] for index in new}
-        offloaded = [index for index in new if self._is_worth_reading(messages[index])]
+        records = {index: self._records(message) for index, message in messages.items()}
+        offloaded = [i for i in new if 0 < max((r.chars for r in records[i]), default=0) <= _MOST_READ_CHARS]
         with suppress(OffloadError):  # the placeholders have some of the facts
             restored = self._offloader.restore([messages[i] for i in offloaded], on_missing="keep")
             messages |= zip(offloaded, restored, strict=True)
-        self._mentions |= {index: mentions_of(message, self._redact) for index, message in messages.items()}
+        for index, message in messages.items():
+            stored = [stored_item(info.ref, info.title) for info in records[index] if info.title]
+            self._mentions[index] = [*stored, *mentions_of(message, self._redact)]
 
-    def _is_worth_reading(self, message: Any) -> bool:
-        """Return whether a message has placeholders of the session, none of them of a large item."""
+    def _records(self, message: Any) -> list[RecordInfo]:
+        """Return the records of the session whose placeholders a message has."""
         find_ref = self._offloader.options.placeholder.find_ref
         refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
-        sizes = [self._sizes[ref] for ref in refs if ref in self._sizes]
-        return bool(sizes) and max(sizes) <= _MOST_READ_CHARS
+        return [self._infos[ref] for ref in refs if ref in self._infos]
 
 
 def _is_said(mention: Mention | Outcome) -> bool:

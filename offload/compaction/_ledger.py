@@ -1,9 +1,9 @@
 """The ledger: a digest of removed messages that is kept in view in their notice, made without a model.
 
 It quotes what an assistant is likely to write again: statements of the user, files, commands with their
-exit codes, errors, URLs, names and numbers, and nothing that the context shows anyway. Each kind has a share
-of the budget; entries that are recent, repeated and short are preferred. The lines of an earlier notice's
-ledger are read again and merged, so its facts are kept as long as the budget allows.
+exit codes, errors, stored items, URLs, names and numbers, and nothing that the context shows anyway. Each
+kind has a share of the budget; entries that are recent, repeated and short are preferred. The lines of an
+earlier notice's ledger are read again and merged, so its facts are kept as long as the budget allows.
 
 Each text is scanned once, in linear time, and of a long text only both ends.
 """
@@ -45,6 +45,7 @@ _SECTIONS = {
     "path": _Section("Other paths:", 0.3),
     "command": _Section("Commands (with the exit code if it is not 0):", 0.6, "$ "),
     "error": _Section("Errors:", 0.3, "! "),
+    "stored": _Section("Stored items (id, title):", 0.1, "* "),
     "url": _Section("URLs:", 0.3),
     "name": _Section("Names and numbers:", 1.0),
 }
@@ -114,6 +115,11 @@ class Outcome(NamedTuple):
 
     call: str | None
     text: str
+
+
+def stored_item(ref: str, title: str) -> Mention:
+    """Return the mention of an offloaded item, which the model can still read by its id."""
+    return Mention("stored", f"{ref} {title}", "result")
 
 
 def mentions_of(message: Any, redact: Redact) -> list[Mention | Outcome]:

@@ -21,7 +21,7 @@ from offload.errors import OffloadError
 from offload.events import Observer, failure, observed
 from offload.messages import Item
 from offload.options import Options
-from offload.policy import Readers
+from offload.policy import CostPlan, Readers
 from offload.record import decode_text
 from offload.session import OffloadedItem
 from offload.store import OffloadStore, update_index
@@ -49,7 +49,7 @@ class Conversation:
         self._follower = follower
         self.latest = Latest()
         self.watch = CacheWatch(options)
-        self._history = History()
+        self._history = self._new_history()
 
     @observed("offload", OffloadResult.figures)
     def offload(
@@ -61,6 +61,8 @@ class Conversation:
             try:
                 if self._recognition.has_lost(self._history.infos):
                     self.start_over()
+                if self._history.plan is not None:
+                    self._history.plan.seen_reads = sum(self._observer.reads.values())
                 return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
@@ -76,7 +78,7 @@ class Conversation:
 
     def start_over(self) -> None:
         """Drop the history, which is incomplete after an interrupted turn."""
-        self._history = History()
+        self._history = self._new_history()
 
     @observed("offload_text")
     def offload_item(self, item: Item, readers: Readers) -> OffloadOutcome:
@@ -120,6 +122,10 @@ class Conversation:
     def forget(self, message: Any) -> bool:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
+
+    def _new_history(self) -> History:
+        policy = self._options.policy
+        return History(None if policy.by_cost == "none" else CostPlan(policy.cache))
 
     def _turn(
         self,

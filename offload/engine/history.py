@@ -18,7 +18,7 @@ from typing import Any
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import is_same, look
 from offload.messages import Call, CallId, Item
-from offload.policy import Decision, ItemFacts, saving
+from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
 
 # Messages checked for edits: so many of the last in every turn, and so many of the older ones in rotation.
@@ -36,6 +36,7 @@ class Slot:
         standing: the ref whose placeholder its text is, as it was found or put there.
         stored: the ref of the record that the session already holds of it.
         problem: why it is kept if a hook or the token counter failed for it.
+        pays: why offloading it is expected to lower the cost, once it is; sticky.
         number: its index among all items of the history; `ordinal` is that among its type and tool.
     """
 
@@ -50,6 +51,7 @@ class Slot:
     standing: str | None = None
     stored: str | None = None
     problem: str | None = None
+    pays: str | None = None
     number: int = -1
     ordinal: int = -1
 
@@ -136,9 +138,11 @@ class History:
         messages: the messages as they were passed.
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
+        plan: decides which items are offloaded by expected cost; None if none are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, plan: CostPlan[Slot] | None = None) -> None:
+        self.plan = plan
         self.calls: dict[CallId, Call] = {}
         self.tokens = self.tokens_freed = self.chars_freed = 0
         # The decision on every item, in order; results share the list, so that they cost no copy.
@@ -456,6 +460,8 @@ class History:
         at = bisect_left(self._numbers, first)
         del self._numbers[at:], self._infos[at:]
         del self.states[length:], self.messages[length:], self._output[length:]
+        if self.plan is not None:
+            self.plan.truncate(length)
 
     def _drop(self, state: MessageState) -> None:
         self.tokens -= state.tokens

@@ -17,7 +17,17 @@ from offload.errors import OffloadError
 from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, media_ref, role_of
 from offload.options import Options
-from offload.policy import Decision, Readers, excess, over_budget, over_ceiling, swept
+from offload.policy import (
+    READ_TOOLS,
+    Candidate,
+    Decision,
+    Readers,
+    excess,
+    over_budget,
+    over_ceiling,
+    saving,
+    swept,
+)
 from offload.preview import head_tail
 from offload.record import RecordInfo
 
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     from offload.policy import Sweep
 
 VETO = "kept by should_offload"
+NOT_YET = "offloading it is not expected to lower the cost yet"
 # The beginnings of reasons whose error was reported.
 NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
 # Beginning of a text that is kept as the query of later previews.
@@ -57,6 +68,7 @@ class Turn:
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
             moment = self._watch.begin(history.answers, self._cache, self._failures)
+            self._note_paying(moment)
             self._find_stored(known)
             self._prove_claims()
             self._decide()
@@ -102,13 +114,48 @@ class Turn:
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
-        history.add(message, MessageState(slots, fixed_tokens, scan.calls, answers, role, texts))
+        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts)
+        is_reply = answers > history.answers
+        history.add(message, state)
+        if history.plan is not None:
+            candidates = [c for slot in slots if (c := self._candidate(slot)) is not None]
+            reads = sum(call.name in READ_TOOLS for call in scan.calls.values())
+            history.plan.add(state.tokens, candidates, reads=reads, is_reply=is_reply)
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
         slot = Slot(item, self._judge.policy.decide(facts, readers=self._readers))
         self._find_claim(slot, problem)
         return slot
+
+    def _candidate(self, slot: Slot) -> Candidate[Slot] | None:
+        """Return an item for the plan by cost, None if it is kept or frees too little."""
+        policy, decision = self._judge.policy, slot.decision
+        if decision.item.is_pinned:
+            # It may be unpinned later; the plan does not depend on it.
+            decision = policy.decide(decision.item._replace(is_pinned=False), readers=self._readers)
+        facts, freed = decision.item, saving(decision)
+        is_ruled = not decision.is_by_cost
+        if slot.claim is not None or facts.media_type is not None or freed < max(1, policy.min_saving):
+            return None
+        rule = policy.rule_for(facts, self._readers)
+        if is_ruled and (decision.action == "keep" or rule.keep_recent):
+            return None
+        waits = 0 if is_ruled and decision.action == "offload" else rule.after_turns
+        return Candidate(slot, facts.item_type, facts.tokens, freed, waits, is_ruled)
+
+    def _note_paying(self, moment: Moment) -> None:
+        """Mark the items whose offload is expected to lower the cost; those in view are open again."""
+        history = self._history
+        if history.plan is None:
+            return
+        if moment.is_cold:
+            history.plan.cool()
+        for slot, reason in history.plan.due.items():
+            slot.pays = reason
+            if not slot.is_settled and not slot.is_replaced:
+                history.reopen(slot)
+        history.plan.due.clear()
 
     def _find_claim(self, slot: Slot, problem: OffloadError | None) -> None:
         """Look for a ref in the text of an item; if a renderer or the counter failed, the item is kept."""
@@ -141,7 +188,9 @@ class Turn:
         """Note which new items the session is known to hold."""
         for slot in self._history.since(known):
             facts = slot.decision.item
-            may_leave = slot.decision.action == "wait" or slot.decision.is_below or facts.is_error
+            decision = slot.decision
+            may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
+            may_leave = may_leave or facts.is_error
             if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
                 slot.stored = self._recognition.stored_ref(slot.item)
 
@@ -189,11 +238,22 @@ class Turn:
             is_cited=self._history.holds(slot.stored),
         )
         decision = self._judge.policy.decide(facts, readers=self._readers)
+        if decision.is_by_cost and self._history.plan is not None:
+            decision = self._by_cost(decision, slot.pays)
         if slot.problem is not None and not slot.is_foreign:
             return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
         if slot.claim is None or slot.proof is None:
             return decision
         return self._judge.decide_claim(decision, slot.claim, slot.proof)
+
+    def _by_cost(self, decision: Decision, pays: str | None) -> Decision:
+        """Return the decision on an item that the cost decides about; `pays` is why it is offloaded."""
+        tokens = decision.item.tokens
+        if pays is not None:
+            return replace(decision, action="offload", reason=f"{tokens} tokens; {pays}", is_below=False)
+        if self._judge.policy.by_cost == "small":
+            return decision
+        return replace(decision, action="keep", reason=f"{tokens} tokens; {NOT_YET}", is_below=True)
 
     def _decide_together(self, known: int) -> None:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""

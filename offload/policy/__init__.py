@@ -10,9 +10,10 @@ case, since agents name the same tool `Read` or `read`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from offload.policy._facts import Decision, ItemFacts, Readers, explain
+from offload.policy._cost import Candidate, CostPlan
+from offload.policy._facts import ByCost, Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._tool_names import RETRIEVAL_TOOLS, TOOL_NAMES, words_of
+from offload.policy._tool_names import READ_TOOLS, RETRIEVAL_TOOLS, TOOL_NAMES, words_of
 
 if TYPE_CHECKING:
     from offload.policy._cache import CACHES, CacheModel, KnownCache
@@ -24,9 +25,13 @@ __all__ = [
     "CACHES",
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
+    "READ_TOOLS",
     "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
+    "ByCost",
     "CacheModel",
+    "Candidate",
+    "CostPlan",
     "Decision",
     "ItemFacts",
     "KnownCache",

@@ -10,7 +10,7 @@ from offload.policy._rules import Rule
 from offload.record import OffloadableType
 from offload.settings import merge
 
-PolicyName = Literal["balanced", "aggressive", "archive"]
+PolicyName = Literal["balanced", "aggressive", "economy", "archive"]
 
 # Threshold of tool results in the default policy.
 DEFAULT_MIN_TOKENS = 1500
@@ -31,20 +31,35 @@ TYPES: dict[OffloadableType, Rule] = {
 # keeping it costs most of the saving.
 READERS = Rule(min_tokens=DEFAULT_MIN_TOKENS, after_turns=1)
 
-_LARGE, _SMALL_PREVIEW = {"min_tokens": 1000}, {"min_tokens": 500, "preview_chars": 400}
-_SEEN = {"after_turns": 1}
+_SEEN: dict[str, Any] = {"after_turns": 1}
+_SHORT_PREVIEW = {"min_tokens": 1200, "preview_chars": 800}
+_SMALL_PREVIEW = {"min_tokens": 500, "preview_chars": 400}
+_ANY = {"min_tokens": DEFAULT_MIN_TOKENS}
 # Plain data, so that a caller can change single fields of a named policy.
 _POLICIES: dict[PolicyName, dict[str, Any]] = {
-    "balanced": {"media": MEDIA, "readers": READERS},
+    "balanced": {"media": MEDIA, "readers": READERS, "by_cost": "small"},
     "aggressive": {
         "media": MEDIA,
         "types": {
-            "tool_result": _LARGE,
-            "tool_call": {"min_tokens": 500, "after_turns": 1, "preview_chars": 300},
-            "user_message": _LARGE | _SEEN,
-            "skill_prompt": _LARGE | _SEEN,
+            "tool_result": _SHORT_PREVIEW,
+            "tool_call": {"min_tokens": 1000, "preview_chars": 300},
+            "user_message": _SHORT_PREVIEW | _SEEN,
+            "skill_prompt": _SHORT_PREVIEW | _SEEN,
         },
-        "readers": _LARGE | _SEEN,
+        "readers": _SHORT_PREVIEW | _SEEN,
+        "max_view_tokens": 10_000,
+        "by_cost": "small",
+    },
+    # The thresholds are those of single texts.
+    "economy": {
+        "media": MEDIA,
+        "types": {
+            "tool_result": _ANY,
+            "tool_call": _ANY,
+            "user_message": _ANY | _SEEN,
+            "skill_prompt": _ANY | _SEEN,
+        },
+        "by_cost": "all",
     },
     "archive": {
         "media": MEDIA,

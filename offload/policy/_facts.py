@@ -10,6 +10,7 @@ from offload.messages import Block
 
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
+ByCost = Literal["none", "small", "all"]
 
 
 class ItemFacts(NamedTuple):
@@ -72,6 +73,7 @@ class Decision:
         ttl: minimum lifetime of the record in seconds; None is unlimited.
         is_below: whether the item is kept only for its size; the turn budget or a sweep may offload it.
         is_exempt: whether the item is kept at any size, even above `OffloadPolicy.max_view_tokens`.
+        is_by_cost: whether `Offloader.offload` decides by the expected cost instead.
     """
 
     item: ItemFacts
@@ -83,6 +85,7 @@ class Decision:
     ttl: int | None = None
     is_below: bool = False
     is_exempt: bool = False
+    is_by_cost: bool = False
 
 
 def explain(decisions: Iterable[Decision]) -> str:

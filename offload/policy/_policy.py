@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from offload.errors import ConfigError, PolicyError
 from offload.policy._cache import CacheModel
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
-from offload.policy._facts import Action, Decision, ItemFacts, Readers
+from offload.policy._facts import Action, ByCost, Decision, ItemFacts, Readers
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record import OffloadableType, encode_text
@@ -21,6 +21,8 @@ from offload.settings import Count, LoadableSettings, Size
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
+# Of a small item, a longer preview frees too little, and a shorter one is read back too often.
+PREVIEW_SHARE = 0.4
 
 
 class OffloadPolicy(LoadableSettings):
@@ -52,6 +54,10 @@ class OffloadPolicy(LoadableSettings):
         sweep: when to sweep a long conversation; None is never.
         retention: quotas and grace period of `gc`.
         cache: what the provider's prompt cache charges, or the name of a known one, see `CacheModel`.
+        by_cost: which items `Offloader.offload` offloads if that is expected to lower the price of the input:
+            "small" ones, below the threshold of their rule, "all", so that thresholds do not count, or
+            "none". The preview of an item then has at most two fifths of its characters. The default is
+            "small"; a policy that sets `types` or `tools` has "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -70,6 +76,7 @@ class OffloadPolicy(LoadableSettings):
     sweep: Sweep | None = None
     retention: Retention = Retention()
     cache: CacheModel = CacheModel()
+    by_cost: ByCost = "none"
 
     @model_validator(mode="before")
     @classmethod
@@ -80,12 +87,13 @@ class OffloadPolicy(LoadableSettings):
         if "preset" in data:
             changes = {name: value for name, value in data.items() if name != "preset"}
             data = named_policy(data["preset"], changes)
-        readers = None if "types" in data or "tools" in data else READERS
+        is_default = "types" not in data and "tools" not in data
+        readers, by_cost = (READERS, "small") if is_default else (None, "none")
         media = NEVER if "types" in data else MEDIA
         types = data.get("types", {})
         if not isinstance(types, dict):
             return data
-        return {"readers": readers, "media": media, **data, "types": {**TYPES, **types}}
+        return {"readers": readers, "media": media, "by_cost": by_cost, **data, "types": {**TYPES, **types}}
 
     @classmethod
     def preset(cls, name: PolicyName) -> Self:
@@ -93,7 +101,10 @@ class OffloadPolicy(LoadableSettings):
 
         Args:
             name: "balanced" is the default: the model sees files and pages in full once; "aggressive" has
-                lower thresholds; "archive" offloads everything large.
+                lower thresholds, shorter previews and a ceiling of 10,000 tokens, and offloads tool-call
+                arguments at once; "economy" offloads every item of which that is expected to lower the price
+                of the input, file reads before the model sees them too; "archive" offloads everything large,
+                replies of the model too, so that the least is in view: often it does not cost the least.
 
         Raises:
             PolicyError: there is no preset of this name.
@@ -130,6 +141,7 @@ class OffloadPolicy(LoadableSettings):
             "max_view_tokens": None,
             "turn_budget_tokens": None,
             "sweep": None,
+            "by_cost": "none",
         }
         return self.model_copy(update=changes)
 
@@ -146,6 +158,7 @@ class OffloadPolicy(LoadableSettings):
         kept = self._why_kept(rule, item)
         is_exempt = kept is not None or item.media_type is not None
         shortfall = rule.shortfall(item)
+        is_by_cost = False
         if kept is not None:
             action, reason = "keep", kept
         elif not is_exempt and self.max_view_tokens is not None and item.tokens > self.max_view_tokens:
@@ -153,17 +166,30 @@ class OffloadPolicy(LoadableSettings):
             reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
         else:
             action, reason = _judge(rule, item, shortfall)
+            is_by_cost = not is_exempt and self._is_by_cost(rule, item, shortfall)
         return Decision(
             item=item,
             action=cast("Action", action),
             reason=reason,
-            preview_chars=rule.preview_chars,
+            preview_chars=self._preview_chars(rule, item),
             ref=None,
             tokens_after=item.tokens,
             ttl=rule.ttl,
             is_below=reason is shortfall and item.media_type is None,
             is_exempt=is_exempt,
+            is_by_cost=is_by_cost,
         )
+
+    def _is_by_cost(self, rule: Rule, item: ItemFacts, shortfall: str | None) -> bool:
+        """Return whether the expected cost decides about an item that is neither kept nor too large."""
+        if item.is_error or item.was_stored or rule.keep_recent:
+            return False
+        return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
+
+    def _preview_chars(self, rule: Rule, item: ItemFacts) -> int:
+        if self.by_cost == "none":
+            return rule.preview_chars
+        return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         """Return the reason to keep an item at any size, or None."""

@@ -7,6 +7,8 @@ import re
 # The tools that a model gets by default, and all that there are.
 TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "context_query")
 RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
+# The tools that show parts of an item.
+READ_TOOLS = frozenset(RETRIEVAL_TOOLS) - {"context_list"}
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
     (

@@ -13,7 +13,7 @@ from offload.testing import FaultyStore
 from offload.tokens import estimate_tokens
 from offload_backends.memory import MemoryStore
 
-SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000})
+SMALL = OffloadPolicy.model_validate({"preset": "balanced", "max_view_tokens": 4000, "by_cost": "none"})
 
 
 def text(tokens: int, name: str = "") -> str:

@@ -126,7 +126,7 @@ def test_a_variable_may_name_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "named"),
     [
-        ({"OFFLOAD_POLICY": "lazy"}, ["balanced, aggressive, archive", "'lazy'"]),
+        ({"OFFLOAD_POLICY": "lazy"}, ["balanced, aggressive, economy, archive", "'lazy'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING": "much"}, ["OffloadPolicy.min_saving", "'much'"]),
         ({"OFFLOAD_POLICY__MIN_SAVING__X": "1"}, ["OffloadPolicy.min_saving"]),
         ({"OFFLOAD_POLICY__SWEEP__KEEP": "1"}, ["sweep.keep", "no such field", "keep_recent"]),
@@ -185,7 +185,7 @@ def facts(**fields: Any) -> ItemFacts:
     )
 
 
-@pytest.mark.parametrize("name", ["balanced", "aggressive", "archive"])
+@pytest.mark.parametrize("name", ["balanced", "aggressive", "economy", "archive"])
 def test_a_rule_by_type_changes_that_rule_of_a_preset_and_no_other(name: Any) -> None:
     preset = OffloadPolicy.preset(name)
     policy = OffloadPolicy.model_validate({"preset": name, "types": {"skill_prompt": {"min_tokens": 77}}})

@@ -1,0 +1,241 @@
+"""Offloading by expected cost: which items of a conversation are offloaded to lower the price of its input.
+
+An item is offloaded when what later requests save exceeds the price of rewriting the cached messages after it
+and of the chance that the model reads it back. The chances and their decay are priors: rounded from recorded
+sessions, the same for every tool and source; `docs/policy.md` has the figures behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from offload.policy._cache import CacheModel
+
+T = TypeVar("T")
+
+# As many requests are expected to follow as were made, within these bounds.
+LEAST_REQUESTS, MOST_REQUESTS = 20, 100
+# A new text is read back with a chance of h / (h + H), where h are the tokens that its placeholder hides.
+# The model returns to its own words and to the user's sooner than to the output of a tool.
+HIDDEN_TOKENS = {"tool_result": 2500, "tool_call": 1200}
+HIDDEN_WORDS = 500
+# The chance halves with so many replies of the model.
+HALF_LIFE = 8
+# Tokens of an answer that reads an item back, and of the reply that asks for it, which costs more.
+PAGE_TOKENS = 3000
+# The reads seen count against so many expected ones more.
+PRIOR_READS = 8
+# While the cache is warm, items of so many latest turns are considered: what is older breaks too much of it.
+WARM_TURNS = 32
+
+
+@dataclass(slots=True, eq=False)
+class Candidate(Generic[T]):
+    """An item that may be offloaded.
+
+    Attributes:
+        key: the item, for the caller.
+        item_type: its type.
+        tokens: its tokens.
+        freed: tokens that offloading it frees.
+        waits: replies of the model before it may be offloaded.
+        is_ruled: whether a rule offloads it then at any cost; it is never due.
+        end: tokens of its turn up to its end.
+        is_out: whether it is offloaded.
+    """
+
+    key: T
+    item_type: str
+    tokens: int
+    freed: int
+    waits: int = 0
+    is_ruled: bool = False
+    end: int = field(default=0, init=False)
+    is_out: bool = field(default=False, init=False)
+
+    def chance(self, age: int) -> float:
+        """Return the chance that it is read back if it is offloaded after `age` replies."""
+        scale = HIDDEN_TOKENS.get(self.item_type, HIDDEN_WORDS)
+        return float(self.freed / (self.freed + scale) * 0.5 ** (age / HALF_LIFE))
+
+
+@dataclass(slots=True, eq=False)
+class _Turn(Generic[T]):
+    """The messages between two requests: a reply and what follows it.
+
+    Attributes:
+        tokens: their tokens as sent.
+        waiting: items that may still be offloaded, in order.
+    """
+
+    tokens: int = 0
+    waiting: list[Candidate[T]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Message(Generic[T]):
+    tokens: int
+    items: list[Candidate[T]]
+    reads: int
+    is_reply: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """Prices at one request, in units of an uncached input token."""
+
+    requests: int
+    saved: float
+    rewrite: float
+    read_back: float
+
+    def saving(self, item: Candidate[T], chance: float) -> float:
+        """Return what offloading an item is expected to save, before it rewrites anything."""
+        return item.freed * self.saved - chance * self.read_back
+
+
+class CostPlan(Generic[T]):
+    """The items of one conversation that leave by expected cost, decided as its messages are added.
+
+    A message changes the plan the same way whether it comes alone or with many: decisions on older items are
+    made when a reply begins, and depend on the messages before it only. A cold cache is the exception.
+
+    Attributes:
+        due: the items to offload and the reasons, until the caller takes them.
+        seen_reads: reads of the model that the caller knows of, besides those in the messages.
+    """
+
+    def __init__(self, cache: CacheModel) -> None:
+        self._cache = cache
+        self._messages: list[_Message[T]] = []
+        self._turns: list[_Turn[T]] = [_Turn()]
+        self._tokens = self._reads = 0
+        self._expected_reads = 0.0
+        self.due: dict[T, str] = {}
+        self.seen_reads = 0
+
+    def add(
+        self, tokens: int, items: Iterable[Candidate[T]] = (), *, reads: int = 0, is_reply: bool = False
+    ) -> None:
+        """Append a message.
+
+        Args:
+            tokens: its tokens.
+            items: those of its items that may be offloaded; the others are sent as they are.
+            reads: calls of retrieval tools in it.
+            is_reply: whether a reply of the model begins with it.
+        """
+        if is_reply:
+            self._turns.append(_Turn())
+            self._decide_old()
+        message = _Message(tokens, list(items), reads, is_reply)
+        self._messages.append(message)
+        self._reads += reads
+        turn, outlook = self._turns[-1], self._outlook()
+        end = turn.tokens
+        for item in message.items:
+            item.end = end = end + item.tokens
+        turn.tokens += tokens
+        self._tokens += tokens
+        turn.waiting += message.items
+        for item in message.items:
+            # It is written to the cache in any case: only what the placeholder has, or all of it.
+            new = item.freed * outlook.rewrite
+            if item.waits == 0 and (item.is_ruled or outlook.saving(item, self._chance(item, 0)) + new > 0):
+                self._take(turn, item, 0, outlook)
+
+    def cool(self) -> None:
+        """Decide on all items that the model has seen: the next request writes every message anyway."""
+        outlook = self._outlook()
+        for turn, age in self._ages(len(self._turns)):
+            for item in list(turn.waiting):
+                if age < max(1, item.waits):
+                    continue
+                saving = outlook.saving(item, self._chance(item, age)) + item.freed * outlook.rewrite
+                if item.is_ruled or saving > 0:
+                    self._take(turn, item, age, outlook, ", and the cache is cold")
+
+    def truncate(self, length: int) -> None:
+        """Drop all messages after the first `length`."""
+        while len(self._messages) > length:
+            message, turn = self._messages.pop(), self._turns[-1]
+            tokens = message.tokens - sum(item.freed for item in message.items if item.is_out)
+            turn.tokens -= tokens
+            self._tokens -= tokens
+            self._reads -= message.reads
+            for item in message.items:
+                self.due.pop(item.key, None)
+                if not item.is_out:
+                    turn.waiting.remove(item)
+            if message.is_reply:
+                self._turns.pop()
+
+    def _decide_old(self) -> None:
+        """Decide on the items of the latest turns but the new one, while the cache is warm.
+
+        Offloading an item rewrites what was sent after it, so all that pay for themselves leave from the
+        place on where they save most together.
+        """
+        outlook = self._outlook()
+        ruled: list[tuple[_Turn[T], Candidate[T], int]] = []
+        paying: list[tuple[_Turn[T], Candidate[T], int]] = []
+        # Tokens that are rewritten if the cache breaks at the current place; what all paying items save.
+        rewritten = saved = most = 0.0
+        chosen = 0
+        for turn, age in self._ages(WARM_TURNS):
+            end = turn.tokens
+            for item in reversed(turn.waiting):
+                if age < max(1, item.waits):
+                    continue
+                if item.is_ruled:
+                    # It breaks the cache in any case: offloading what comes after it rewrites no more.
+                    ruled.append((turn, item, age))
+                    rewritten, end, most, chosen = 0.0, item.end - item.tokens, saved, len(paying)
+                    continue
+                saving = outlook.saving(item, self._chance(item, age))
+                saving -= (item.tokens - item.freed) * outlook.rewrite
+                if saving <= 0:
+                    continue
+                saved += saving
+                paying.append((turn, item, age))
+                gain = saved - (rewritten + end - item.end) * outlook.rewrite
+                if gain > most:
+                    most, chosen = gain, len(paying)
+            rewritten += end
+        for turn, item, age in [*ruled, *paying[:chosen]]:
+            self._take(turn, item, age, outlook)
+
+    def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
+        """Yield the last `count` turns before the new one, latest first, and the replies after each."""
+        last = len(self._turns) - 1
+        for index in range(last - 1, max(-1, last - 1 - count), -1):
+            yield self._turns[index], last - index
+
+    def _take(self, turn: _Turn[T], item: Candidate[T], age: int, outlook: _Outlook, why: str = "") -> None:
+        turn.waiting.remove(item)
+        turn.tokens -= item.freed
+        for later in turn.waiting:
+            later.end -= item.freed if later.end > item.end else 0
+        self._tokens -= item.freed
+        self._expected_reads += item.chance(age)
+        item.is_out = True
+        if not item.is_ruled:
+            freed, requests = item.freed, outlook.requests
+            self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
+
+    def _chance(self, item: Candidate[T], age: int) -> float:
+        """Return the chance of a read; more reads than expected so far raise it for all."""
+        reads = max(self._reads, self.seen_reads)
+        scale = (reads + PRIOR_READS) / (self._expected_reads + PRIOR_READS)
+        return min(1.0, item.chance(age) * scale)
+
+    def _outlook(self) -> _Outlook:
+        cache = self._cache
+        requests = min(max(len(self._turns) - 1, LEAST_REQUESTS), MOST_REQUESTS)
+        saved = cache.read * requests
+        # One more request, and an answer that is written to the cache and sent with all that follow.
+        read_back = self._tokens * cache.read + PAGE_TOKENS * (cache.write + saved)
+        return _Outlook(requests, saved, cache.rewrite, read_back)

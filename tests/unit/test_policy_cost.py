@@ -1,0 +1,347 @@
+"""Offloading by expected cost: what pays, when, and that no session becomes dearer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, Rule
+from offload.policy import Candidate, CostPlan
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+Messages = list[dict[str, Any]]
+
+NO_CLOCK: Any = {"clock": lambda: 0.0}
+
+
+def plan(cache: CacheModel | None = None) -> CostPlan[str]:
+    return CostPlan(cache or CacheModel())
+
+
+def item(key: str = "a", tokens: int = 6000, **fields: Any) -> Candidate[str]:
+    given = {"item_type": "tool_result", "freed": tokens - 500, "waits": 1, **fields}
+    return Candidate(key, given.pop("item_type"), tokens, given.pop("freed"), **given)
+
+
+def pass_turns(costs: CostPlan[str], count: int, tokens: int = 50) -> None:
+    for _ in range(count):
+        costs.add(tokens, is_reply=True)
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def test_a_new_item_leaves_at_once_only_if_its_rule_does_not_wait() -> None:
+    costs = plan()
+    costs.add(12_000, [item("now", waits=0), item("later", waits=1)])
+    assert list(costs.due) == ["now"]
+    assert costs.due["now"] == "frees 5500 tokens of each of 20 more requests expected"
+
+
+def test_an_item_leaves_while_little_is_rewritten_and_stays_when_much_would_be() -> None:
+    near, far = plan(), plan()
+    near.add(6000, [item()])
+    far.add(6000, [item()])
+    far.add(30_000)
+    for costs in (near, far):
+        pass_turns(costs, 1)
+    assert (list(near.due), list(far.due)) == (["a"], [])
+
+
+def test_a_cold_cache_lets_an_item_leave_that_waited() -> None:
+    costs = plan()
+    costs.add(6000, [item()])
+    costs.add(30_000)
+    pass_turns(costs, 10)
+    assert costs.due == {}
+    costs.cool()
+    assert costs.due == {"a": "frees 5500 tokens of each of 20 more requests expected, and the cache is cold"}
+
+
+def test_items_leave_together_with_one_that_breaks_the_cache_before_them() -> None:
+    alone, together = plan(), plan()
+    for costs, first in ((alone, []), (together, [item("ruled", is_ruled=True)])):
+        costs.add(6000, first)
+        costs.add(6000, [item("with it")])
+        costs.add(20_000)
+        pass_turns(costs, 1)
+    assert (list(alone.due), list(together.due)) == ([], ["with it"])
+
+
+def test_without_a_cache_a_rewrite_costs_nothing() -> None:
+    costs = plan(CacheModel.preset("none"))
+    costs.add(6000, [item()])
+    costs.add(30_000)
+    pass_turns(costs, 1)
+    assert list(costs.due) == ["a"]
+
+
+def test_reads_beyond_those_expected_keep_the_next_items() -> None:
+    def left(reads: int) -> list[str]:
+        costs = plan()
+        costs.add(100_000, reads=reads)
+        costs.add(6000, [item(waits=0)])
+        return list(costs.due)
+
+    assert (left(0), left(100)) == (["a"], [])
+
+
+def test_reads_that_only_the_caller_knows_count_once() -> None:
+    costs = plan()
+    costs.seen_reads = 100
+    costs.add(100_000)
+    costs.add(6000, [item(waits=0)], reads=2)
+    assert costs.due == {}
+
+
+def test_the_words_of_the_user_are_kept_longer_than_the_output_of_a_tool() -> None:
+    chances = [item(item_type=kind).chance(1) for kind in ("tool_result", "tool_call", "user_message")]
+    assert chances == sorted(chances)
+    assert item().chance(9) == item().chance(1) / 2
+
+
+def test_messages_that_are_dropped_leave_no_trace() -> None:
+    def run(costs: CostPlan[str]) -> dict[str, str]:
+        costs.due.clear()
+        pass_turns(costs, 3)
+        costs.add(6000, [item("b")])
+        pass_turns(costs, 2)
+        costs.cool()
+        return costs.due
+
+    fresh, taken_back = plan(), plan()
+    for costs in (fresh, taken_back):
+        costs.add(20_000)
+        pass_turns(costs, 2)
+    taken_back.add(5000, [item("x", 5000), item("y", 600)], reads=3)
+    pass_turns(taken_back, 4, 700)
+    taken_back.truncate(3)
+    assert run(taken_back) == run(fresh)
+
+
+def test_a_plan_looks_at_the_latest_turns_only_while_the_cache_is_warm() -> None:
+    """One more reply takes no longer with ten times as many turns before it."""
+    looked: list[int] = []
+
+    class Counted(Candidate[str]):
+        def chance(self, age: int) -> float:
+            looked.append(age)
+            return super().chance(age)
+
+    for turns in (100, 1000):
+        costs, looked[:] = plan(), []
+        for n in range(turns):
+            costs.add(50_000, [Counted(f"{n}", "tool_result", 300, 150, 1)], is_reply=True)
+        looked.clear()
+        pass_turns(costs, 1)
+        assert 0 < len(looked) <= 32
+
+
+# --- conversations --------------------------------------------------------------------------------
+
+WORDS = ("cache", "provider", "prefix", "request", "time", "over", "reads", "until")
+
+
+def text(chars: int, seed: int) -> str:
+    rng = Random(seed)  # noqa: S311 # reproducible
+    lines: list[str] = []
+    while sum(len(line) for line in lines) < chars:
+        lines.append(f"{rng.choice(WORDS)} {rng.choice(WORDS)} item_{rng.randrange(10**6)}\n")
+    return "".join(lines)[:chars]
+
+
+def turn(number: int, chars: int, tool: str = "Bash", arguments: int = 10) -> Messages:
+    call = {"type": "tool_use", "id": f"c{number}", "name": tool, "input": {"x": text(arguments, -number)}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text(chars, number)}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+def session(seed: int, turns: int = 25) -> Messages:
+    rng = Random(seed)  # noqa: S311 # reproducible
+    messages: Messages = [{"role": "user", "content": text(rng.choice((80, 2500)), seed)}]
+    for n in range(turns):
+        size = rng.choice((60, 400, 1500, 2500, 4000, 9000))
+        messages += turn(n, size, rng.choice(("Bash", "Read")), rng.choice((10, 10, 2500)))
+    return messages
+
+
+def policy(name: Any) -> OffloadPolicy:
+    return OffloadPolicy.preset(name)
+
+
+BY_COST = ("balanced", "aggressive", "economy")
+
+
+@pytest.mark.parametrize("name", BY_COST)
+def test_a_list_given_at_once_equals_one_that_grew_with_and_without_a_restart(name: str) -> None:
+    messages, store = session(1), MemoryStore()
+    growing = Offloader(store, session="s", policy=policy(name), **NO_CLOCK)
+    for end in range(1, len(messages) + 1):
+        grown = growing.offload(messages[:end])
+
+    at_once = Offloader("memory://", session="s", policy=policy(name), **NO_CLOCK).offload(messages)
+    restarted = Offloader(store, session="s", policy=policy(name), **NO_CLOCK).offload(messages)
+
+    assert any("requests expected" in decision.reason for decision in grown.decisions)
+    assert at_once.messages == restarted.messages == grown.messages
+    assert growing.restore(grown.messages) == messages
+
+
+def test_a_cold_cache_only_adds_to_what_left_and_changes_no_placeholder() -> None:
+    messages = session(3)
+    warm = Offloader("memory://", session="s", **NO_CLOCK).offload(messages)
+    cold = Offloader("memory://", session="s", **NO_CLOCK).offload(messages, cache="cold")
+
+    kept = {info.ref for info in warm.records}
+    assert kept < {info.ref for info in cold.records}
+    changed = [(a, b) for a, b in zip(warm.messages, cold.messages, strict=True) if a != b]
+    originals = [c for a, _ in changed for c in messages if a == c]
+    assert len(originals) == len(changed)
+
+
+def test_what_left_at_a_cold_moment_stays_away_in_a_new_process() -> None:
+    messages, store = session(4), MemoryStore()
+    cold = Offloader(store, session="s", **NO_CLOCK).offload(messages, cache="cold")
+
+    again = Offloader(store, session="s", **NO_CLOCK).offload(messages)
+
+    assert again.messages == cold.messages
+
+
+def test_a_pause_longer_than_the_cache_lives_is_a_cold_moment() -> None:
+    now = [0.0]
+    off = Offloader("memory://", session="s", clock=lambda: now[0])
+    messages = session(5)
+    before = off.offload(messages[:-2])
+    now[0] += 301
+    after = off.offload(messages)
+
+    assert any("the cache is cold" in d.reason for d in after.decisions)
+    assert len(after.records) > len(before.records)
+
+
+def test_a_small_item_that_is_pinned_leaves_when_it_is_unpinned() -> None:
+    messages = [*turn(1, 4000), *turn(2, 60), *turn(3, 60)]
+    off = Offloader("memory://", session="s", **NO_CLOCK)
+    assert off.offload(messages, pinned={"c1"}, cache="cold").records == []
+    assert [i.tool_use_id for i in off.offload(messages).records] == ["c1"]
+
+
+def test_a_small_item_that_could_not_be_stored_is_tried_again() -> None:
+    store = FaultyStore(MemoryStore(), verb="put", nth=1)
+    off = Offloader(store, session="s", **NO_CLOCK)
+    messages = [*turn(1, 4000), *turn(2, 60)]
+    failed = off.offload(messages, cache="cold")
+    assert (len(failed.errors), failed.records) == (1, [])
+    assert [i.tool_use_id for i in off.offload(messages).records] == ["c1"]
+
+
+def test_a_host_may_keep_a_small_item() -> None:
+    asked: list[ItemFacts] = []
+
+    def veto(facts: ItemFacts) -> bool:
+        asked.append(facts)
+        return False
+
+    off = Offloader("memory://", should_offload=veto, **NO_CLOCK)
+    messages = [*turn(1, 4000), *turn(2, 60)]
+    for _ in range(2):
+        assert off.offload(messages, cache="cold").records == []
+    assert len(asked) == 1
+
+
+def test_the_reasons_are_in_plain_words() -> None:
+    out = Offloader("memory://", policy=policy("economy"), **NO_CLOCK).offload(
+        [*turn(1, 4000), *turn(2, 900)]
+    )
+    reasons = {d.item.tool_use_id: d.reason for d in out.decisions if d.item.item_type == "tool_result"}
+    assert reasons["c1"].endswith(" tokens of each of 20 more requests expected")
+    assert reasons["c2"].endswith("offloading it is not expected to lower the cost yet")
+
+
+def test_a_policy_with_own_rules_keeps_what_is_below_their_thresholds() -> None:
+    messages = session(6)
+    for own in (OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}), OffloadPolicy(tools={})):
+        assert own.by_cost == "none"
+    off = Offloader("memory://", policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}))
+    assert off.offload(messages, cache="cold").records == []
+
+
+def test_single_texts_have_thresholds_in_every_policy() -> None:
+    economy = Offloader("memory://", policy=policy("economy"))
+    assert economy.offload_text(text(2000, 1)) == text(2000, 1)
+    assert economy.offload_text(text(9000, 1)) != text(9000, 1)
+
+
+# --- never dearer ---------------------------------------------------------------------------------
+
+READ, WRITE = 0.1, 1.25
+
+
+def tokens_of(message: Any) -> float:
+    return len(str(message["content"])) / 3.6
+
+
+def bill(sent: Sequence[Messages]) -> float:
+    """Return the price of the requests: the prefix that equals the last request is read from the cache."""
+    total = 0.0
+    before: Messages = []
+    for messages in sent:
+        same = 0
+        while same < min(len(before), len(messages)) and before[same] == messages[same]:
+            same += 1
+        total += READ * sum(map(tokens_of, messages[:same])) + WRITE * sum(map(tokens_of, messages[same:]))
+        before = messages
+    return total
+
+
+def with_reads(off: Offloader, wants_read: Callable[[], bool], seed: int) -> tuple[float, float, float]:
+    """Return the prices without and with offloading, and the slack: a rewrite and a read per item out."""
+    messages = session(seed, 18)
+    plain: list[Messages] = []
+    sent: list[Messages] = []
+    reads, answers, out = 0.0, 0.0, None
+    read: set[str] = set()
+    rewritten = 0.0
+    for end in range(1, len(messages) + 1, 2):
+        out = off.offload(messages[:end])
+        plain.append(messages[:end])
+        sent.append(out.messages)
+        reads += answers * READ
+        if out.cache is not None:
+            rewritten += out.cache.cost
+        for info in out.records:
+            if info.ref not in read and wants_read():
+                read.add(info.ref)
+                answer = len(off.tools.read(info.ref)) / 3.6
+                reads += sum(map(tokens_of, out.messages)) * READ + answer * WRITE
+                answers += answer
+    assert out is not None
+    size = sum(map(tokens_of, out.messages))
+    page = 8192 / 3.6
+    # Each item still out: its placeholder, one request and one page that stays in view.
+    each = size * READ + page * (WRITE + READ * len(sent)) + 400 * WRITE
+    return bill(plain), bill(sent) + reads, rewritten + each * len(out.records)
+
+
+@pytest.mark.parametrize("name", BY_COST)
+@pytest.mark.parametrize(("rate", "seed"), [(0.0, 1), (0.0, 2), (0.2, 3), (1.0, 4)])
+def test_no_session_becomes_dearer_than_its_reads(name: str, rate: float, seed: int) -> None:
+    rng = Random(seed)  # noqa: S311 # reproducible
+    off = Offloader("memory://", policy=policy(name), **NO_CLOCK)
+    plain, ours, slack = with_reads(off, lambda: rng.random() < rate, seed)
+    assert ours <= plain + (slack if rate else 0)
+
+
+def test_a_model_that_reads_everything_back_has_fewer_small_items_offloaded() -> None:
+    counts = []
+    for rate in (0, 1):
+        off = Offloader("memory://", policy=policy("economy"), **NO_CLOCK)
+        with_reads(off, partial(bool, rate), 7)
+        counts.append(len(off.records()))
+    assert counts[1] < counts[0]

@@ -252,7 +252,7 @@ def _figures_of(
     ]
     if readers:
         seen = sum(readers) / len(readers)
-        least = None if budget is None else 1
+        least = 1 if name == "balanced" and budget is not None else None
         yield Figure("  file reads that left, seen in full", seen, "", at_least=least)
 
 

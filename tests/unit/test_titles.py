@@ -112,6 +112,22 @@ def test_removed_messages_have_a_title() -> None:
     assert re.fullmatch(r"\d+ messages of compaction 1: 0 words of a long talk .*…", title)
 
 
+def test_the_notice_of_a_compaction_names_the_stored_items_that_it_removed_with_their_titles() -> None:
+    off = opened("memory://", redact=lambda text: text.replace("secret", "[cut]"))
+    out = off.offload([{"role": "user", "content": "Fix it."}, *reads("src/secret/app.py", "src/db.py")])
+    roles = ("assistant", "user")
+    later = [{"role": role, "content": f"{n} some talk " * 60} for n in range(9) for role in roles]
+    compactor = RoundCompactor(
+        off, None, RoundConfig(max_context_tokens=4_000, keep_recent_rounds=1, require_confirmation=False)
+    )
+    sent = compactor.compact([*out.messages, *later]).new_messages
+
+    [notice] = [m["content"] for m in sent if str(m["content"]).startswith("[Compacted 1:")]
+    first, second = out.records
+    assert f"Stored items (id, title):\n* {first.ref} src/[cut]/app.py\n* {second.ref} src/db.py\n" in notice
+    assert "secret" not in str(sent)
+
+
 @pytest.mark.parametrize("compress", [False, True])
 def test_presets_keep_titles_in_their_records_and_out_of_their_lists(tmp_path: Path, compress: bool) -> None:
     refs = ContextRefs(tmp_path / "refs", "s", compress=compress)

@@ -406,8 +406,6 @@ def test_a_value_that_is_no_whole_number_is_refused(value: object) -> None:
 
 
 def test_nulls_count_as_not_given_and_json_text_as_an_object() -> None:
-    # The first answer does not say that it was shown before.
-    TOOLS.call("context_tail", {"id": REF})
     for arguments in ({"id": REF, "lines": None}, json.dumps({"id": REF})):
         assert TOOLS.call("context_tail", arguments) == TOOLS.call("context_tail", {"id": REF})
 

@@ -1,0 +1,128 @@
+"""How often recorded agents would read an offloaded text again: the chances behind offloading by cost.
+
+Every text of 1,000 characters or more is offloaded once the model has seen it; a read-back is what `offload
+savings` counts as one. A row is the share of such texts that are read back when they are
+offloaded after so many replies, with the prior of the policy in brackets, and last the range of the first
+share if any one source of recordings is left out. Transcripts are those of `bench_cost.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from _measure import Figure, run
+from bench_cost import CACHE, QUICK_MESSAGES, sessions_with_usage
+
+from offload import OffloadPolicy, Rule
+from offload.cli.simulation import Offloading, Recording, Request, measure, tokens_of
+from offload.policy import Candidate
+
+_AGES = (1, 4, 8, 16, 32)
+_HIDDEN = (0, 500, 1500, 4000, 10**9)
+_RULE = Rule(min_chars=1000, after_turns=1)
+_KINDS = ("tool_result", "tool_call", "user_message")
+EVERYTHING = OffloadPolicy(types=dict.fromkeys(_KINDS, _RULE), max_view_tokens=None)
+
+
+class Text(NamedTuple):
+    """An offloaded text.
+
+    Attributes:
+        source: the source of its session.
+        kind: its item type.
+        hidden: tokens that its placeholder hides.
+        last_read: replies from its request to the last read of it; -1 if there is none.
+        replies: replies from its request to the end of the session.
+    """
+
+    source: str
+    kind: str
+    hidden: float
+    last_read: int
+    replies: int
+
+
+@dataclass
+class Watched:
+    """Offloads everything and notes when each text was sent, and when it was read back."""
+
+    offloading: Offloading
+    recording: Recording
+    tools: float = 0
+    turn: int = -1
+    sent: dict[int, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    reads: dict[int, list[int]] = field(default_factory=dict)
+
+    def replaced(self, request: Request) -> Mapping[int, str]:
+        """Return the texts that are replaced now."""
+        self.turn += 1
+        for row in range(len(self.sent), request.rows):
+            self.sent[row] = self.turn
+        due = self.offloading.replaced(request)
+        self.rows |= {text: row for row, text in due.items() if text != self.recording.rows[row].text}
+        return due
+
+    def read_back(self, text: str) -> None:
+        """Note the read."""
+        row = self.rows[text]
+        self.reads.setdefault(row, []).append(self.turn - self.sent[row])
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    texts = list(_texts(QUICK_MESSAGES if is_quick else None))
+    sources = sorted({text.source for text in texts})
+    for kind in _KINDS:
+        for low, high in pairwise(_HIDDEN):
+            some = [text for text in texts if text.kind == kind and low <= text.hidden < high]
+            if not some:
+                continue
+            others = ([t for t in some if t.source != source] for source in sources)
+            shares = [share for texts in others if (share := _share(texts, 1)) is not None]
+            yield Figure(
+                f"{kind}, {low:,} to {high:,} tokens hidden" if high < 10**9 else f"{kind}, more",
+                _share(some, 1) or 0.0,
+                "",
+                detail=f"{len(some)} texts; {_by_age(some)}; {min(shares):.2f}-{max(shares):.2f}",
+            )
+
+
+def _texts(most_messages: int | None) -> Iterator[Text]:
+    for session in sessions_with_usage(most_messages):
+        recording = session.recording
+        watched = Watched(Offloading(recording, EVERYTHING), recording)
+        measure(recording, watched, CACHE)
+        for text, row in watched.rows.items():
+            whole = recording.rows[row]
+            reads = watched.reads.get(row, [])
+            yield Text(
+                session.source,
+                whole.kind,
+                tokens_of(whole.text) - tokens_of(text),
+                max(reads, default=-1),
+                watched.turn - watched.sent[row],
+            )
+
+
+def _share(texts: Sequence[Text], age: int) -> float | None:
+    """Return the share of the texts that are read back when they leave after `age` replies."""
+    there = [text for text in texts if text.replies >= age]
+    return sum(text.last_read >= age for text in there) / len(there) if there else None
+
+
+def _by_age(texts: Sequence[Text]) -> str:
+    """Return the shares at each age, and the prior for a text of the same size in brackets."""
+    hidden = sum(text.hidden for text in texts) / len(texts)
+    prior = Candidate("", texts[0].kind, 0, round(hidden))
+    shares = ((age, _share(texts, age)) for age in _AGES)
+    return ", ".join(
+        f"{age}: {share:.2f} ({prior.chance(age):.2f})" for age, share in shares if share is not None
+    )
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

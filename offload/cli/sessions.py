@@ -133,7 +133,7 @@ def _grep_all(
     for name in progress(names, "sessions"):
         with open_session(store, name) as off:
             answer, place = search(off), place_of(off.store)
-        if not answer.startswith(NO_MATCHES):
+        if not answer.rpartition("\n")[2].startswith(NO_MATCHES):
             answers[name] = answer
     if as_json:
         print_json([{"session": name, "answer": answer} for name, answer in answers.items()])

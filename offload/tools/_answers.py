@@ -44,9 +44,9 @@ _MEDIA_HEAD_CHARS = 64 * 1024
 
 
 def with_notes(answer: str, notes: Iterable[str]) -> str:
-    """Return an answer with lines of their own before its last line, or after its only line."""
-    text, newline, last = answer.rpartition("\n")
-    return "\n".join([text, *notes, last] if newline else [last, *notes])
+    """Return an answer with lines of their own before its last line."""
+    *lines, last = answer.split("\n")
+    return "\n".join([*lines, *notes, last])
 
 
 def read_error(error: CorruptError | NotFoundError, ref: str, label: str = "") -> str:

@@ -38,26 +38,30 @@ class Cursor(NamedTuple):
 class Ranking(NamedTuple):
     """The records of a search, most matches first: their refs, and the matches of those that were counted.
 
-    Counted records without a match are left out. Those that were not counted, or cannot be read, are last.
+    Counted records without a match are left out. Those that were not counted, or cannot be read, are last. If
+    any counted record is redacted, `is_redacted`.
     """
 
     refs: tuple[str, ...]
     hits: Mapping[str, int]
+    is_redacted: bool = False
 
 
 def ranking(read: Callable[[str], StoredRecord], pattern: Pattern, refs: Sequence[str]) -> Ranking:
     """Count the matches of a pattern in records, within a share of a call's budget."""
-    budget, hits = Budget(_RANKING_SHARE), dict[str, int]()
+    budget, hits, is_redacted = Budget(_RANKING_SHARE), dict[str, int](), False
     try:
         for ref in refs:
             with suppress(CorruptError, NotFoundError):
-                offset, chunks = read(ref).content.chunks_from(0)
+                record = read(ref)
+                is_redacted |= record.is_redacted
+                offset, chunks = record.content.chunks_from(0)
                 matches = Search(pattern, check=budget.check).find(budget.metered(chunks), offset=offset)
                 hits[ref] = sum(1 for _ in islice(matches, MAX_HITS))
     except BudgetExceeded:
         pass
     counted = sorted((ref for ref in hits if hits[ref]), key=lambda ref: -hits[ref])
-    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits)
+    return Ranking((*counted, *(ref for ref in refs if ref not in hits)), hits, is_redacted)
 
 
 class _Stopped(Exception):  # noqa: N818 # not an error: the call has reached a limit

@@ -363,6 +363,7 @@ class Tools:
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
             headings=partial(_heading, ranked.hits) if len(ranked.refs) > 1 else None,
+            is_redacted=ranked.is_redacted,
         )
         answer = grep.run(ranked.refs, start, len(infos))
         for ref, excerpt in grep.excerpts.items():

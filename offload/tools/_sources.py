@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Literal, NamedTuple
 
 from offload.locks import Lock
@@ -29,6 +30,8 @@ _FAILURE = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
+
+_ABOVE = re.compile(r"^(?:\.\./)+")
 
 # The beginning of a line, by the verb.
 _FIRST = {"read": "read at call", "written": "written at call", "": "result of call"}
@@ -237,9 +240,16 @@ def _name(path: str) -> str:
 
 
 def _may_be(one: str, other: str) -> bool:
-    """Return whether a relative path may name the same file as another path."""
-    short, long = sorted((one, other), key=len)
-    return short != long and not short.startswith("/") and long.endswith(f"/{short}")
+    """Return whether another path may name the same file: `..` is resolved, or a relative path is its end."""
+    if one == other:
+        return False
+    short, long = sorted((_resolved(one), _resolved(other)), key=len)
+    return short == long or (not short.startswith("/") and long.endswith(f"/{short}"))
+
+
+def _resolved(path: str) -> str:
+    """Return a path without `..`, as if no folder were a link."""
+    return _ABOVE.sub("", normpath(path))
 
 
 # Text

@@ -164,6 +164,32 @@ def test_a_shell_may_have_changed_a_file_and_that_is_said_once() -> None:
     assert source_of(off, output) == ""
 
 
+@pytest.mark.parametrize(
+    ("written", "is_unclear"),
+    [
+        ("src/x/../a.py", True),
+        ("../src/a.py", True),
+        ("/work/lib/../src/a.py", True),
+        ("lib/../a.py", True),
+        ("src/../lib/a.py", False),
+        ("lib/a.py", False),
+        ("/work/src/x/a.py", False),
+        ("src../a.py", False),
+    ],
+)
+def test_a_path_that_may_be_the_same_file_is_neither_an_edit_nor_left_out(
+    written: str, is_unclear: bool
+) -> None:
+    off, chat = opened(), Chat("anthropic")
+    chat.call("read_file", OLD, path="src/a.py")
+    chat.call("write_file", "ok", path=written)
+    chat.messages.append(chat.said("assistant", "I see."))
+    [file] = off.offload(chat.messages).records
+
+    unclear = "[read at call 1; whether it changed since is not known here]"
+    assert source_of(off, file.ref) == unclear * is_unclear
+
+
 def test_a_process_without_the_history_does_not_know_and_one_with_placeholders_does() -> None:
     off, chat = opened(), Chat("anthropic")
     chat.call("read_file", OLD, path="a.py")

@@ -184,6 +184,8 @@ def _range(content: StoredContent, count: int, lines: Any) -> tuple[int, int]:
     if match is None:
         raise ConfigError('lines must be a text such as "10-40" or "7", from 1')
     first, last = int(match[1]), int(match[2] or match[1])
-    if not first <= last <= count:
+    if last < first:
+        raise ConfigError(f"lines {lines} end before they begin; the first line comes first: {last}-{first}")
+    if last > count:
         raise ConfigError(f"lines {lines} are not in the item, which has {count} (1-{count})")
     return content.line_start(first), content.line_start(last + 1)

@@ -362,7 +362,7 @@ class Tools:
             context_lines=min(context_lines, 20),
             max_matches=min(max_matches, 100),
             room=self._max_chars - FRAME_CHARS - sum(len(note) + 1 for note in notes),
-            headings=partial(_heading, ranked.hits) if len(ranked.refs) > 1 else None,
+            headings=partial(_heading, ranked.hits) if len(infos) > 1 else None,
             is_redacted=ranked.is_redacted,
         )
         answer = grep.run(ranked.refs, start, len(infos))

@@ -149,7 +149,7 @@ def test_another_use_of_the_key_is_data(schema: Any) -> None:
         ({"$ref": 7}, "content: unknown id '7'."),
         ({"$ref": "R", "lines": "0-3"}, 'lines must be a text such as "10-40"'),
         ({"$ref": "R", "lines": 3}, 'lines must be a text such as "10-40"'),
-        ({"$ref": "R", "lines": "3-2"}, "lines 3-2 are not in the item, which has 3000 (1-3000)"),
+        ({"$ref": "R", "lines": "3-2"}, "lines 3-2 end before they begin; the first line comes first: 2-3"),
         ({"$ref": "R", "lines": "3000-3001"}, "lines 3000-3001 are not in the item"),
         ({"$ref": "R", "lines": "1", "pointer": ""}, "lines or pointer"),
         ({"$ref": "R", "offset": 3}, "nothing else"),

@@ -92,6 +92,14 @@ def test_a_search_of_all_items_shows_those_with_most_matches_first_with_their_ti
     assert shown.count("\nneedle") == 1506
 
 
+def test_the_title_is_also_shown_if_one_of_several_items_matches_and_not_for_the_only_item() -> None:
+    into = session()
+    one = put(into, "needle\n" + LOG, call="t1", tool="WebFetch")
+    assert "WebFetch" not in Tools(into).grep("needle")
+    put(into, LOG, call="t2")
+    assert f"\n[{one}, 1 match: WebFetch]\n{one} line 1, " in Tools(into).grep("needle")
+
+
 def test_words_match_a_line_that_has_all_of_them_in_any_order() -> None:
     tools, ref = tools_for("the quick brown fox\na fox\na brown Quick FOX\nquick\nfox brown, quickly\n")
 

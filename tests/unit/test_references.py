@@ -214,7 +214,7 @@ def test_arguments_nested_without_end_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", ["write_file.content", ["write_file"], ["write_file."], [3], 7, None, ["a.b\0c"]]
+    "fields", ["write_file.content", ["write_file"], ["write_file."], [".content"], [3], 7, None, ["a.b\0c"]]
 )
 def test_fields_that_make_no_sense_are_refused(fields: Any) -> None:
     with pytest.raises(ConfigError, match=r"references must be a list of fields"):

@@ -192,7 +192,8 @@ OPERATIONS = {
     "find": Operation(partial(ask, lambda off, ref: off.tools.read(ref)), LISTING, 2),
     "read": Operation(partial(ask, lambda off, ref: off.tools.read(ref)), OBJECT, 2),
     "grep": Operation(partial(ask, lambda off, ref: off.tools.grep("needle 1", ref)), OBJECT, 2),
-    "list": Operation(partial(ask, lambda off, _: off.tools.list()), LISTING, 1),
+    # The titles of three records too.
+    "list": Operation(partial(ask, lambda off, _: off.tools.list()), LISTING, 4),
     "restore": Operation(restore, OBJECT, 4),
     "delete": Operation(delete, "/d/", 1),
 }

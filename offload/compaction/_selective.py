@@ -145,6 +145,9 @@ class SelectiveCompaction(StoringCompactor):
         plan = None
         for more in filter(None, removed_by_rule(view.groups, types, self.rules, past)):
             removed = sorted([*removed, *more])
+            if all(types[i] in _NOTICES for i in removed):
+                # A notice in place of notices alone would say less.
+                continue
             plan = view.plan(removed)
             if plan.tokens < self.threshold_tokens:
                 return plan

@@ -47,7 +47,8 @@ class _Call:
         number: its number among all calls, from 1.
         file: the files that it reads or changes, None for other calls.
         request: equal to that of a call that asks for the same; None if it changes files.
-        state: "open" until its result is known; "gone" if the conversation was rolled back.
+        state: "open" until its result is known; "gone" if the conversation was rolled back, or if another
+            call has the same id.
         ref: the ref of its result; None if it is not known to be stored.
         digest: the hash of its result's text; None if unknown.
     """
@@ -143,15 +144,26 @@ class Sources:
                     call.state = "gone"
                     del self._calls[key]
 
-    def add_call(self, key: CallKey, call: Call) -> None:
-        """Note a call; a known one keeps its number."""
+    def add_call(self, key: CallKey, call: Call, *, is_again: bool = False, was_absent: bool = False) -> None:
+        """Note a call; a known one that is passed again, or is the same after an absence, keeps its number.
+
+        Of two calls with one id neither is known, since results and records name only the id: any file may
+        have been changed.
+        """
         with self._lock:
-            if key in self._calls:
+            known = self._calls.get(key)
+            if known is not None and is_again:
                 return
-            self._count += 1
             file = file_call(call)
             is_write = file is not None and file.action == "write"
-            made = _Call(self._count, file, None if is_write else request_of(call))
+            made = _Call(self._count + 1, file, None if is_write else request_of(call))
+            if known is not None and was_absent and (known.file, known.request) == (file, made.request):
+                return
+            self._count += 1
+            if known is not None:
+                known.state = "gone"
+                self._unclear.append(_Call(self._count, None, None, "done"))
+                return
             self._calls[key] = made
             self._open.append(made)
             if made.request is not None:
@@ -166,7 +178,7 @@ class Sources:
         """Note the result of a call; its text is None if a placeholder replaces it."""
         with self._lock:
             call = self._calls.get(key)
-            if call is None:
+            if call is None or call.state == "gone":
                 return
             has_failed = call.request is None and text is not None and _FAILURE.match(text) is not None
             call.state = "failed" if is_error or has_failed else "done"
@@ -187,7 +199,7 @@ class Sources:
             if call is None:
                 return
             self._of_ref[ref] = call
-            if is_result:
+            if is_result and call.state != "gone":
                 call.ref = ref
                 others = self._same.get(call.request or "", ())
                 self.has_versions |= any(c.ref not in (None, ref) and not _are_equal(c, call) for c in others)

@@ -237,6 +237,29 @@ def test_a_rollback_undoes_what_was_known_and_a_compaction_does_not() -> None:
     assert "edited at call 2 (Write)" in source_of(off, record.ref)
 
 
+@pytest.mark.parametrize("by_call", [False, True])
+def test_of_calls_with_one_id_nothing_is_said_but_that_a_change_is_unknown(by_call: bool) -> None:
+    off, chat = opened(), Chat("anthropic")
+
+    def call(name: str, result: str, path: str) -> None:
+        chat.calls = 0  # The next id is `call_1` again.
+        chat.call(name, result, path=path)
+        if by_call:
+            off.offload(chat.messages)
+
+    call("read_file", OLD, "a.py")
+    call("str_replace", EDIT, "a.py")
+    call("read_file", OLD.replace("7", "8"), "b.py")
+    call("read_file", NEW, "a.py")
+    chat.call("str_replace", EDIT, path="a.py")
+    chat.messages.append(chat.said("assistant", "Done."))
+    off.offload(chat.messages)
+    off.offload(json.loads(json.dumps(chat.messages)))
+
+    said = [source_of(off, record.ref) for record in off.records()]
+    assert said == ["[whether it changed since is not known here]"] * 3
+
+
 def test_the_same_command_run_again_is_named_with_its_later_output() -> None:
     off, chat = opened(), Chat("openai")
     chat.call("Bash", OLD, command="pytest", description="Run the tests")

@@ -152,9 +152,9 @@ class Sources:
         """
         with self._lock:
             known = self._calls.get(key)
-            if known is not None and is_again:
-                return
             file = file_call(call)
+            if known is not None and is_again and not _differ(known.file, file):
+                return
             is_write = file is not None and file.action == "write"
             made = _Call(self._count + 1, file, None if is_write else request_of(call))
             if known is not None and was_absent and (known.file, known.request) == (file, made.request):
@@ -245,6 +245,11 @@ def _version(calls: Sequence[_Call], call: _Call) -> Version | None:
 
 def _are_equal(one: _Call, other: _Call) -> bool:
     return one.digest is not None and one.digest == other.digest
+
+
+def _differ(one: FileCall | None, other: FileCall | None) -> bool:
+    """Return whether two calls name other files; a placeholder in the arguments may hide them."""
+    return one is not None and other is not None and bool(one.paths and other.paths) and one != other
 
 
 def _name(path: str) -> str:

@@ -260,6 +260,19 @@ def test_of_calls_with_one_id_nothing_is_said_but_that_a_change_is_unknown(by_ca
     assert said == ["[whether it changed since is not known here]"] * 3
 
 
+def test_a_call_that_replaces_one_of_the_same_id_does_not_get_its_edit() -> None:
+    off, chat = opened(), Chat("anthropic")
+    chat.call("read_file", OLD, path="a.py")
+    before = list(chat.messages)
+    for path in ("a.py", "b.py"):
+        chat.messages[:], chat.calls = before, 1
+        chat.call("Edit", EDIT, file_path=path)
+        chat.messages.append(chat.said("assistant", "Done."))
+        off.offload(chat.messages)
+    [record] = off.records()
+    assert source_of(off, record.ref) == "[read at call 1; whether it changed since is not known here]"
+
+
 def test_the_same_command_run_again_is_named_with_its_later_output() -> None:
     off, chat = opened(), Chat("openai")
     chat.call("Bash", OLD, command="pytest", description="Run the tests")

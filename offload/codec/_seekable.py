@@ -43,6 +43,8 @@ _FOOTER = struct.Struct("<IBI")
 _CRC = struct.Struct("<I")
 # The rows of head and tail.
 _MIN_ROWS = 2
+# An object that `EncryptingStore` wrote, read without its key: its footer begins with this.
+_SEALED_MAGIC, _SEALED_FOOTER = b"OFS1", 56
 
 
 class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -282,6 +284,8 @@ def _footer_size(suffix: bytes) -> int:
     last_row = suffix[-_FOOTER.size - _ENTRY.size : -_FOOTER.size]
     is_table = magic == FOOTER_MAGIC and descriptor == 0 and rows >= _MIN_ROWS and size <= MAX_TABLE_BYTES
     if not is_table or len(last_row) < _ENTRY.size:
+        if suffix[-_SEALED_FOOTER:].startswith(_SEALED_MAGIC):
+            raise CorruptError("a record is encrypted; open the store as EncryptingStore(store, key)")
         raise CorruptError("a record must end in a seek table; it is truncated, or not a record")
     tail_size: int = _ENTRY.unpack(last_row)[0]
     if tail_size > MAX_TABLE_BYTES:

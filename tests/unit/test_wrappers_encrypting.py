@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from offload import Offloader
 from offload.errors import ConfigError, CorruptError, NotFoundError, StoreUnavailableError
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import EncryptingStore, RetryingStore
@@ -236,6 +237,14 @@ def test_a_wrong_key_is_told_from_damage_and_names_both_ids(store, medium):
         with pytest.raises(ConfigError, match=r"a: encrypted with the key of id [0-9a-f]{16}, got") as caught:
             wrong.get("a", **read)
         assert hkdf(b"key id", 8, None).hex() in str(caught.value)
+
+
+def test_a_record_that_is_verified_without_the_key_is_said_to_be_encrypted(store, medium):
+    Offloader(store, session="s").offload_text("a line of output\n" * 2000)
+
+    [damage] = Offloader(medium, session="s").verify()
+
+    assert "a record is encrypted; open the store as EncryptingStore(store, key)" in str(damage)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ class CostPlan(Generic[T]):
         self._turns: list[_Turn[T]] = [_Turn()]
         self._tokens = self._reads = 0
         self._expected_reads = 0.0
+        self._left = 0
         self.due: dict[T, str] = {}
         self.seen_reads = 0
 
@@ -221,16 +222,21 @@ class CostPlan(Generic[T]):
             later.end -= item.freed if later.end > item.end else 0
         self._tokens -= item.freed
         self._expected_reads += item.chance(age)
+        self._left += 1
         item.is_out = True
         if not item.is_ruled:
             freed, requests = item.freed, outlook.requests
             self.due[item.key] = f"frees {freed} tokens of each of {requests} more requests expected{why}"
 
     def _chance(self, item: Candidate[T], age: int) -> float:
-        """Return the chance of a read; more reads than expected so far raise it for all."""
+        """Return the chance of a read; more reads than expected so far raise it for all.
+
+        A model that reads back most of what left does so at any age and size.
+        """
         reads = max(self._reads, self.seen_reads)
         scale = (reads + PRIOR_READS) / (self._expected_reads + PRIOR_READS)
-        return min(1.0, item.chance(age) * scale)
+        unexpected = (reads - self._expected_reads - PRIOR_READS) / (self._left + PRIOR_READS)
+        return min(1.0, max(item.chance(age) * scale, unexpected))
 
     def _outlook(self) -> _Outlook:
         cache = self._cache

@@ -91,6 +91,19 @@ def test_reads_beyond_those_expected_keep_the_next_items() -> None:
     assert (left(0), left(100)) == (["a"], [])
 
 
+def test_reads_of_most_that_left_keep_old_items_at_a_cold_moment_too() -> None:
+    def left(reads: int) -> list[str]:
+        costs = plan()
+        costs.add(100_000, [item(f"out {n}", waits=0) for n in range(20)], reads=reads)
+        costs.add(1000, [item("old", tokens=1000)])
+        pass_turns(costs, 40)
+        costs.due.clear()
+        costs.cool()
+        return list(costs.due)
+
+    assert (left(0), left(100)) == (["old"], [])
+
+
 def test_reads_that_only_the_caller_knows_count_once() -> None:
     costs = plan()
     costs.seen_reads = 100

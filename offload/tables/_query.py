@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
@@ -27,6 +28,7 @@ _STEPS = 1000
 _VALUE_BYTES = 256 * 1024
 _MOST_COUNTED = 100_000
 _SAMPLED_ROWS = 200
+_STATM = Path("/proc/self/statm")
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
@@ -199,7 +201,7 @@ class _Guard:
         self.reason = ""
         self.columns: set[tuple[str, str]] = set()
         self._end = time.monotonic() + _SECONDS
-        self._peak = _peak_bytes() + _GROWTH_BYTES
+        self._most_bytes = _resident_bytes() + _GROWTH_BYTES
 
     @contextmanager
     def around(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -244,13 +246,17 @@ class _Guard:
     def _check(self) -> int:
         if time.monotonic() > self._end:
             self.reason = f"stopped after {_SECONDS:g} seconds; filter or join on fewer rows"
-        elif _peak_bytes() > self._peak:
+        elif _resident_bytes() > self._most_bytes:
             self.reason = "stopped: it needs too much memory; filter before you join or sort"
         return bool(self.reason)
 
 
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+def _resident_bytes() -> int:
+    """Return the memory of this process in bytes; where there is no /proc, its peak, which grows later."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 def _fetched(

@@ -103,12 +103,13 @@ def test_a_statement_made_to_hurt_is_stopped_with_the_reason(sql: str) -> None:
     assert TOOLS.query(REF, "select count(*) from t").split("\n")[2] == "2000"
 
 
-def test_rows_that_are_sorted_take_bounded_memory() -> None:
-    # A process with a small peak of its own, so that 16 MiB more are seen at once.
+def test_rows_that_are_sorted_take_bounded_memory_also_after_a_higher_peak() -> None:
     program = """
 from offload.errors import ConfigError
 from offload.tables import _query
 _query._GROWTH_BYTES = 16 * 1024 * 1024
+large = b"x" * 200_000_000
+del large
 text = "id,name\\n" + "".join(f"{n},{'x' * 40}\\n" for n in range(20_000))
 rows = "select distinct a.name || b.id || hex(randomblob(9000)) from t a, t b"
 try:

@@ -398,7 +398,7 @@ def test_hidden_schemas_are_not_listed_and_hold_nothing_back() -> None:
 def test_tools_of_both_are_listed_and_a_name_that_both_have_reaches_both(mode: str) -> None:
     async def talk(client: Client) -> None:
         tools = await listed(client)
-        assert list(tools)[-4:] == CONTEXT_TOOLS
+        assert list(tools)[-len(CONTEXT_TOOLS) :] == CONTEXT_TOOLS
         assert {"big", "inner_context_read", "inner_inner_context_read"} < tools.keys()
         assert text_of(await client.call_tool("inner_context_read")) == "the wrapped server's own"
         assert text_of(await client.call_tool("inner_inner_context_read")) == "the other one"

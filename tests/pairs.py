@@ -1,4 +1,4 @@
-"""Combinations of parameters: `make test` runs every pair of values, the long run every combination."""
+"""Combinations of parameters: `make test` runs some of them, the long run all."""
 
 from __future__ import annotations
 
@@ -35,12 +35,22 @@ def every_pair(*dimensions: Sequence[Any]) -> list[Any]:
     ]
 
 
+def each_in_turn(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
+    """Return all combinations of two dimensions, two in three marked `slow`; the others hold each value."""
+    return [
+        pytest.param(
+            a, b, marks=() if (i + j) % 3 == 0 else pytest.mark.slow, id=f"{named(a, i)}-{named(b, j)}"
+        )
+        for (i, a), (j, b) in itertools.product(enumerate(one), enumerate(other))
+    ]
+
+
 def pairs_of(case: tuple[int, ...]) -> set[Pair]:
     return set(itertools.combinations(enumerate(case), 2))
 
 
 def named(value: Any, place: int) -> str:
     """Return the name of a value in the name of a test."""
-    if isinstance(value, type):
-        return value.__name__
+    if hasattr(value, "__name__"):
+        return str(value.__name__)
     return str(value) if isinstance(value, str | int | float | tuple) else str(place)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 import s3fs
 import tenacity
+from pairs import each_in_turn
 from relay import (
     Fault,
     Proxy,
@@ -233,8 +234,7 @@ PASSING: list[Fault] = [
 ]
 
 
-@on_every_operation
-@pytest.mark.parametrize("fault", PASSING, ids=said)
+@pytest.mark.parametrize(("name", "fault"), each_in_turn([*OPERATIONS], PASSING))
 def test_a_fault_that_passes_is_never_noticed(bench: Bench, clock: Clock, name: str, fault: Fault) -> None:
     operation = let_fail(bench, name, fault, fault)
 
@@ -258,11 +258,12 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     assert clock.passed < _s3_client.DEADLINE
 
 
-@on_every_operation
 @pytest.mark.parametrize(
-    "fault",
-    [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests"), reset_the_request],
-    ids=said,
+    ("name", "fault"),
+    each_in_turn(
+        [*OPERATIONS],
+        [(503, "SlowDown"), (500, "InternalError"), (429, "TooManyRequests"), reset_the_request],
+    ),
 )
 def test_a_fault_that_stays_ends_within_the_deadline(
     bench: Bench, clock: Clock, name: str, fault: Fault

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pairs import each_in_turn
 from relay import Proxy, Relay, lose_the_request, serving
 from servers import Bucket, new_bucket
 
@@ -94,8 +95,7 @@ PORTALS: dict[str, Answers] = {
 }
 
 
-@pytest.mark.parametrize("portal", PORTALS)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("verb", "portal"), each_in_turn([*VERBS], [*PORTALS]))
 def test_what_is_no_s3_service_is_told_at_once_and_changes_nothing(
     store: S3Store, bucket: Bucket, proxy: Proxy, verb: str, portal: str
 ) -> None:

@@ -89,7 +89,7 @@ def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[
     rest, number = "", 0
     for chunk in chunks:
         if len(rest) > MAX_CELL_CHARS:
-            # What is beyond the limit is dropped at once, for one line may be the whole text.
+            # Text beyond the limit is dropped at once, for one line may be the whole text.
             rest, border, chunk = rest[: MAX_CELL_CHARS + 1], *chunk.partition("\n")[1:]  # noqa: PLW2901
             if not border:
                 continue

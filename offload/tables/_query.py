@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import sqlite3
@@ -9,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from offload.errors import ConfigError
@@ -28,7 +28,7 @@ _STEPS = 1000
 _VALUE_BYTES = 256 * 1024
 _MOST_COUNTED = 100_000
 _SAMPLED_ROWS = 200
-_STATM = Path("/proc/self/statm")
+_STATM = "/proc/self/statm"
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
@@ -201,7 +201,8 @@ class _Guard:
         self.reason = ""
         self.columns: set[tuple[str, str]] = set()
         self._end = time.monotonic() + _SECONDS
-        self._most_bytes = _resident_bytes() + _GROWTH_BYTES
+        self._resident = _peak_bytes
+        self._most_bytes = 0
 
     @contextmanager
     def around(self, connection: sqlite3.Connection) -> Iterator[None]:
@@ -210,7 +211,9 @@ class _Guard:
         connection.set_authorizer(self._authorize)
         connection.set_progress_handler(self._check, _STEPS)
         try:
-            yield
+            with _memory_meter() as self._resident:
+                self._most_bytes = self._resident() + _GROWTH_BYTES
+                yield
         finally:
             connection.set_progress_handler(None, 0)
             connection.set_authorizer(None)
@@ -246,17 +249,30 @@ class _Guard:
     def _check(self) -> int:
         if time.monotonic() > self._end:
             self.reason = f"stopped after {_SECONDS:g} seconds; filter or join on fewer rows"
-        elif _resident_bytes() > self._most_bytes:
+        elif self._resident() > self._most_bytes:
             self.reason = "stopped: it needs too much memory; filter before you join or sort"
         return bool(self.reason)
 
 
-def _resident_bytes() -> int:
-    """Return the memory of this process in bytes; where there is no /proc, its peak, which grows later."""
+@contextmanager
+def _memory_meter() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns the memory of this process in bytes; its peak where there is no /proc.
+
+    SQLite asks every thousand steps, so the file is opened once.
+    """
     try:
-        return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
+        statm = os.open(_STATM, os.O_RDONLY)
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+        yield _peak_bytes
+        return
+    try:
+        yield lambda: int(os.pread(statm, 64, 0).split()[1]) * resource.getpagesize()
+    finally:
+        os.close(statm)
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 def _fetched(

@@ -126,7 +126,7 @@ class Sources:
         self._unclear: list[_Call] = []
         self._open: list[_Call] = []
 
-    # What the host passes
+    # Calls that the host passes
 
     def drop(self, dropped: Collection[CallKey], new: Container[CallKey]) -> None:
         """Forget the calls of dropped messages that were rolled back.
@@ -145,7 +145,7 @@ class Sources:
                     del self._calls[key]
 
     def add_call(self, key: CallKey, call: Call, *, is_again: bool = False, was_absent: bool = False) -> None:
-        """Note a call; a known one that is passed again, or is the same after an absence, keeps its number.
+        """Note a call; a known one that is passed again, or is equal after an absence, keeps its number.
 
         Of two calls with one id neither is known, since results and records name only the id: any file may
         have been changed.
@@ -204,7 +204,7 @@ class Sources:
                 others = self._same.get(call.request or "", ())
                 self.has_versions |= any(c.ref not in (None, ref) and not _are_equal(c, call) for c in others)
 
-    # What the tools say
+    # Facts for the tools
 
     def freshness(self, ref: str, tool: str | None = None) -> Freshness | None:
         """Return what is known of the source of a record of a tool; None if there is nothing to say."""
@@ -304,7 +304,7 @@ def source_line(known: Freshness, ref: str, *, has_diff: bool, is_first: bool) -
 
 
 def source_note(known: Freshness) -> str:
-    """Return the same for the row of a list, empty if there is nothing to say."""
+    """Return the note on a source for the row of a list, empty if there is nothing to say."""
     edit, newer = known.edit, known.newer
     parts = [] if edit is None else [f", edited since, at call {edit.number}"]
     if newer is not None and not newer.is_equal:

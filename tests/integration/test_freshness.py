@@ -169,11 +169,11 @@ def test_a_shell_may_have_changed_a_file_and_that_is_said_once() -> None:
     [
         ("src/x/../a.py", True),
         ("../src/a.py", True),
-        ("/work/lib/../src/a.py", True),
+        ("/project/lib/../src/a.py", True),
         ("lib/../a.py", True),
         ("src/../lib/a.py", False),
         ("lib/a.py", False),
-        ("/work/src/x/a.py", False),
+        ("/project/src/x/a.py", False),
         ("src../a.py", False),
     ],
 )

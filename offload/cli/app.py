@@ -12,10 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from offload import ConfigError, OffloadError, __version__
+from offload.cli.help import CONTEXT, HelpfulCommand
 
 
 class Command(NamedTuple):
-    """A subcommand: its function or app, the first line of its help, and an example call."""
+    """A subcommand: its function or app, its line in the list of commands, and an example call."""
 
     module: str
     name: str
@@ -23,166 +24,175 @@ class Command(NamedTuple):
     example: str = ""
 
 
-# By name. A module is loaded when its command is run: the list of commands takes its texts from here.
+# By name. A module is loaded when its command is run. A summary fits on one line of a terminal.
 COMMANDS = {
     "demo": Command(
         "demo",
         "demo",
-        "Run a demo: offload real tool outputs from this machine, read parts back, restore everything.",
+        "Offload real output of this machine, read it back",
         "offload demo",
     ),
     "savings": Command(
         "savings",
         "savings",
-        "Show what a policy would save of the input cost of recorded conversations.",
+        "Show what offloading saves on recorded sessions",
         "offload savings ~/.claude/projects --model claude-opus-5-5",
     ),
     "ls": Command(
         "listing",
         "list_",
-        "List the sessions of a store, or the records of one session.",
+        "List sessions, or the records of one",
         "offload ls --store s3://bucket/prefix --session research-42",
     ),
     "show": Command(
         "sessions",
         "show",
-        "Show a part of a record as a model reads it.",
+        "Show a record as a model reads it",
         "offload show kqzmwpxhva --offset 8192",
     ),
     "tail": Command(
         "sessions",
         "tail",
-        "Show the last lines of a record as a model reads them.",
+        "Show the last lines of a record",
         "offload tail kqzmwpxhva -n 50",
     ),
     "grep": Command(
         "sessions",
         "grep",
-        "Search the records of a session, or of all sessions, as a model does.",
+        "Search one session, or all of them",
         "offload grep 'timed? out' --regex --session research-42",
     ),
     "diff": Command(
         "sessions",
         "diff",
-        "Show the lines in which two records of a session differ.",
+        "Compare two records",
         "offload diff kqzmwpxhva ejwntwgzte",
     ),
     "query": Command(
         "sessions",
         "query",
-        "Run one SQL select over records, as a model does.",
+        "Run one SQL select over records",
         "offload query 'select level, count(*) from t group by 1' kqzmwpxhva",
     ),
     "cat": Command(
         "sessions",
         "cat",
-        "Write a record's content to stdout, byte for byte when redirected.",
+        "Write the content of a record, byte for byte",
         "offload cat kqzmwpxhva > output.txt",
     ),
     "stats": Command(
         "sessions",
         "stats",
-        "Count the records of a session by type and by tool.",
+        "Count the records of a session by type and tool",
         "offload stats --session research-42 --json",
     ),
     "verify": Command(
         "listing",
         "verify",
-        "Check every record and list damaged ones; exit with 3 if there are any.",
+        "Check every record for damage",
         "offload verify --store s3://bucket/prefix",
     ),
-    "du": Command("retention", "du", "Show storage use per session and in total.", "offload du"),
+    "du": Command("retention", "du", "Show storage use per session", "offload du"),
     "gc": Command(
         "retention",
         "gc",
-        "Delete records past their TTL or over a quota, in one session or the whole store.",
+        "Delete what is expired or over a quota",
         "offload gc --dry-run --store-bytes 20000000000",
     ),
     "rm": Command(
         "retention",
         "rm",
-        "Delete a session's records (all, if no ID is given). A later `gc` frees the space.",
+        "Delete records, or a whole session",
         "offload rm kqzmwpxhva --session research-42",
     ),
     "pin": Command(
         "retention",
         "pin",
-        "Protect a record from `gc`, or the whole session if ID is omitted.",
+        "Protect a record or a session from `gc`",
         "offload pin --session research-42",
     ),
     "unpin": Command(
         "retention",
         "unpin",
-        "Unpin a record, or the whole session if ID is omitted.",
+        "Undo `pin`",
         "offload unpin --session research-42",
     ),
     "copy": Command(
         "transfer",
         "copy",
-        "Copy a session to another store, skipping records that are already there.",
+        "Copy a session to another store",
         "offload copy ./context s3://bucket/prefix --session research-42",
     ),
     "fork": Command(
         "transfer",
         "fork",
-        "Copy a session to a new name in the same store. Existing messages restore from both.",
+        "Copy a session to a new name",
         "offload fork research-43 --session research-42",
     ),
     "export": Command(
         "transfer",
         "export",
-        "Write a session to a new tar file.",
+        "Write a session to a tar file",
         "offload export session.tar --session research-42",
     ),
     "import": Command(
         "transfer",
         "import_",
-        "Copy the session of an exported file into a store, after verifying each record.",
+        "Read a session from a tar file",
         "offload import session.tar --as research-43",
     ),
     "share": Command(
         "transfer",
         "share",
-        "Let another session of the store read a record.",
+        "Let another session read a record",
         "offload share kqzmwpxhva --session research-42 --to review-7",
     ),
     "revoke": Command(
         "transfer",
         "revoke",
-        "Revoke access granted with `share`.",
+        "Undo `share`",
         "offload revoke kqzmwpxhva --session research-42 --to review-7",
     ),
     "reindex": Command(
         "listing",
         "reindex",
-        "Rebuild the index of one session, or of all sessions, from their records.",
+        "Rebuild the index from the records",
         "offload reindex",
     ),
     "doctor": Command(
         "doctor",
         "doctor",
-        "Test a store's guarantees and speed and suggest fixes; exit with 3 if a check fails.",
+        "Test the guarantees and the speed of a store",
         "offload doctor s3://bucket/prefix",
     ),
     "serve": Command(
         "serve",
         "serve",
-        "Browse a store in a web page, read-only and reachable from this machine only.",
+        "Browse a store in web pages",
         "offload serve ./context",
     ),
     "mcp": Command(
         "mcp",
         "mcp",
-        "Serve one session to an MCP client: five retrieval tools, its records as resources.",
+        "Serve a session to an MCP client",
         "offload mcp ./context --session research-42",
     ),
     "mcp-proxy": Command(
         "mcp",
         "mcp_proxy",
-        "Run the MCP server COMMAND behind a proxy that offloads its large results.",
+        "Offload the large results of an MCP server",
         "offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
     ),
-    "config": Command("config", "app", "Show the settings in effect."),
+    "config": Command("config", "app", "Show the settings in effect"),
+}
+# The sections of the list of commands.
+GROUPS = {
+    "See the effect": ("demo", "savings"),
+    "Read": ("ls", "show", "tail", "grep", "diff", "query", "cat", "stats", "serve"),
+    "Serve agents": ("mcp", "mcp-proxy"),
+    "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
+    "Clean up": ("du", "gc", "rm", "pin", "unpin"),
+    "Check and repair": ("doctor", "verify", "reindex", "config"),
 }
 # Options after the wrapped command belong to that command.
 _PASSES_ON = {"allow_interspersed_args": False}
@@ -200,8 +210,9 @@ class _Commands(TyperGroup):
         return typer.main.get_command(_app_of(name)) if name in COMMANDS else None
 
     def format_commands(self, _context: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name].summary) for name in names])
 
 
 def _app_of(name: str) -> typer.Typer:
@@ -212,9 +223,10 @@ def _app_of(name: str) -> typer.Typer:
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(
         name,
+        cls=HelpfulCommand,
         short_help=command.summary,
         epilog=f"Example: {command.example}",
-        context_settings=_PASSES_ON if name == "mcp-proxy" else None,
+        context_settings=CONTEXT | (_PASSES_ON if name == "mcp-proxy" else {}),
     )(loaded)
     return alone
 
@@ -227,6 +239,7 @@ app = typer.Typer(
         "Exit codes: 0 success; 1 failure or not found; 2 invalid arguments or settings; "
         "3 problems found (damaged records, failed checks)."
     ),
+    context_settings=CONTEXT,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Markup drops text in brackets, and its panels truncate option names on a narrow terminal.

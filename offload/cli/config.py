@@ -6,11 +6,16 @@ from dataclasses import asdict
 
 import typer
 
+from offload.cli.help import CONTEXT, HelpfulCommand
 from offload.cli.terminal import JsonOption, print_json, print_table
 from offload.config import load_config
 
 app = typer.Typer(
-    help="Show the settings in effect.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    help="Show the settings in effect.",
+    context_settings=CONTEXT,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
 )
 
 
@@ -19,7 +24,7 @@ def _group() -> None:
     """Make `show` a subcommand."""
 
 
-@app.command(epilog="Example: OFFLOAD_STORE=./context offload config show")
+@app.command(cls=HelpfulCommand, epilog="Example: OFFLOAD_STORE=./context offload config show")
 def show(*, as_json: JsonOption = False) -> None:
     """Show each setting, its value and its source. Secrets are hidden.
 

@@ -15,7 +15,7 @@ def serve(
     *,
     port: Annotated[
         int | None,
-        typer.Option(min=1024, max=65535, metavar="N", help="Port to listen on [default: a free one]."),
+        typer.Option(min=1024, max=65535, metavar="N", help="Port from 1024 on [default: a free one]."),
     ] = None,
     allows_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Allow visitors to pin, unpin and delete records.")

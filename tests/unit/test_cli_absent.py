@@ -18,7 +18,7 @@ from rich.console import Console
 
 from offload import Offloader, open_store
 from offload.cli import config, retention, terminal
-from offload.cli.app import COMMANDS
+from offload.cli.app import COMMANDS, GROUPS
 
 UNKNOWN = "zzzzzzzzzz"
 TEXT = "".join(f"{n} needle\n" for n in range(3000))
@@ -478,10 +478,17 @@ def test_help_shows_every_word_of_a_docstring(
         assert "…" not in shown
 
 
-def test_the_list_of_commands_says_each_first_line_whole(run: Run) -> None:
-    shown = "".join(run("--help").stdout.split())
+def test_the_list_of_commands_has_each_in_one_group_and_on_one_line(run: Run) -> None:
+    shown = run("--help").stdout.splitlines()
 
-    for name in COMMANDS.keys() - {"config"}:
-        summary = str(function_of(name).__doc__).partition("\n")[0]
-        assert "".join(f"{name}{summary}".split()) in shown
-    assert f"config{config.app.info.help}".replace(" ", "") in shown
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    for name, command in COMMANDS.items():
+        assert [line.split() for line in shown].count([name, *command.summary.split()]) == 1
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"config"}))
+def test_help_is_short_for_h_and_names_no_python_type(run: Run, command: str) -> None:
+    shown = run(command, "-h").stdout
+
+    assert shown == run(command, "--help").stdout
+    assert re.findall(r"<\w+|\bx[<>]=|[{}]", shown) == []

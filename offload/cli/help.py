@@ -1,0 +1,40 @@
+"""Help texts of the commands: `-h`, arguments by their names alone, one section per group of commands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from typer.core import TyperCommand
+
+# Of every command and group.
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+# typer adds the Python type to the name of an argument; to the help the range of a number, and that an
+# argument is required, which the usage line shows.
+_TYPE = re.compile(r" <.*>")
+_NOISE = re.compile(r"\s*\[(?:\d+<=)?x[<>]=\d+\]|; (?:\d+<=)?x[<>]=\d+")
+_REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose help is written for people who do not know Python's types."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the parts of the usage line; a required argument has no braces."""
+        return [_REQUIRED.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments that have a help text, and the options."""
+        records: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        for param in self.get_params(ctx):
+            name, text = param.get_help_record(ctx) or ("", "")
+            kind = param.param_type_name
+            if kind == "argument":
+                text = text.removesuffix("[required]").rstrip()
+            if text:
+                records[kind].append((_TYPE.sub("", name), _NOISE.sub("", text)))
+        for kind, rows in records.items():
+            if rows:
+                with formatter.section(f"{kind.capitalize()}s"):
+                    formatter.write_dl(rows)

@@ -1,0 +1,204 @@
+"""Tool results of Claude Code: where the text of each is, and the form of the answer that replaces it.
+
+One table has the results that may be offloaded. All others are kept: failures, edits, images, output of
+background commands, and results of an unknown form. Only the standard library is imported: a hook that runs
+as a command must start fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+EVENT = "PostToolUse"
+# The tool whose results are kept unless the user asks.
+READER = "Read"
+
+# What the program adds when it keeps the whole output in a file and shows a part: with these fields it would
+# show its own notice in place of the placeholder.
+_OF_FILE = ("persistedOutputPath", "persistedOutputSize", "stdoutHoldsOutputEnd")
+_TOO_LARGE = re.compile(
+    r"Error: result \([^\n]*\) exceeds maximum allowed tokens\. Output has been saved to ([^\n]+)\.\n"
+)
+_OUR_TOOL = re.compile(r"mcp__.+__context_(list|read|tail|grep|query|diff)")
+_FOLDER = "tool-results"
+
+
+class Result(NamedTuple):
+    """A result that may be offloaded.
+
+    Attributes:
+        text: its text, which may be cut.
+        path: the file that has all of it, as the result names it; None if `text` is all.
+        replaced: returns the result with another text, in the form that the program accepts.
+    """
+
+    text: str
+    path: str | None
+    replaced: Callable[[str], Any]
+
+
+def result_of(tool: str, response: Any) -> Result | None:
+    """Return a tool result if it may be offloaded, None if it is kept.
+
+    Args:
+        tool: the name of the tool, as the hook gets it.
+        response: the hook's `tool_response`.
+    """
+    if _OUR_TOOL.fullmatch(tool):
+        return None
+    row = next((find for glob, find in _ROWS.items() if fnmatchcase(tool, glob)), None)
+    return None if row is None else row(response)
+
+
+def event_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a hook's event whose values may be texts, as the hook type `mcp_tool` passes them.
+
+    There an object or a list is its JSON, and a text is bare: only the form of a result tells them apart.
+    """
+    event = dict(fields)
+    for name in ("tool_input", "tool_response"):
+        value = event.get(name)
+        if isinstance(value, str):
+            event[name] = _parsed(value, event.get("tool_name"), name)
+    return event
+
+
+def answer(result: Result, text: str, message: str) -> dict[str, Any]:
+    """Return the hook's answer that puts `text` in the place of a result, with a message for the user."""
+    output = {"hookEventName": EVENT, "updatedToolOutput": result.replaced(text)}
+    return {"systemMessage": message, "hookSpecificOutput": output}
+
+
+@contextmanager
+def whole_output(path: str, transcript: str) -> Iterator[BinaryIO | None]:
+    """Open the file with the whole of a result; None if it is not one of this conversation (rule R15).
+
+    Args:
+        path: the file that the result names. A tool may have written that name.
+        transcript: the hook's `transcript_path`; the folder of its conversation has the same name.
+    """
+    file = None
+    try:
+        file = _opened(Path(path), Path(transcript))
+        yield file
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _opened(path: Path, transcript: Path) -> BinaryIO | None:
+    # The user may have linked the folder of all conversations; a link further down is refused.
+    folder = Path(os.path.realpath(transcript.parent)) / transcript.stem / _FOLDER
+    try:
+        real = Path(os.path.realpath(path, strict=True))
+        if not transcript.is_absolute() or not real.is_relative_to(folder):
+            return None
+        opened = os.open(real, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        file = os.fdopen(opened, "rb")
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        file.close()
+        return None
+    return file
+
+
+def _parsed(value: str, tool: Any, name: str) -> Any:
+    """Return the value of a JSON text, or the text where the program passes texts."""
+    is_bare = name == "tool_response" and str(tool).startswith("mcp__") and not value.startswith("[")
+    try:
+        return value if is_bare else json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _bash(result: Any) -> Result | None:
+    match result:
+        case {"stdout": str(text)} if not any(map(result.get, ("isImage", "backgroundTaskId"))):
+            if result.get("structuredContent"):
+                return None
+            rest = {name: value for name, value in result.items() if name not in _OF_FILE}
+            path = result.get("persistedOutputPath")
+            return Result(text, path if isinstance(path, str) else None, lambda new: {**rest, "stdout": new})
+    return None
+
+
+def _read(result: Any) -> Result | None:
+    match result:
+        case {"type": "text", "file": {"content": str(text), **file}}:
+            return Result(text, None, lambda new: {**result, "file": {**file, "content": new}})
+        case {"type": "notebook", "file": {"filePath": str(path), "cells": list(cells)}}:
+            lines = "\n".join(json.dumps(cell, ensure_ascii=False) for cell in cells)
+            return Result(lines, None, lambda new: {"type": "text", "file": _file(path, new)})
+    return None
+
+
+def _file(path: str, text: str) -> dict[str, Any]:
+    lines = text.count("\n") + 1
+    return {"filePath": path, "content": text, "numLines": lines, "startLine": 1, "totalLines": lines}
+
+
+def _agent(result: Any) -> Result | None:
+    match result:
+        case {"status": "completed", "content": list(content)}:
+            return _blocks(content, lambda new: {**result, "content": new})
+    return None
+
+
+def _mcp(result: Any) -> Result | None:
+    if isinstance(result, str):
+        too_large = _TOO_LARGE.match(result)
+        return Result(result, too_large[1] if too_large else None, str)
+    return _blocks(result, list) if isinstance(result, list) else None
+
+
+def _blocks(content: list[Any], whole: Callable[[list[Any]], Any]) -> Result | None:
+    """Return the texts of a list of blocks as one; other blocks, such as images, are kept."""
+    texts = [b["text"] for b in content if _is_text(b)]
+    if not texts:
+        return None
+
+    def replaced(new: str) -> Any:
+        first = next(block for block in content if _is_text(block))
+        return whole([{**first, "text": new}, *(block for block in content if not _is_text(block))])
+
+    return Result("\n".join(texts), None, replaced)
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
+
+
+def _web_page(result: Any) -> Result | None:
+    match result:
+        case {"result": str(text), "url": str()}:
+            return Result(text, None, lambda new: {**result, "result": new})
+    return None
+
+
+def _web_search(result: Any) -> Result | None:
+    match result:
+        case {"query": str(), "results": list(found)}:
+            lines = (hit if isinstance(hit, str) else json.dumps(hit, ensure_ascii=False) for hit in found)
+            return Result("\n".join(lines), None, lambda new: {**result, "results": [new]})
+    return None
+
+
+# By glob of a tool's name. `Task` is the earlier name of `Agent`.
+_ROWS: dict[str, Callable[[Any], Result | None]] = {
+    "Bash": _bash,
+    READER: _read,
+    "Agent": _agent,
+    "Task": _agent,
+    "WebFetch": _web_page,
+    "WebSearch": _web_search,
+    "mcp__*": _mcp,
+}

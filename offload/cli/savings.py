@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -13,6 +14,8 @@ import typer
 
 from offload import ConfigError, Decision, MessageError, OffloadPolicy
 from offload.cli.prices import DEFAULT_MODEL, PriceCard, Prices
+from offload.cli.reach import Tally, Way, reach_of
+from offload.cli.reach import sentences as sentences_on
 from offload.cli.simulation import Simulation, simulate
 from offload.cli.terminal import (
     Dollars,
@@ -60,6 +63,7 @@ class _Report:
         kept: number and tokens of large kept items by the reason.
         skipped: files without a conversation.
         unpriced: number of conversations without a model of known price.
+        tally: large items that are replaced and kept.
     """
 
     lists_items: bool = False
@@ -70,6 +74,7 @@ class _Report:
     kept: dict[str, Counter[str]] = field(default_factory=dict)
     skipped: list[dict[str, str]] = field(default_factory=list)
     unpriced: int = 0
+    tally: Tally = field(default_factory=lambda: Tally(Counter(), Counter()))
 
     def document(self) -> dict[str, Any]:
         """Return everything but the items, as data."""
@@ -79,6 +84,7 @@ class _Report:
             "total": _with_ratios(self.total),
             "skipped": self.skipped,
             "kept_large": self.kept_large(),
+            "large": {"replaced": self.tally.replaced, "kept": self.tally.kept},
         }
 
     @contextmanager
@@ -101,11 +107,22 @@ def savings(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", show_default=False)],
     *,
     policy: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="NAME|FILE", help=f"Policy: {', '.join(get_args(PolicyName))}, or a policy file."
+            metavar="NAME|FILE",
+            help=f"Policy: {', '.join(get_args(PolicyName))}, or a policy file [default: balanced].",
+            show_default=False,
         ),
-    ] = "balanced",
+    ] = None,
+    way: Annotated[
+        Way | None,
+        typer.Option(
+            "--for",
+            metavar="WAY",
+            help=f"Replace only what this way can reach: {', '.join(get_args(Way))} [default: all items].",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Use the prices of this model [default: each file's own model]."),
@@ -132,13 +149,16 @@ def savings(
     Each request is replayed offline with and without offloading, at its recorded time and with the recorded
     cache misses if the file has usage. The retrieval tools and read-backs are part of the cost.
     """
+    if way is not None and policy is not None:
+        raise ConfigError(f"--for {way} has a policy of its own: leave out --policy")
+    name = way or policy or "balanced"
     report = _Report(lists_items=is_verbose)
-    _replay(report, files, _policy(policy), Prices(prices, model), store)
+    _replay(report, files, reach_of(way).policy if way else _policy(name), Prices(prices, model), store)
     if as_json:
-        print_json({"policy": policy, **report.document()})
+        print_json({"policy": None if way else name, "for": way, **report.document()})
     elif report.rows:
         _print_table(report, shows_all=shows_all)
-        for sentence in _sentences(report, policy):
+        for sentence in chain(_sentences(report, name), sentences_on(way, report.tally) if way else ()):
             say(sentence)
         if is_verbose:
             _print_items(report)
@@ -224,6 +244,7 @@ def _add(report: _Report, row: dict[str, Any], simulation: Simulation, card: Pri
         titles = {info.ref: info.title for info in result.records}
         report.items.append([_item(d, titles.get(d.ref or "")) for d in result.decisions])
     for decision in result.decisions:
+        report.tally.add(decision)
         if decision.ref is None and decision.item.tokens >= DEFAULT_MIN_TOKENS:
             # Some reasons begin with the size of the item.
             reason = decision.reason.rpartition(" tokens; ")[2]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import recorded
 from command import Run, runner
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
@@ -747,3 +748,125 @@ def test_costs_more_is_said_if_nothing_is_saved(run: Run, tmp_path: Path) -> Non
     path = write(tmp_path / "chats", "a", session("small"), model="claude-opus-4-5")
 
     assert re.search(r"balanced costs \$0\.\d+ more than \$0\.\d+ of input", run("savings", path).stdout)
+
+
+# What each way can reach
+
+
+def used(tool: str, content: Any, number: int, **more: Any) -> Messages:
+    """Return a call of a tool, and its result, in the form of a Claude Code session."""
+    use = {"type": "tool_use", "id": f"u{number}", "name": tool, "input": {"n": number}}
+    block = {"type": "tool_result", "tool_use_id": f"u{number}", "content": content, **more}
+    return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [block]}]
+
+
+def with_results(*results: tuple[str, Messages | str]) -> Messages:
+    turns = [m for n, (tool, content) in enumerate(results) for m in used(tool, content, n)]
+    return [user("find it"), *turns, *used("Bash", "small", 99), said("done")]
+
+
+EVERY_TOOL = with_results(
+    ("Bash", LONG + "1"),
+    ("Read", LONG + "2"),
+    ("mcp__db__query", [{"type": "text", "text": LONG + "3"}]),
+    ("mcp__offload__context_read", LONG + "4"),
+    ("WebFetch", LONG + "5"),
+    ("Agent", LONG + "6"),
+    ("Write", LONG + "7"),
+)
+
+
+def replaced_by(run: Run, way: str, path: Path) -> dict[str, int]:
+    replaced: dict[str, int] = report_of(run, path, "--for", way)["large"]["replaced"]
+    return replaced
+
+
+@pytest.mark.parametrize(
+    ("way", "replaced"),
+    [
+        ("claude-code", {"Bash", "mcp__db__query", "WebFetch", "Agent"}),
+        ("mcp-proxy", {"mcp__db__query"}),
+    ],
+)
+def test_a_hook_or_a_proxy_replaces_results_of_its_tools_only(
+    run: Run, tmp_path: Path, way: str, replaced: set[str]
+) -> None:
+    path = write(tmp_path / "chats", "a", EVERY_TOOL)
+
+    assert replaced_by(run, way, path) == dict.fromkeys(replaced, 1)
+
+
+def test_a_gateway_replaces_large_items_of_every_tool_once_they_were_seen(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "chats", "a", EVERY_TOOL)
+    unseen = write(tmp_path / "chats", "b", EVERY_TOOL[:3])
+
+    assert {"Bash", "Read", "mcp__db__query", "WebFetch", "Agent", "Write"} <= {
+        *replaced_by(run, "gateway", path)
+    }
+    assert replaced_by(run, "gateway", unseen) == {}
+    assert replaced_by(run, "claude-code", unseen) == {"Bash": 1}
+
+
+@pytest.mark.parametrize("way", ["claude-code", "mcp-proxy"])
+def test_a_hook_or_a_proxy_replaces_no_failed_call(run: Run, tmp_path: Path, way: str) -> None:
+    failed = [user("go"), *used("mcp__db__query", LONG * 9, 0, is_error=True), said("done")]
+    path = write(tmp_path / "chats", "a", failed)
+
+    assert report_of(run, path, "--for", way)["large"] == {"replaced": {}, "kept": {"mcp__db__query": 1}}
+
+
+def test_a_hook_replaces_a_result_before_it_is_sent_and_a_gateway_after(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "chats", "a", with_results(("Bash", LONG)))
+
+    hook, gateway = (
+        report_of(run, path, "--for", way)["total"]["dollars"] for way in ("claude-code", "gateway")
+    )
+
+    assert hook < gateway
+
+
+def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "chats", "a", EVERY_TOOL)
+
+    shown = " ".join(run("savings", path, "--for", "claude-code").stdout.split())
+
+    assert "claude-code saves $" in shown
+    assert "claude-code covers results of 1,500 tokens or more of Bash, web tools, sub-agents" in shown
+    assert "Not covered: file reads, failed calls" in shown
+    assert (
+        "replaces 4 (Agent 1, Bash 1, WebFetch 1, mcp__db__query 1), and keeps 3 (Read 1, Write 1," in shown
+    )
+
+
+def test_that_a_way_has_nothing_to_replace_is_said(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "chats", "a", with_results(("Bash", LONG)))
+
+    assert (
+        "No conversation has a large result of an MCP tool"
+        in run("savings", path, "--for", "mcp-proxy").stdout
+    )
+    assert "No conversation has" not in run("savings", path, "--for", "claude-code").stdout
+
+
+def test_a_wrong_way_is_answered_with_the_three_names(run: Run, chats: Path) -> None:
+    done = run("savings", chats, "--for", "claude")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert all(name in done.stderr for name in ("'claude'", "claude-code", "mcp-proxy", "gateway"))
+
+
+def test_a_way_and_a_policy_are_refused_together(run: Run, chats: Path) -> None:
+    done = run("savings", chats, "--for", "gateway", "--policy", "economy")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--for gateway has a policy of its own: leave out --policy" in done.stderr
+
+
+@recorded.needed
+@pytest.mark.parametrize("way", ["claude-code", "mcp-proxy", "gateway"])
+def test_recorded_sessions_lose_nothing_by_a_way_but_its_tools(run: Run, way: str) -> None:
+    report = report_of(run, *recorded.one_of_each_source(recorded.FILES), "--for", way)
+
+    dearer = {row["transcript"]: row["cost_without_tools"] for row in report["transcripts"]}
+    assert {name: cost for name, cost in dearer.items() if cost > 1.02} == {}
+    assert report["total"]["cost_without_tools"] <= 1

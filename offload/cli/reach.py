@@ -1,0 +1,118 @@
+"""Ways to place the library between a coding agent and its model, and what each of them can replace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from offload import Decision, OffloadPolicy, Rule
+from offload.cli.terminal import count
+from offload.policy import DEFAULT_MIN_TOKENS
+
+Way = Literal["claude-code", "mcp-proxy", "gateway"]
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The items that a way can replace.
+
+    Attributes:
+        policy: the policy with the same effect.
+        covered: what it covers.
+        uncovered: what it does not.
+        needed: what a conversation must have for it to have an effect.
+    """
+
+    policy: OffloadPolicy
+    covered: str
+    uncovered: str
+    needed: str
+
+
+def reach_of(way: Way) -> Reach:
+    """Return what a way can replace."""
+    match way:
+        case "claude-code":
+            return Reach(
+                _at_append("Bash", "WebFetch", "WebSearch", "Agent", "Task", "mcp__*"),
+                f"{_RESULTS} Bash, web tools, sub-agents and MCP tools, before the model sees them",
+                "file reads, failed calls, prompts, arguments of tool calls, and what Claude Code cut itself",
+                "a large result of Bash, a web tool, a sub-agent or an MCP tool",
+            )
+        case "mcp-proxy":
+            return Reach(
+                _at_append("mcp__*"),
+                f"{_RESULTS} MCP tools (mcp__*), before the model sees them, if each server is wrapped",
+                "the agent's own tools, failed calls, prompts, and arguments of tool calls",
+                "a large result of an MCP tool (mcp__*)",
+            )
+        case "gateway":
+            return Reach(
+                OffloadPolicy.model_validate(
+                    {"preset": "balanced", "types": {"tool_result": {"after_turns": 1}}}
+                ),
+                "all items that the default policy offloads, once the model has seen them in full",
+                "replies of the model, system prompts, and what it has not replied to, up to the ceiling",
+                "an item that is worth replacing",
+            )
+
+
+_RESULTS = f"results of {DEFAULT_MIN_TOKENS:,} tokens or more of"
+
+
+def _at_append(*tools: str) -> OffloadPolicy:
+    """Return a policy that offloads large results of these tools at once, but no errors and no read-backs."""
+    return OffloadPolicy(
+        types={name: Rule(enabled=False) for name in OffloadPolicy().types},
+        tools=dict.fromkeys(tools, Rule(min_tokens=DEFAULT_MIN_TOKENS)),
+        exclude_tools=("mcp__*__context_*",),
+        max_view_tokens=None,
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Numbers of large items that a way replaces and keeps, by tool, or by type without a tool.
+
+    Attributes:
+        replaced: those it replaces.
+        kept: those it keeps.
+    """
+
+    replaced: Counter[str]
+    kept: Counter[str]
+
+    def add(self, decision: Decision) -> None:
+        """Count an item if it is large."""
+        item = decision.item
+        if item.tokens >= DEFAULT_MIN_TOKENS:
+            counter = self.kept if decision.ref is None else self.replaced
+            counter[(item.item_type == "tool_result" and item.tool_name) or item.item_type] += 1
+
+
+def sentences(way: Way, tally: Tally) -> Iterator[str]:
+    """Yield what a way covers, and what it found to replace."""
+    reach = reach_of(way)
+    yield f"{way} covers {reach.covered}."
+    yield f"Not covered: {reach.uncovered}."
+    if not tally.replaced:
+        yield f"No conversation has {reach.needed}: {way} would change nothing here."
+    total = tally.replaced.total() + tally.kept.total()
+    if total:
+        yield (
+            f"Of {count(total, 'item')} of {DEFAULT_MIN_TOKENS:,} tokens or more it replaces "
+            f"{_listed(tally.replaced)}, and keeps {_listed(tally.kept)}."
+        )
+
+
+def _listed(numbers: Mapping[str, int]) -> str:
+    """Return a total with its largest parts, as "12 (Bash 9, WebFetch 3)"."""
+    largest = sorted(numbers.items(), key=lambda pair: (-pair[1], pair[0]))
+    parts = [f"{name} {number:,}" for name, number in largest[:_NAMED]]
+    rest = sum(number for _, number in largest[_NAMED:])
+    parts += [f"others {rest:,}"] if rest else []
+    return f"{sum(numbers.values()):,}" + (f" ({', '.join(parts)})" if parts else "")

@@ -152,4 +152,13 @@ def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise `ConfigError` unless the value of an argument is one of `choices`."""
     allowed = tuple(choices)
     if value not in allowed:
-        raise ConfigError(f"{argument} must be one of {', '.join(allowed)}, got {value!r:.60}")
+        hint = did_you_mean(value, allowed)
+        raise ConfigError(f"{argument} must be one of {', '.join(allowed)}, got {value!r:.60}{hint}")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return the end of an error about a mistyped name: the known name that is most like it, if any is."""
+    from difflib import get_close_matches  # noqa: PLC0415 # only an error pays for it
+
+    alike = get_close_matches(name, known, n=1) if isinstance(name, str) else []
+    return f"; did you mean {alike[0]!r:.80}?" if alike else ""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError
+from offload.errors import ConfigError, MissingExtraError, UnknownSchemeError, did_you_mean
 from offload.layout import FAMILIES, REF_PATTERN, family_of
 from offload.store import OffloadStore, without_secrets
 
@@ -236,11 +236,13 @@ def _artifacts_in(folder: Path) -> Iterator[str]:
 def _opened(scheme: str, url: str, storage_options: Mapping[str, Any] | None) -> OffloadStore:
     entry_point = _entry_point(scheme) or _entry_point(_FALLBACK)
     if entry_point is None:
-        raise UnknownSchemeError(f"no backend serves {scheme!r}; known schemes: {_known()}")
+        hint = did_you_mean(scheme, _backends())
+        raise UnknownSchemeError(f"no backend serves {scheme!r}; known schemes: {_known()}{hint}")
     try:
         store: OffloadStore = entry_point.load()(url, storage_options=storage_options)
     except UnknownSchemeError as error:
-        raise UnknownSchemeError(f"{error}; installed backends: {_known()}") from error
+        hint = did_you_mean(url.partition(":")[0], _backends())
+        raise UnknownSchemeError(f"{error}; installed backends: {_known()}{hint}") from error
     except MissingExtraError:
         raise
     except ImportError as error:

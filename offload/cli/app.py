@@ -260,7 +260,7 @@ def run() -> None:
     except (OffloadError, OSError) as error:
         from offload.cli.terminal import err, one_line  # noqa: PLC0415 # help needs no table
 
-        err.print(f"offload: {one_line(error)}", soft_wrap=True)
+        err.print(f"offload: {one_line(error)}", style="red", soft_wrap=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

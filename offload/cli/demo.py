@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +17,6 @@ from offload.cli.sample import conversation
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import escape_controls
 from offload.layout import RECORD, encode_part
-from offload.registry import folder_of
 
 _PATTERN = "_split_lines"
 _LISTING_TOOL = "list_files"
@@ -43,7 +45,7 @@ def demo(
     is_identical = off.restore(result.messages) == messages
     _title("Restored conversation")
     out.print(f"All {len(messages)} messages restored: {'identical' if is_identical else 'NOT identical'}.")
-    _print_place(off, store)
+    _print_place(off, store, result.records[-1].ref)
     if not is_identical:
         raise typer.Exit(1)
 
@@ -83,18 +85,24 @@ def _print_reading(off: Offloader, largest: Decision) -> None:
     _quote(off.tools.read(ref, offset=_READ_FROM, limit=_READ_CHARS))
 
 
-def _print_place(off: Offloader, store: str | None) -> None:
+def _print_place(off: Offloader, store: str | None, ref: str) -> None:
+    """Print where the records are, and the next commands as they can be called from here."""
     options = f"--session {shlex.quote(off.session)}"
     if store is not None:
         options += f" --store {shlex.quote(store)}"
-    url, prefix = off.store.url, RECORD.prefix(encode_part(off.session))
     _title("Stored records")
-    out.print(f"{url}/{prefix}", soft_wrap=True)
-    out.print(f"  read    offload ls {options}", soft_wrap=True)
-    out.print(f"          offload show ID {options}", soft_wrap=True)
-    folder = folder_of(off.store)
-    delete = f"rm -r {shlex.quote(f'{folder}/{prefix}')}" if folder else "remove the keys under that address"
-    out.print(f"  delete  {delete}", soft_wrap=True)
+    out.print(f"{off.store.url}/{RECORD.prefix(encode_part(off.session))}", soft_wrap=True)
+    _title("Next")
+    for command in (f"ls {options}", f"show {ref} {options}", f"rm --yes {options}"):
+        out.print(f"  {_program()} {command}", soft_wrap=True)
+
+
+def _program() -> str:
+    """Return how this program is called from the working folder."""
+    path = Path(sys.argv[0])
+    if path.name != "offload":
+        return f"{shlex.quote(sys.executable)} -m offload"
+    return "offload" if shutil.which("offload") == str(path.absolute()) else shlex.quote(sys.argv[0])
 
 
 def _title(text: str) -> None:

@@ -27,10 +27,10 @@ _SUMS = ("chars", "tokens", "stored_bytes")
 
 
 def list_(*, store: StoreOption = None, session: SessionOption = None, as_json: JsonOption = False) -> None:
-    """List the sessions of a store, or the records of one session."""
+    """List the sessions of a store, or the records of one session, newest first."""
     opened = existing_store(store, session)
     if session is None:
-        rows = list(_sessions(opened))
+        rows = sorted(_sessions(opened), key=lambda row: str(row["stored_at"] or ""), reverse=True)
         print_report(rows, _summary(rows, opened), as_json=as_json)
     else:
         rows, note = _records(opened, session)
@@ -62,7 +62,7 @@ def verify(*, store: StoreOption = None, session: SessionOption = None, as_json:
     summary = f"{verdict}{count(checked, 'record')} in {count(len(names), 'session')} of {place_of(opened)}"
     if isinstance(opened, ToolResultsStore):
         summary += "; files of tool results have no checksums, so a changed file is not found"
-    print_report(damaged, summary, as_json=as_json)
+    print_report(damaged, summary, as_json=as_json, style="red" if damaged else "green")
     if damaged:
         raise typer.Exit(PROBLEMS)
 
@@ -94,7 +94,8 @@ def _sessions(store: OffloadStore) -> Iterator[dict[str, Any]]:
     for name in index.sessions(store):
         infos = SessionReader(store, name).infos()
         sums = {field: sum(getattr(info, field) for info in infos) for field in _SUMS}
-        yield {"session": name, "records": len(infos), **sums}
+        newest = max((info.created_at for info in infos), default=None)
+        yield {"session": name, "records": len(infos), **sums, "stored_at": newest and _time(newest)}
 
 
 def _records(store: OffloadStore, session: str) -> tuple[list[dict[str, Any]], str]:
@@ -107,7 +108,7 @@ def _records(store: OffloadStore, session: str) -> tuple[list[dict[str, Any]], s
         newest = with_titles(reader, newest)
     except StoreError as error:
         note = f"; titles could not be read: {error}"
-    return [_record(store, info) for info in [*older, *newest]], note
+    return [_record(store, info) for info in [*older, *newest][::-1]], note
 
 
 def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
@@ -120,7 +121,11 @@ def _record(store: OffloadStore, info: RecordInfo) -> dict[str, Any]:
         "chars": info.chars,
         "tokens": info.tokens,
         "stored_bytes": info.stored_bytes,
-        "stored_at": datetime.fromtimestamp(info.created_at, UTC),
+        "stored_at": _time(info.created_at),
         # In a store of its own layout, the file that people and agents open.
         **({} if path == info.key else {"path": path}),
     }
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

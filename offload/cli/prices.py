@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, did_you_mean
 from offload.policy import CacheModel
 from offload.settings import SettingsModel, read_file
 
@@ -131,7 +131,7 @@ class Prices:
         if model is not None and self.named(model) is None:
             raise ConfigError(
                 f"no prices for the model {model!r}: name one of {', '.join(self._cards)}, "
-                "or give your prices with --prices FILE"
+                f"or give your prices with --prices FILE{did_you_mean(model, self._cards)}"
             )
 
     def of(self, model: str | None) -> tuple[str, PriceCard]:

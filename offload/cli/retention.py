@@ -93,7 +93,7 @@ def du(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     opened = existing_store(store)
     rows: list[dict[str, Any]] = [
         asdict(used) | {"last_use": datetime.fromtimestamp(used.last_use, UTC) if used.last_use else None}
-        for used in usage(opened)
+        for used in sorted(usage(opened), key=lambda used: used.last_use or 0, reverse=True)
     ]
     sums = ("records", "stored_bytes", "marked", "marked_bytes", "pinned")
     total = {name: sum(row[name] for row in rows) for name in sums}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import webbrowser
 from typing import Annotated
 
 import typer
@@ -20,6 +22,7 @@ def serve(
     allows_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Allow visitors to pin, unpin and delete records.")
     ] = False,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Browse a store in a web page, read-only and reachable from this machine only.
 
@@ -32,5 +35,13 @@ def serve(
     def announce(address: str) -> None:
         out.print(f"Open {address}", soft_wrap=True)
         say(f"The URL works once, in one browser, and shows {place_of(store)}. Press Ctrl-C to stop.")
+        if opens:
+            # A browser of the terminal returns when the user closes it.
+            threading.Thread(target=_open, args=[address], daemon=True).start()
 
     serve_pages(store, port=port or 0, allows_changes=allows_changes, announce=announce)
+
+
+def _open(address: str) -> None:
+    if not webbrowser.open(address):
+        say("No browser could be started: open the URL yourself.", "yellow")

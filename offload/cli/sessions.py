@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 from msgspec import to_builtins
 
 from offload import ConfigError, Offloader
+from offload.cli.parts import last_lines, matches_in, part_of, rows_of
 from offload.cli.stores import full_ref, names_to_search, open_record, open_session, place_of
 from offload.cli.terminal import (
     IdArgument,
@@ -19,7 +21,9 @@ from offload.cli.terminal import (
     SessionOption,
     StoreOption,
     count,
+    one_line,
     out,
+    page,
     print_json,
     print_table,
     progress,
@@ -28,7 +32,7 @@ from offload.cli.terminal import (
 from offload.controls import escape_controls
 from offload.session import SessionReader
 from offload.tools import MAX_ANSWER_CHARS
-from offload.tools.search import NO_MATCHES, Mode
+from offload.tools.search import NO_MATCHES, Mode, Pattern, compile_pattern
 
 
 def show(
@@ -45,7 +49,10 @@ def show(
     """Show a part of a record as a model reads it."""
     with open_record(store, session, ref) as (off, found):
         answer = off.tools.read(found, offset=offset, limit=limit)
-    _print_answer(off, found, answer, as_json=as_json)
+        if as_json:
+            print_json(part_of(off, found, offset, offset + limit))
+            return
+    _print_answer(off, found, answer)
 
 
 def tail(
@@ -60,8 +67,11 @@ def tail(
 ) -> None:
     """Show the last lines of a record as a model reads them."""
     with open_record(store, session, ref) as (off, found):
+        if as_json:
+            print_json(last_lines(off, found, lines))
+            return
         answer = off.tools.tail(found, lines=lines)
-    _print_answer(off, found, answer, as_json=as_json)
+    _print_answer(off, found, answer)
 
 
 def diff(
@@ -77,8 +87,13 @@ def diff(
 ) -> None:
     """Show the lines in which two records of a session differ."""
     with open_record(store, session, old) as (off, first):
-        answer = off.tools.diff(first, full_ref(off, new), start_row=start_row)
-    _print_answer(off, None, answer, as_json=as_json)
+        second = full_ref(off, new)
+        answer = off.tools.diff(first, second, start_row=start_row)
+    if as_json:
+        place = {"store": off.store.url, "session": off.session}
+        print_json({**place, "old": first, "new": second, "rows": answer.split("\n")[1:-1]})
+    else:
+        _print_answer(off, None, answer)
 
 
 def grep(
@@ -92,7 +107,8 @@ def grep(
         bool, typer.Option("--words", help="Find the lines that have all words of PATTERN.")
     ] = False,
     max_matches: Annotated[
-        int, typer.Option(min=1, max=100, metavar="N", help="Show at most N matches of a session.")
+        int,
+        typer.Option(min=1, metavar="N", help="Show at most N matches of a session, as text at most 100."),
     ] = 20,
     cursor: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")
@@ -109,39 +125,61 @@ def grep(
     def search(off: Offloader, ref: str | None = None) -> str:
         return off.tools.grep(pattern, ref, mode=mode, max_matches=max_matches, cursor=cursor)
 
-    if ref is not None:
+    if as_json:
+        if cursor is not None:
+            raise ConfigError("a cursor continues an answer in text: with --json, raise --max-matches")
+        _print_matches(_searched(store, session, ref), compile_pattern(pattern, mode), max_matches)
+    elif ref is not None:
         with open_record(store, session, ref) as (off, found):
-            _print_answer(off, found, search(off, found), as_json=as_json)
-        return
-    names = names_to_search(store, session)
+            _print_answer(off, found, search(off, found))
+    else:
+        _grep_sessions(store, names_to_search(store, session), search, cursor)
+
+
+def _grep_sessions(
+    store: str | None, names: list[str], search: Callable[[Offloader], str], cursor: str | None
+) -> None:
+    """Print the matches in each session that has any, and what was searched."""
     if len(names) == 1:
         with open_session(store, names[0]) as off:
-            _print_answer(off, None, search(off), as_json=as_json)
-        if not as_json:
-            say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
+            _print_answer(off, None, search(off))
+        say(f"{place_of(off.store, off.session)} has {count(len(off.records()), 'record')}")
         return
     if cursor is not None:
         raise ConfigError("a cursor belongs to one session: name it with --session")
-    _grep_all(store, names, search, as_json=as_json)
-
-
-def _grep_all(
-    store: str | None, names: list[str], search: Callable[[Offloader], str], *, as_json: bool
-) -> None:
-    """Print the matches in each session that has any, and what was searched."""
     answers, place = dict[str, str](), ""
     for name in progress(names, "sessions"):
         with open_session(store, name) as off:
             answer, place = search(off), place_of(off.store)
         if not answer.rpartition("\n")[2].startswith(NO_MATCHES):
             answers[name] = answer
-    if as_json:
-        print_json([{"session": name, "answer": answer} for name, answer in answers.items()])
-        return
     for name, answer in answers.items():
         say(f"session {name}:")
         out.print(escape_controls(answer), end="\n\n", soft_wrap=True)
     say(f"matches in {len(answers)} of {count(len(names), 'session')} of {place}")
+
+
+def _print_matches(searched: Iterator[tuple[Offloader, list[str]]], pattern: Pattern, most: int) -> None:
+    """Print the matches in each session as JSON, `most` of each."""
+    matches, is_more = list[dict[str, Any]](), False
+    for off, refs in searched:
+        found = list(islice(matches_in(off, refs, pattern), most + 1))
+        is_more |= len(found) > most
+        matches += found[:most]
+    print_json({"matches": matches, "is_more": is_more})
+
+
+def _searched(
+    store: str | None, session: str | None, ref: str | None
+) -> Iterator[tuple[Offloader, list[str]]]:
+    """Yield each session to search with the records to search in it, newest first."""
+    if ref is not None:
+        with open_record(store, session, ref) as (off, found):
+            yield off, [found]
+        return
+    for name in progress(names_to_search(store, session), "sessions"):
+        with open_session(store, name) as off:
+            yield off, [info.ref for info in off.records()[::-1]]
 
 
 def query(
@@ -158,20 +196,18 @@ def query(
     """
     with open_record(store, session, refs[0]) as (off, _):
         refs = [full_ref(off, ref) for ref in refs]
+        if as_json:
+            print_json(rows_of(off, refs, sql))
+            return
         answer = off.tools.query(refs, sql)
-    _print_answer(off, refs[0] if len(refs) == 1 else None, answer, as_json=as_json)
+    _print_answer(off, refs[0] if len(refs) == 1 else None, answer)
 
 
-def _print_answer(off: Offloader, ref: str | None, answer: str, *, as_json: bool) -> None:
+def _print_answer(off: Offloader, ref: str | None, answer: str) -> None:
     """Print an answer after the title of the record that it is about, if that is one record."""
     title = None if ref is None else SessionReader(off.store, off.session).read(ref).title
-    if as_json:
-        facts = {"store": off.store.url, "session": off.session, "ref": ref, "title": title}
-        print_json({**facts, "answer": answer})
-        return
-    if title is not None:
-        say(f"{ref} is of: {title}")
-    out.print(escape_controls(answer), soft_wrap=True)
+    heading = f"{ref} is of: {one_line(title)}\n" if title else ""
+    page(heading + escape_controls(answer))
 
 
 def cat(ref: IdArgument, *, store: StoreOption = None, session: OneSessionOption = None) -> None:

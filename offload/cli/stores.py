@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open_store
 from offload.config import load_config
-from offload.errors import StoreMissingError
+from offload.errors import StoreMissingError, did_you_mean
 from offload.index import list_sessions, session_name, sessions
+from offload.layout import is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session import SessionReader, check_known, is_ref, with_titles
@@ -142,6 +143,8 @@ def _record_in(store: OffloadStore, text: str) -> tuple[str, str]:
             elif _PREFIX.fullmatch(text) and info.ref.startswith(text):
                 alike[objects.part, info.ref] = info
     found = exact or alike
+    # A shared record is named once, in its own session.
+    found = {place: info for place, info in found.items() if not is_link(info.key)} or found
     if not found:
         raise NotFoundError(f"no record {text!r:.80} in any session of {place_of(store)}")
     named = [(session_name(store, part), info) for (part, _), info in islice(found.items(), _MAX_NAMES + 1)]
@@ -229,7 +232,7 @@ def _check_session(store: OffloadStore, session: str) -> None:
         check_known(store, session)
     except NotFoundError:
         message = f"no session {session!r:.80} in {place_of(store)}, which has {_names_in(store)}"
-        raise NotFoundError(message) from None
+        raise NotFoundError(f"{message}{did_you_mean(session, sessions(store))}") from None
 
 
 def _names_in(store: OffloadStore) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import pydoc
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -27,10 +28,21 @@ class Dollars(float):
         return f"-${amount}" if self < 0 else f"${amount}"
 
 
-# Spaces between table columns; the width to which text columns fold before rows are printed as blocks, and
-# those that never fold.
+# Spaces between table columns; the width to which text columns fold before rows are printed as blocks; the
+# columns that never fold, and those of names, which are shortened in the middle.
 _GAP, _FOLDED = 2, 12
 _WHOLE = {"ref", "check", "path"}
+_NAMES = {"session", "tool", "title", "transcript"}
+# The colours of words that judge, in the columns that have them.
+_COLOURS = {
+    "outcome": {"ok": "green", "slow": "yellow", "warning": "yellow", "failed": "red"},
+    "what": {"marked": "yellow", "deleted": "red", "undeleted": "green"},
+    "fault": {"corrupt": "red", "not_found": "red"},
+}
+_DEARER = "red"
+# The units of an age, the largest first.
+_AGES = (("day", 86_400), ("hour", 3600), ("minute", 60))
+_MAX_AGE = timedelta(days=30)
 
 # Record texts are data: no markup, no emoji codes, no colours guessed from their words.
 out = Console(markup=False, emoji=False, highlight=False)
@@ -70,9 +82,18 @@ def one_line(text: object) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as ASCII JSON, with times in ISO format."""
-    text = json.dumps(value, indent=2, default=lambda v: v.isoformat() if isinstance(v, datetime) else str(v))
-    out.print(text, soft_wrap=True)
+    """Print `value` as ASCII JSON, with times in ISO format and bytes in hexadecimal digits."""
+    out.print(json.dumps(value, indent=2, default=_json), soft_wrap=True)
+
+
+def _json(value: object) -> str:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case _:
+            return str(value)
 
 
 def print_report(
@@ -81,15 +102,19 @@ def print_report(
     *,
     as_json: bool,
     document: object = None,
+    style: str | None = None,
 ) -> None:
-    """Print `rows` as a table and `summary` below it; or as JSON the rows, or `document` if one is given."""
+    """Print `rows` as a table and `summary` below it; or as JSON the rows, or `document` if one is given.
+
+    On a terminal the summary has a `style` of `rich`.
+    """
     if as_json:
         print_json(rows if document is None else document)
         return
     if rows:
         print_table(rows)
     if summary:
-        say(summary)
+        say(summary, style)
 
 
 def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None:
@@ -101,9 +126,30 @@ def print_done(action: str, *, as_json: bool, **facts: str | int | None) -> None
         say(f"{action}: {', '.join(parts)}")
 
 
-def say(text: str) -> None:
-    """Print one line with control characters escaped."""
-    out.print(one_line(text), soft_wrap=True)
+def say(text: str, style: str | None = None) -> None:
+    """Print one line with control characters escaped, on a terminal in the style of `rich`."""
+    out.print(one_line(text), style=style, soft_wrap=True)
+
+
+def page(text: str) -> None:
+    """Print a text; on a terminal that is too small for it, page by page in the user's pager."""
+    if out.is_terminal and text.count("\n") >= out.height:
+        pydoc.pager(text)
+    else:
+        out.print(text, soft_wrap=True)
+
+
+def age(moment: datetime) -> str:
+    """Return how long ago a time was, as "3 hours ago"; its date after 30 days."""
+    passed = datetime.now(UTC) - moment
+    if passed > _MAX_AGE:
+        return f"{moment.astimezone():%Y-%m-%d}"
+    seconds = abs(passed).total_seconds()
+    for unit, size in _AGES:
+        if seconds >= size:
+            ago = count(int(seconds // size), unit)
+            return f"{ago} ago" if passed > timedelta() else f"in {ago}"
+    return "now"
 
 
 def count(number: int, noun: str) -> str:
@@ -128,22 +174,54 @@ def working(title: str) -> AbstractContextManager[object]:
 def print_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Print `rows` under the names of the first row's fields.
 
-    A float is a percentage, `Dollars` an amount, a time is local, a dict is counts by name; any other value
-    is one line with control characters escaped. A pipe gets each row on one line. On a narrow terminal text
-    columns fold, numbers and ids never do: if they do not fit, each row is printed as lines of `name: value`.
+    A float is a percentage, `Dollars` an amount, a time its age, a dict is counts by name; any other value is
+    one line with control characters escaped. A pipe gets each row whole, on one line. On a narrow terminal
+    names are shortened in the middle and other texts fold, numbers and ids never change: if they do not fit,
+    each row is printed as lines of `name: value`.
     """
-    columns = [_column(name, [row[name] for row in rows]) for name in rows[0]]
-    lines = [[_cell(row[name]) for name in rows[0]] for row in rows]
+    names = list(rows[0])
+    lines = [[_cell(row[name]) for name in names] for row in rows]
+    columns = [_column(name, [row[name] for row in rows]) for name in names]
     console = out if out.is_terminal else _pipe
     if sum(column.min_width or 0 for column in columns) + _GAP * (len(columns) - 1) > console.width:
         for cells in lines:
             facts = [f"{column.header}: {cell}" for column, cell in zip(columns, cells, strict=True) if cell]
             out.print("\n".join(facts), end="\n\n", soft_wrap=True)
         return
+    widths = _widths(names, [[_title(name) for name in names], *lines], console.width)
     table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
-    for cells in lines:
-        table.add_row(*map(Text, cells))
+    for row, cells in zip(rows, lines, strict=True):
+        table.add_row(
+            *(_styled(name, row[name], cell, widths) for name, cell in zip(names, cells, strict=True))
+        )
     console.print(table)
+
+
+def _widths(names: list[str], lines: list[list[str]], width: int) -> dict[str, int]:
+    """Return the widths of the columns of names with which the lines fit, the widest shortened first."""
+    widest = dict(
+        zip(names, (max(map(cell_len, column)) for column in zip(*lines, strict=True)), strict=True)
+    )
+    excess = sum(widest.values()) + _GAP * (len(names) - 1) - width
+    shown = {name: size for name, size in widest.items() if name in _NAMES}
+    while excess > 0 and max(shown.values(), default=0) > _FOLDED:
+        shown[max(shown, key=lambda name: shown[name])] -= 1
+        excess -= 1
+    return shown
+
+
+def _styled(name: str, value: object, cell: str, widths: Mapping[str, int]) -> Text:
+    text = _shortened(cell, widths[name]) if name in widths else cell
+    is_dearer = isinstance(value, Dollars) and value < 0
+    return Text(text, style=_DEARER if is_dearer else _COLOURS.get(name, {}).get(cell, ""))
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return `text` in at most `width` cells, with `…` for the middle if it is longer."""
+    if cell_len(text) <= width:
+        return text
+    kept = width - 1
+    return f"{set_cell_size(text, kept - kept // 2)}…{set_cell_size(text[::-1], kept // 2)[::-1]}"
 
 
 def _column(name: str, values: list[object]) -> Column:
@@ -172,7 +250,7 @@ def _cell(value: object) -> str:
         case int():
             return f"{value:,}"
         case datetime():
-            return f"{value.astimezone():%Y-%m-%d %H:%M}"
+            return age(value)
         case dict():
             return ", ".join(f"{_cell(v)} {_cell(k)}" for k, v in value.items())
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
-from offload.errors import PolicyError
+from offload.errors import PolicyError, did_you_mean
 from offload.policy._rules import Rule
 from offload.record import OffloadableType
 from offload.settings import merge
@@ -79,4 +79,6 @@ def named_policy(name: object, changes: Mapping[str, Any]) -> dict[str, Any]:
     for known, data in _POLICIES.items():
         if known == name:
             return merge(data, changes)
-    raise PolicyError(f"preset must be one of {', '.join(get_args(PolicyName))}, got {name!r:.60}")
+    names = get_args(PolicyName)
+    hint = did_you_mean(name, names)
+    raise PolicyError(f"preset must be one of {', '.join(names)}, got {name!r:.60}{hint}")

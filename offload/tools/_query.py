@@ -55,6 +55,14 @@ class Queries:
     def answer(self, records: Sequence[StoredRecord], sql: str, reserved: int = 0) -> str:
         """Return the answer to one SELECT; it has room for `reserved` characters more.
 
+        Raises the errors of `result`.
+        """
+        result = self.result(records, sql)
+        return self._shown(result, [record.ref for record in records], self._max_chars - reserved)
+
+    def result(self, records: Sequence[StoredRecord], sql: str) -> Result:
+        """Return the columns of one SELECT and as many rows as an answer may hold.
+
         Raises:
             ConfigError: a wrong statement, with its fix; or one that takes too much.
         """
@@ -66,10 +74,9 @@ class Queries:
             for record in records
         ]
         try:
-            result = tables.query(sources, escape_surrogates(sql), self._max_chars)
+            return tables.query(sources, escape_surrogates(sql), self._max_chars)
         except BudgetExceeded:
             raise ConfigError(f"item too large for a query ({BUDGET}); use context_grep") from None
-        return self._shown(result, [record.ref for record in records], self._max_chars - reserved)
 
     def _shown(self, result: Result, refs: Sequence[str], max_chars: int) -> str:
         sizes = "".join(f"; {name}: {_count(table.rows)}" for name, table in result.tables.items())

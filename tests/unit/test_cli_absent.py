@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -256,12 +257,14 @@ def test_unpin_and_revoke_confirm_their_effect(run: Run, store: Path) -> None:
     assert not any((store / "g" / "s").iterdir())
 
 
+PART = {"store", "session", "ref", "title", "chars", "lines", "start", "end", "start_line", "text"}
+
+
 @pytest.mark.parametrize(
     ("command", "fields"),
     [
-        ("show R", {"store", "session", "ref", "title", "answer"}),
-        ("tail R", {"store", "session", "ref", "title", "answer"}),
-        ("grep needle", {"store", "session", "ref", "title", "answer"}),
+        *((command, PART) for command in ("show R", "tail R")),
+        ("grep needle", {"matches", "is_more"}),
         ("stats", {"store", "session", "records", "chars", "tokens", "stored_bytes", "by_type", "by_tool"}),
         ("gc", {"store", "session", "is_dry_run", "bytes_freed", "records"}),
         ("rm --dry-run", {"store", "session", "is_dry_run", "bytes_freed", "records", "undo"}),
@@ -277,7 +280,7 @@ def test_json_has_the_documented_fields(run: Run, store: Path, command: str, fie
 
 
 def test_every_row_of_ls_has_its_session(run: Run, store: Path) -> None:
-    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").stdout)] == ["s", "t"]
+    assert [row["session"] for row in json.loads(run("ls", "--store", store, "--json").stdout)] == ["t", "s"]
     [row] = json.loads(run("ls", "--store", store, "--session", "t", "--json").stdout)
     assert (row["session"], row["ref"]) == ("t", ref_in(store, "t"))
 
@@ -377,8 +380,18 @@ def test_deleted_records_are_not_deleted_again(run: Run, store: Path) -> None:
     assert f"session s of {store} has no record" in done.stderr
 
 
+def seen_in_a_terminal(*arguments: object, **environment: Any) -> str:
+    """Run a command whose standard streams are a terminal; return every character of its output."""
+    return run_in_a_terminal(*arguments, **environment)[1]
+
+
 def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
-    """Run a command whose standard streams are a terminal; return its code and what it said."""
+    """Return the code and the text of a command whose standard streams are a terminal."""
+    code, seen = run_in_a_terminal(*arguments, answer=answer, **environment)
+    return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).replace("\r", "")
+
+
+def run_in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -> tuple[int, str]:
     pty = pytest.importorskip("pty", reason="a terminal is played by a pty, which this system has not")
     master, slave = pty.openpty()
     program = [sys.executable, "-m", "offload", *map(str, arguments)]
@@ -397,7 +410,7 @@ def in_a_terminal(*arguments: object, answer: bytes = b"", **environment: str) -
                 break
             seen += data
         os.close(master)
-    return running.returncode, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode()).replace("\r", "")
+    return running.returncode, seen.decode()
 
 
 @pytest.mark.parametrize(
@@ -436,7 +449,88 @@ def test_no_digit_of_a_number_is_cut_off(
     for row in ROWS:
         assert f"{row['records']:,}" in shown
         assert f"{row['stored_bytes']:,}" in shown
-    assert "…" not in shown
+
+
+def test_a_name_that_does_not_fit_is_shortened_in_the_middle_and_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "out", Console(width=60, force_terminal=True, color_system=None))
+    terminal.print_table(ROWS)
+    narrow = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in narrow[1:]] == [f"session_2026…420{n}_abcdef" for n in range(6)]
+
+    monkeypatch.setattr(terminal, "out", Console(width=60, color_system=None))
+    terminal.print_table(ROWS)
+    assert "…" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("passed", "said"),
+    [
+        (0, "now"),
+        (59, "now"),
+        (60, "1 minute ago"),
+        (3 * 3600 + 59, "3 hours ago"),
+        (86_400 * 2, "2 days ago"),
+        (-7200, "in 1 hour"),
+    ],
+)
+def test_a_time_in_a_table_is_its_age(passed: int, said: str) -> None:
+    assert terminal.age(datetime.now(UTC) - timedelta(seconds=passed)) == said
+
+
+def test_a_time_of_more_than_thirty_days_ago_is_a_date() -> None:
+    assert terminal.age(datetime(2026, 1, 31, 12, tzinfo=UTC)) == "2026-01-31"
+
+
+def test_the_newest_comes_first(run: Run, store: Path) -> None:
+    Offloader(str(store), session="s").offload_text(TEXT * 2, tool_name="Bash")
+    rows = json.loads(run("ls", "--store", store, "--json").stdout)
+    assert [row["session"] for row in rows] == ["s", "t"]
+    assert rows[0]["stored_at"] >= rows[1]["stored_at"]
+    records = json.loads(run("ls", "--store", store, "--session", "s", "--json").stdout)
+    assert [row["chars"] for row in records] == [2 * len(TEXT), len(TEXT)]
+
+
+def test_words_that_judge_have_colours_unless_no_color_is_set(store: Path, tmp_path: Path) -> None:
+    [path] = (store / "r" / "s").glob("*.zst")
+    path.write_bytes(path.read_bytes()[:-1])
+    shown = seen_in_a_terminal("verify", "--store", store, TERM="xterm", COLUMNS="150")
+    assert "\x1b[31mcorrupt" in shown
+    plain = seen_in_a_terminal("verify", "--store", store, TERM="xterm", COLUMNS="150", NO_COLOR="1")
+    assert "corrupt" in plain
+    assert "\x1b[31m" not in plain
+
+
+def test_a_long_answer_is_shown_in_the_pager_of_the_user(store: Path, tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text(f"#!/bin/sh\nhead -n 2 > {tmp_path}/paged\necho paged\n")
+    pager.chmod(0o755)
+    shown = seen_in_a_terminal("show", ref_in(store, "s"), "--store", store, PAGER=str(pager), LINES="24")
+    assert shown.strip() == "paged"
+    assert (tmp_path / "paged").read_text().startswith(ref_in(store, "s"))
+    short = ("show", ref_in(store, "s"), "--limit", "20", "--store", store)
+    assert "1 needle" in seen_in_a_terminal(*short, PAGER=str(pager), LINES="24")
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        ("ls --session research-24 --store STORE", "did you mean 'research-42'?"),
+        ("savings FILE --policy agressive", "did you mean 'aggressive'?"),
+        ("savings FILE --model claude-opus-45", "did you mean 'claude-opus-4-5'?"),
+        ("ls --store fil://x", "did you mean 'file'?"),
+        ("ls --store memry://x", "did you mean 'memory'?"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_most_similar(
+    run: Run, store: Path, call: str, hint: str
+) -> None:
+    for number in range(9):
+        Offloader(str(store), session=f"other-{number}").offload_text(TEXT)
+    Offloader(str(store), session="research-42").offload_text(TEXT)
+    done = run(*call.replace("STORE", str(store)).replace("FILE", str(store)).split())
+    assert done.stderr.endswith(f"{hint}\n")
 
 
 @pytest.mark.parametrize("columns", ["80", "40"])
@@ -452,7 +546,6 @@ def test_du_shows_every_digit_in_a_terminal(store: Path, columns: str) -> None:
 
     assert code == 0
     assert said.count("24,691,356") >= 1
-    assert "…" not in said
 
 
 # The help
@@ -492,3 +585,37 @@ def test_help_is_short_for_h_and_names_no_python_type(run: Run, command: str) ->
 
     assert shown == run(command, "--help").stdout
     assert re.findall(r"<\w+|\bx[<>]=|[{}]", shown) == []
+
+
+# Commands that run until they are stopped; tests of their own start them.
+SERVERS = {"serve", "mcp", "mcp-proxy"}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - SERVERS))
+def test_the_example_of_a_help_text_runs(
+    run: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, home = tmp_path / "store", tmp_path / "home/.claude/projects"
+    off = Offloader(str(store), session="research-42")
+    log = "".join(f'{{"level": "info", "text": "{n} timed out"}}\n' for n in range(3000))
+    off.offload_text(log, tool_name="Bash", tool_use_id="c1")
+    off.offload_text(log.replace("timed", "time"), tool_name="Bash", tool_use_id="c2")
+    refs = [info.ref for info in off.records()]
+    off.share(refs[0], "review-7")
+    home.mkdir(parents=True)
+    (home / "chat.json").write_text(json.dumps([{"role": "user", "content": "go"}]))
+    if command == "import":
+        run("export", "session.tar", "--session", "research-42", "--store", store)
+    monkeypatch.setenv("OFFLOAD_STORE", str(store))
+    target = tmp_path / "copy" if command == "copy" else store
+    words = {"kqzmwpxhva": refs[0], "ejwntwgzte": refs[1], "~/.claude/projects": str(home)}
+    words |= {"./context": str(store), "s3://bucket/prefix": str(target)}
+
+    example = COMMANDS[command].example or "offload config show"
+    arguments = [words.get(word, word) for word in shlex.split(example.partition(" >")[0])[1:]]
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        done = run(*arguments)
+
+    # Without a terminal `rm` asks for --yes.
+    assert done.returncode == (2 if command == "rm" else 0), done.stderr

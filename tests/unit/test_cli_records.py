@@ -60,6 +60,12 @@ def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, sto
     assert run("show", ref[:3], "--store", store, "--session", "t").returncode == 0
 
 
+def test_a_shared_record_is_found_in_its_own_session(run: Run, store: Path) -> None:
+    ref = refs(store, "s")[0]
+    assert run("share", ref, "--session", "s", "--to", "u", "--store", store).returncode == 0
+    assert json.loads(run("show", ref, "--json", "--store", store).stdout)["session"] == "s"
+
+
 def test_an_id_of_no_session_is_code_1(run: Run, store: Path) -> None:
     for text in ("zzzzzzzzzz", "z" * 30, "../x", "ZZ"):
         done = run("show", text, "--store", store)
@@ -86,8 +92,30 @@ def test_a_search_without_a_session_is_of_all_sessions(run: Run, store: Path) ->
     assert "session s:" not in words
     assert f"matches in 2 of 3 sessions of {store}" in words
     assert f"matches in 0 of 3 sessions of {store}" in run("grep", "no such", "--store", store).stdout
-    listed = json.loads(run("grep", "thread", "--json", "--store", store).stdout)
-    assert [row["session"] for row in listed] == ["fork of t", "t"]
+    found = json.loads(run("grep", "thread", "--json", "--store", store).stdout)
+    assert {row["session"] for row in found["matches"]} == {"fork of t", "t"}
+    assert not found["is_more"]
+
+
+def test_matches_in_json_have_their_place_and_their_text(run: Run, store: Path) -> None:
+    ref = refs(store, "t")[0]
+    found = json.loads(
+        run("grep", "needle", "--max-matches", 1, "--json", "--session", "t", "--store", store).stdout
+    )
+    [match] = found["matches"]
+    content = run("cat", ref, "--session", "t", "--store", store).stdout
+    assert (match["session"], match["ref"], found["is_more"]) == ("t", ref, True)
+    assert content[match["character"] :].startswith("needle")
+    assert content.splitlines()[match["line"] - 1] == match["text"]
+    assert run("grep", "needle", "--cursor", f"{ref}:7", "--json", "--store", store).returncode == 2
+
+
+def test_a_damaged_record_is_an_error_among_the_matches_in_json(run: Run, store: Path) -> None:
+    ref = refs(store, "t")[0]
+    [path] = (store / "r" / "t").glob(f"{ref}~*")
+    path.write_bytes(path.read_bytes()[:-1])
+    found = json.loads(run("grep", "needle", "--session", "t", "--json", "--store", store).stdout)
+    assert [row.keys() for row in found["matches"]] == [{"session", "ref", "error"}]
 
 
 def test_a_cursor_needs_its_session(run: Run, store: Path) -> None:
@@ -103,7 +131,9 @@ def test_diff_shows_what_differs_between_two_records(run: Run, store: Path) -> N
     assert done.returncode == 0
     assert "-7 a line of the log\n+7 another line of the log\n" in done.stdout
     more = run("diff", old, new, "--start-row", 100, "--json", "--store", store)
-    assert json.loads(more.stdout)["answer"].startswith(f"[{old} to {new}: ")
+    document = json.loads(more.stdout)
+    assert (document["old"], document["new"]) == (old, new)
+    assert {row[0] for row in document["rows"]} <= {"@", "-", "+", " "}
     unknown = run("diff", old, "zzzzzzzzzz", "--store", store)
     assert unknown.returncode == 1
     assert "no record 'zzzzzzzzzz'" in unknown.stderr

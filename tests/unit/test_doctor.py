@@ -315,18 +315,20 @@ class Delayed(MemoryStore):
         return super().get(key, start=start, end=end)
 
 
-def test_measured_latencies_are_shown_next_to_their_limits() -> None:
-    speed = finding_of(MemoryStore(), "speed")
+def test_measured_latencies_are_shown_with_a_verdict_and_their_limits() -> None:
+    speed, large = (finding_of(MemoryStore(), check) for check in ("speed", "large objects"))
 
-    number = r"\d+\.\d\d ms"
-    pattern = rf"1 KiB: put {number} \(limit 50\), get {number} \(limit 10\), listing {number} \(limit 20\)"
-    assert re.fullmatch(pattern, speed.details)
+    ms = r"\d+\.\d\d ms"
+    limits = rf"put {ms} \(good: up to 50\), get {ms} \(good: up to 10\), listing {ms} \(good: up to 20\)"
+    assert re.fullmatch(f"1 KiB: {limits}", speed.details)
+    assert large.details.count(" MB/s (good: from 5)") == 2
 
 
 def test_a_store_above_a_limit_is_slow_and_a_fix_is_suggested() -> None:
     speed = finding_of(Delayed(), "speed")
 
     assert speed.outcome == "slow"
+    assert "ms (slow; good: up to 10)" in speed.details
     assert "local disk" in speed.fix
 
 

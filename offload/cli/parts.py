@@ -1,0 +1,87 @@
+"""Answers about records as data for programs: a part of a text, matches, the rows of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from offload import Offloader
+from offload.codec import StoredContent
+from offload.errors import CorruptError, NotFoundError
+from offload.session import SessionReader
+from offload.tools._query import Queries
+from offload.tools.search import Pattern, Search
+
+# A longer line is cut to the characters around its first match.
+_BEFORE, _LINE_CHARS = 160, 400
+_ROWS_CHARS = 1_000_000
+
+Json = dict[str, Any]
+
+
+def part_of(off: Offloader, ref: str, start: int, end: int) -> Json:
+    """Return the characters from `start` to `end` of a record, with its title and its size."""
+    record = _reader(off).read(ref)
+    content, end = record.content, min(end, record.counts.chars)
+    return {
+        "store": off.store.url,
+        "session": off.session,
+        "ref": ref,
+        "title": record.title,
+        "chars": record.counts.chars,
+        "lines": record.counts.lines,
+        "start": start,
+        "end": end,
+        "start_line": content.line_at(start),
+        "text": content.text(start, end),
+    }
+
+
+def last_lines(off: Offloader, ref: str, lines: int) -> Json:
+    """Return the last lines of a record as `part_of` does."""
+    record = _reader(off).read(ref)
+    start = record.content.line_start(max(1, record.counts.lines - lines + 1))
+    return part_of(off, ref, start, record.counts.chars)
+
+
+def matches_in(off: Offloader, refs: Sequence[str], pattern: Pattern) -> Iterator[Json]:
+    """Yield the lines with a match; a record that cannot be read is one entry with its `error`."""
+    reader = _reader(off)
+    for ref in refs:
+        place = {"session": off.session, "ref": ref}
+        try:
+            yield from ({**place, **match} for match in _lines(reader.read(ref).content, pattern))
+        except (CorruptError, NotFoundError) as error:
+            yield {**place, "error": str(error)}
+
+
+def _lines(content: StoredContent, pattern: Pattern) -> Iterator[Json]:
+    shown = 0
+    offset, chunks = content.chunks_from(0)
+    for span in Search(pattern).find(chunks, offset=offset):
+        char = content.char_at(span.start)
+        line = content.line_at(char)
+        if line > shown:
+            shown, start = line, max(content.line_start(line), char - _BEFORE)
+            text = content.text(start, min(content.line_start(line + 1), start + _LINE_CHARS))
+            yield {"line": line, "character": char, "text": text.removesuffix("\n")}
+
+
+def rows_of(off: Offloader, refs: Sequence[str], sql: str) -> Json:
+    """Return the columns and rows of a query; a row is a list of values."""
+    reader = _reader(off)
+    result = Queries(_ROWS_CHARS).result([reader.read(ref) for ref in refs], sql)
+    return {
+        "store": off.store.url,
+        "session": off.session,
+        "refs": list(refs),
+        "columns": result.columns,
+        "rows": result.rows,
+        "total": result.total,
+        "is_more": result.is_more or len(result.rows) < result.total,
+        "notes": result.notes,
+    }
+
+
+def _reader(off: Offloader) -> SessionReader:
+    return SessionReader(off.store, off.session)

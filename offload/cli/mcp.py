@@ -7,7 +7,11 @@ import hashlib
 import logging
 import os
 import re
+import shlex
+import shutil
 import signal
+from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +21,6 @@ from offload import ConfigError
 from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import SessionName, StoreOption
 from offload.config import load_config
-from offload.policy import DEFAULT_MIN_TOKENS
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"
@@ -59,8 +62,13 @@ def mcp_proxy(
         typer.Option(metavar="NAME", help="Session name [default: from settings, else one for this folder]."),
     ] = None,
     min_tokens: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Offload result parts of at least N tokens.")
-    ] = DEFAULT_MIN_TOKENS,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Offload result parts of at least N tokens [default: the policy of the settings, or 1500].",
+        ),
+    ] = None,
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="GLOB", help="Keep the results of this tool; may be repeated.")
     ] = None,
@@ -74,20 +82,44 @@ def mcp_proxy(
 ) -> None:
     """Run the MCP server COMMAND behind a proxy that offloads its large results.
 
-    The client gets the server's tools and five retrieval tools. Options after COMMAND belong to COMMAND.
+    The client gets the server's tools and five retrieval tools. Options after COMMAND belong to COMMAND; `--`
+    may precede it.
     """
     logging.basicConfig(format=_LOG_FORMAT)
     from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # an extra, and slow to load
 
+    settings = load_config(arguments={"session": session}).settings
     results = ResultOffloader(
         store_at(store),
-        load_config(arguments={"session": session}).settings.session or _folder_session(),
+        settings.session or _folder_session(),
         min_tokens=min_tokens,
         exclude=exclude or (),
         has_images=has_images,
         hides_schemas=hides_schemas,
+        policy=settings.policy,
+        codec=settings.codec,
+        tools=settings.tools,
+        max_answer_chars=settings.max_answer_chars,
     )
-    asyncio.run(wrap(command, results))
+    asyncio.run(wrap(_program(command), results))
+
+
+def _program(command: list[str]) -> list[str]:
+    """Return the program and its arguments. Raises `ConfigError` if there is none.
+
+    Clients and the tools that write their configuration add, double and drop `--`, and some pass a whole
+    command line as one argument.
+    """
+    words = [*dropwhile("--".__eq__, command)]
+    if len(words) == 1 and shutil.which(words[0]) is None:
+        with suppress(ValueError):  # an unfinished quotation: the error of the start names it
+            words = shlex.split(words[0])
+    if not words or words[0].startswith("-"):
+        raise ConfigError(
+            f"COMMAND must be the program of an MCP server, got {shlex.join(words[:1]) or 'none'}; write "
+            "offload mcp-proxy [OPTIONS] -- COMMAND [ARGUMENTS]"
+        )
+    return words
 
 
 def _folder_session() -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -29,7 +30,7 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 from mcp.types.jsonrpc import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy, Rule
 from offload.integrations.mcp import Proxy, ResultOffloader
 from offload.integrations.mcp._results import ToolCall
 from offload.testing import FaultyStore
@@ -147,6 +148,42 @@ def test_a_tool_that_is_excluded_keeps_its_results() -> None:
 
 def test_the_threshold_is_the_callers() -> None:
     assert text_of(called("big", opened(min_tokens=10**6))) == big_text()
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_kept"),
+    [
+        (OffloadPolicy(types={"tool_result": Rule(min_tokens=10**6)}, max_view_tokens=None), True),
+        (OffloadPolicy(tools={"b*": Rule(min_tokens=10**6)}, max_view_tokens=None), True),
+        (OffloadPolicy(exclude_tools=["big"]), True),
+        (OffloadPolicy(tools={"small": Rule(enabled=False)}), False),
+        (OffloadPolicy.preset("economy"), False),
+    ],
+)
+def test_the_rules_of_a_policy_hold(policy: OffloadPolicy, is_kept: bool) -> None:
+    assert (text_of(called("big", opened(policy=policy))) == big_text()) == is_kept
+
+
+def test_a_rule_for_later_turns_keeps_results_since_the_proxy_sees_them_once() -> None:
+    policy = OffloadPolicy(tools={"big": Rule(min_tokens=10, after_turns=1)}, max_view_tokens=None)
+    assert text_of(called("big", opened(policy=policy))) == big_text()
+
+
+def test_structured_content_follows_the_rule_of_its_tool() -> None:
+    policy = OffloadPolicy(tools={"rows": Rule(min_tokens=10**6)}, max_view_tokens=None)
+    assert called("rows", opened(policy=policy)).structured_content == {"rows": ROWS}
+
+
+def test_the_callers_threshold_and_globs_change_a_policy_and_keep_the_rest() -> None:
+    policy = OffloadPolicy(
+        types={"tool_result": Rule(enabled=False, preview_chars=50)},
+        tools={"quiet": Rule(enabled=False)},
+        exclude_tools=["report"],
+    )
+    results = opened(policy=policy, min_tokens=1000, exclude=["rows"])
+    assert len(text_of(called("big", results))) < 700
+    for tool in ("quiet", "report", "rows"):
+        assert "offloaded" not in called(tool, results).structured_content
 
 
 def test_a_placeholder_has_a_link_for_the_user_where_the_client_knows_links() -> None:
@@ -721,6 +758,73 @@ def test_the_server_of_a_session_ends_when_its_client_closes_stdin(tmp_path: Pat
         check=True,
     )
     assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "offload"
+
+
+ECHO = "import json, pathlib, sys; pathlib.Path(sys.argv[1]).write_text(json.dumps(sys.argv[2:]))"
+
+
+@pytest.mark.parametrize("before", [[], ["--"], ["--", "--"]], ids=len)
+@pytest.mark.parametrize("after", [["-y", "server"], ["-y", "--", "--min-tokens", "5", "--url", "x"]])
+def test_the_arguments_of_the_server_arrive_however_a_client_marks_them(
+    tmp_path: Path, before: list[str], after: list[str]
+) -> None:
+    server = [sys.executable, "-c", ECHO, str(tmp_path / "heard"), *after]
+    options = ["--store", str(tmp_path / "store"), "--min-tokens", "1000"]
+    command = [sys.executable, "-m", "offload", "mcp-proxy", *options, *before, *server]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert json.loads((tmp_path / "heard").read_text()) == after
+
+
+def test_a_command_line_in_one_argument_is_split(tmp_path: Path) -> None:
+    line = shlex.join([sys.executable, "-c", ECHO, str(tmp_path / "heard"), "two words"])
+    command = [sys.executable, "-m", "offload", "mcp-proxy", "--store", str(tmp_path / "store"), "--", line]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
+    assert json.loads((tmp_path / "heard").read_text()) == ["two words"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (
+            ["--", "--min-tokens", "5", "npx"],
+            "COMMAND must be the program of an MCP server, got --min-tokens",
+        ),
+        ([" "], "COMMAND must be the program of an MCP server, got none"),
+        (["'unfinished"], 'cannot start "\'unfinished"'),
+    ],
+)
+def test_a_command_that_is_none_is_named(tmp_path: Path, words: list[str], error: str) -> None:
+    command = [sys.executable, "-m", "offload", "mcp-proxy", "--store", str(tmp_path / "store"), *words]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert error in done.stderr
+
+
+def test_a_folders_settings_choose_what_is_offloaded_but_neither_store_nor_session(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "offload.toml").write_text(
+        f"""store = "{elsewhere}"
+        session = "theirs"
+        tools = ["context_list", "context_read"]
+        [policy]
+        exclude_tools = ["report"]
+        [policy.types.tool_result]
+        min_chars = 10
+        preview_chars = 20"""
+    )
+    proxy = program(tmp_path / "store", "s").model_copy(update={"cwd": folder})
+
+    async def talk() -> None:
+        async with Client(proxy) as client:
+            assert {*TOOL_NAMES} & set(await listed(client)) == {"context_list", "context_read"}
+            assert text_of(await client.call_tool("report")) == big_text()
+            shown = text_of(await client.call_tool("big"))
+            assert records_of(str(tmp_path / "store")) == {ref_in(shown): big_text()}
+            assert len(shown) < 700
+
+    asyncio.run(talk())
+    assert not elsewhere.exists()
 
 
 def test_a_store_that_cannot_be_written_keeps_results_in_full(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from offload.engine.sink import Sink
 from offload.integrations.mcp._context import Json, link
 from offload.messages import main_argument
 from offload.offloader import Offloader
-from offload.policy import DEFAULT_MIN_TOKENS, MAX_VIEW_TOKENS, OffloadPolicy, Rule
+from offload.options import StoreArguments
+from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.record import encode_text
 from offload.store import OffloadStore
-from offload.tokens import estimate_tokens
 
 _log = logging.getLogger("offload")
 
@@ -65,8 +66,18 @@ class ResultOffloader:
     one object with the placeholder replaces all of it; the schemas for the client allow that. Errors and
     parts that cannot be stored are kept.
 
-    The arguments are the options of `offload mcp-proxy`: `has_images` is `--images`, with which the model
-    cannot see them, and `hides_schemas` is `--hide-schemas`.
+    Args:
+        store: the store.
+        session: name of the session.
+        min_tokens: threshold of results that no rule of `policy.tools` matches, in place of the policy's.
+        exclude: globs of tools whose results are kept, in addition to the policy's.
+        has_images: offload images and audio too; the model then cannot see them.
+        hides_schemas: declare no output schemas; of a large structured result only the texts remain.
+        options: options of `Offloader`. Its policy decides once on each result, before the client gets it:
+            a rule with `after_turns` or `keep_recent` keeps results in full.
+
+    Raises:
+        ConfigError: an invalid argument.
     """
 
     def __init__(
@@ -74,23 +85,16 @@ class ResultOffloader:
         store: OffloadStore,
         session: str,
         *,
-        min_tokens: int = DEFAULT_MIN_TOKENS,
+        min_tokens: int | None = None,
         exclude: Sequence[str] = (),
         has_images: bool = False,
         hides_schemas: bool = False,
+        **options: Unpack[StoreArguments],
     ) -> None:
-        def policy(rule: Rule) -> OffloadPolicy:
-            return OffloadPolicy(
-                types={"tool_result": rule},
-                exclude_tools=tuple(exclude),
-                # A higher threshold implies a model with a larger context window.
-                max_view_tokens=max(min_tokens, MAX_VIEW_TOKENS),
-            )
-
-        self.offloader = Offloader(store, session=session, policy=policy(Rule(min_tokens=min_tokens)))
-        blobs = policy(Rule(min_tokens=min_tokens, preview_chars=0))
-        self._blobs = Offloader(store, session=session, policy=blobs)
-        self._min_tokens = min_tokens
+        options["policy"] = _for_results(options.get("policy") or OffloadPolicy(), min_tokens, exclude)
+        self.offloader = Offloader(store, session=session, **options)
+        options["policy"] = _without_previews(self.offloader.policy)
+        self._blobs = Offloader(store, session=session, **options)
         self._has_images = has_images
         self._hides_schemas = hides_schemas
         self._schemas: dict[str, Json | None] = {}
@@ -162,14 +166,14 @@ class ResultOffloader:
     def _structured(self, result: Json, call: ToolCall, parts: Sequence[_Part]) -> Json:
         """Return `result`, whose texts are replaced as in `parts`, with large structured content replaced."""
         value, content = result["structuredContent"], result.get("content", [])
-        if not self._is_large(value):
+        if not self._is_large(value, call.tool):
             return result
         kept = _with_strings_replaced(
             value,
             self._schemas.get(call.tool),
             lambda text: _offload_text(self.offloader, text, call).placeholder,
         )
-        if not self._is_large(kept):
+        if not self._is_large(kept, call.tool):
             return {**result, "structuredContent": kept}
         same = next((part for part in parts if not part.is_kept and _is_json_of(part.block, value)), None)
         blocks = same.replacement if same else self._block({"type": "text", "text": _json(value)}, call)
@@ -183,8 +187,43 @@ class ResultOffloader:
         rest = {k: v for k, v in result.items() if k != "structuredContent"}
         return {**rest, "content": [*content, *new]}
 
-    def _is_large(self, value: Any) -> bool:
-        return estimate_tokens(_json(value)) >= self._min_tokens
+    def _is_large(self, value: Any, tool: str) -> bool:
+        text, count_tokens = _json(value), self.offloader.options.count_tokens
+        facts = ItemFacts(
+            message=0,
+            block=None,
+            item_type="tool_result",
+            tool_name=tool,
+            tool_use_id=None,
+            chars=len(text),
+            bytes=len(encode_text(text)),
+            tokens=count_tokens(text),
+            is_error=False,
+            is_stored=False,
+            answers=0,
+        )
+        return self.offloader.policy.decide(facts, readers="offload").action == "offload"
+
+
+def _for_results(policy: OffloadPolicy, min_tokens: int | None, exclude: Sequence[str]) -> OffloadPolicy:
+    """Return `policy` for single results, which have no later turn, with the caller's changes."""
+    changes: Json = {"by_cost": "none", "exclude_tools": (*policy.exclude_tools, *exclude)}
+    if min_tokens is not None:
+        rule = policy.types["tool_result"]
+        rule = Rule(min_tokens=min_tokens, preview_chars=rule.preview_chars, ttl=rule.ttl)
+        changes["types"] = {**policy.types, "tool_result": rule}
+        # A higher threshold implies a model with a larger context window.
+        changes["max_view_tokens"] = policy.max_view_tokens and max(min_tokens, policy.max_view_tokens)
+    return policy.model_copy(update=changes)
+
+
+def _without_previews(policy: OffloadPolicy) -> OffloadPolicy:
+    def bare(rule: Rule) -> Rule:
+        return rule.model_copy(update={"preview_chars": 0})
+
+    types = {name: bare(rule) for name, rule in policy.types.items()}
+    tools = {glob: bare(rule) for glob, rule in policy.tools.items()}
+    return policy.model_copy(update={"types": types, "tools": tools})
 
 
 class _Part(NamedTuple):

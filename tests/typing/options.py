@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from offload import Offloader, OffloadPolicy
-from offload.integrations import agno, anthropic, google_adk, langchain, openai_agents, pydantic_ai, strands
+from offload.integrations import (
+    agno,
+    anthropic,
+    google_adk,
+    haystack,
+    langchain,
+    openai_agents,
+    pydantic_ai,
+    strands,
+)
 from offload.presets.context_fs import ContextFileSystem
 
 off = Offloader("memory://", policy=OffloadPolicy())
@@ -19,6 +28,7 @@ langchain.OffloadMiddleware("memory://", policy=3)  # type: ignore[arg-type]
 agno.OffloadTools("memory://", polcy=3)  # type: ignore[call-arg]
 anthropic.AsyncOffloadMemory("memory://", session="u", polcy=3)  # type: ignore[call-arg]
 google_adk.AdkOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
+haystack.OffloadToolset("memory://", polcy=3)  # type: ignore[call-arg]
 openai_agents.OffloadRuns("memory://", polcy=3)  # type: ignore[call-arg]
 pydantic_ai.OffloadCapability("memory://", polcy=3)  # type: ignore[call-arg]
 strands.StrandsOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]

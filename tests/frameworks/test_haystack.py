@@ -1,0 +1,567 @@
+"""`OffloadToolset` in an agent of Haystack, and `OffloadToolResultStore` under its own hook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, needle, report
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"
+pytest.importorskip("haystack", reason="in the environment of the group integration-haystack")
+
+from frameworks.haystack_model import ScriptedGenerator, tool
+from haystack import Pipeline
+from haystack.components.agents import Agent, State
+from haystack.components.builders import AnswerBuilder
+from haystack.core.errors import BreakpointException
+from haystack.dataclasses import Breakpoint, ChatMessage, FileContent, ImageContent, TextContent
+from haystack.hooks import hook
+from haystack.hooks.tool_result_offloading import AlwaysOffload, ToolResultOffloadHook
+from haystack.tools import AgentTool
+
+from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.integrations.haystack import OffloadToolResultStore, OffloadToolset
+from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
+from offload_backends.memory import MemoryStore
+
+RESUMED = """
+import json, sys
+from haystack.dataclasses import ChatMessage
+from frameworks import scenario, test_haystack as ours
+from offload.integrations.haystack import OffloadToolset
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+offloading = OffloadToolset(given["url"], storage_options=given["options"])
+messages = [ChatMessage.from_dict(each) for each in given["messages"]]
+asked = [*messages, ChatMessage.from_user("And then?")]
+ours.agent(script, offloading).run(asked, hook_context=offloading.context("alice"))
+print(json.dumps(script.seen))
+"""
+DELEGATED = {"messages": [{"role": "user", "content": [{"text": "Look."}]}]}
+IMAGE = ImageContent("aGk=", mime_type="image/png")
+
+
+def agent(script, offloading, *tools, hooks=None, **options):
+    return Agent(
+        chat_generator=ScriptedGenerator(script),
+        tools=[*(tools or [tool()]), offloading],
+        hooks={"before_llm": [offloading], **(hooks or {})},
+        **options,
+    )
+
+
+def run(agent, context=None, asked=QUESTION):
+    return agent.run([ChatMessage.from_user(asked)], hook_context=context)
+
+
+def arun(agent, context=None, asked=QUESTION):
+    return asyncio.run(agent.run_async([ChatMessage.from_user(asked)], hook_context=context))
+
+
+RUNS = pytest.mark.parametrize("run", [run, arun])
+
+
+def results(output):
+    return [result.result for message in output["messages"] for result in message.tool_call_results]
+
+
+@RUNS
+def test_a_model_searches_and_reads_an_offloaded_result(store, run):
+    script = scenario.whole_run()
+
+    output = run(agent(script, OffloadToolset(store)))
+
+    scenario.check_whole_run(script)
+    assert output["last_message"].text == ANSWER
+
+
+def test_a_run_ends_with_placeholders_in_its_messages_which_restore_replaces(store):
+    offloading = OffloadToolset(store)
+
+    output = run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
+
+    kept = json.dumps([message.to_dict() for message in output["messages"]])
+    assert "[Offloaded:" in kept
+    assert "entry 01500" in report()
+    assert "entry 01500" not in kept
+    restored = offloading.restore(output["messages"], "alice")
+    assert results({"messages": restored})[0] == report()
+    assert restored[-1] is output["messages"][-1]
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        offloading = OffloadToolset(into, session="s")
+        shown += results(run(agent(Script([scenario.ask(), scenario.end]), offloading)))
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
+    offloading = OffloadToolset(store)
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = tool(returns=lambda owner=owner: report(owner))
+        run(agent(scripts[owner], offloading, mine), offloading.context(owner))
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
+
+
+def test_a_session_cannot_read_items_of_another(store):
+    offloading = OffloadToolset(store)
+    run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
+    [record] = offloading.offloader("alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        run(agent(script, offloading), offloading.context("mallory"))
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+def test_runs_without_a_session_do_not_share_one_and_name_it_in_their_messages(store):
+    offloading = OffloadToolset(store)
+    listing = [lambda _: Call("context_list", {}, "l")]
+    script = Script([scenario.ask(), scenario.search, scenario.end, *listing, scenario.end])
+    made = agent(script, offloading)
+
+    first = run(made)
+    run(made)
+
+    assert needle("alice") in script.seen[2][-1]
+    assert script.seen[4][-1].startswith("[0 stored")
+    [name] = {m.meta["offload_session"] for m in first["messages"] if "offload_session" in m.meta}
+    assert len(Offloader(store, session=name).records()) == 1
+
+
+@RUNS
+def test_a_model_cannot_name_the_session_that_it_reads(store, run):
+    offloading = OffloadToolset(store)
+    run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
+    [record] = offloading.offloader("alice").records()
+    arguments = {"id": record.ref, "state": {"hook_context": {"offload": "alice"}}}
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    run(agent(script, offloading))
+
+    assert script.seen[1][-1].startswith("Error: unknown id")
+
+
+def test_a_model_cannot_name_the_session_of_a_sub_agent(store):
+    offloading = OffloadToolset(store)
+    run(agent(scenario.whole_run(), offloading), offloading.context("alice"))
+    inner = Script([lambda _: Call("context_list", {}, "l"), scenario.end])
+    arguments = {**DELEGATED, "hook_context": {"offload": "alice"}}
+    outer = Script([lambda _: Call("look", arguments, "d"), scenario.end])
+    look = AgentTool(agent(inner, offloading), name="look", description="Looks.")
+
+    run(agent(outer, offloading, look))
+
+    assert "OffloadToolset.context(session), got str" in outer.seen[1][-1]
+    assert inner.seen == []
+
+
+def test_a_session_that_is_no_context_is_reported_with_the_fix(store):
+    with pytest.raises(ConfigError, match=r"OffloadToolset.context\(session\), got str"):
+        run(agent(Script([]), OffloadToolset(store)), {"offload": "alice"})
+
+
+def test_a_sub_agent_shares_the_session_if_it_is_handed_on(store):
+    offloading = OffloadToolset(store)
+    inner = agent(Script([scenario.ask(), lambda sent: scenario.refs(sent)[-1]]), offloading)
+    delegate = AgentTool(
+        inner, name="delegate", description="Looks.", inputs_from_state={"hook_context": "hook_context"}
+    )
+    script = Script(
+        [
+            lambda _: Call("delegate", DELEGATED, "call_d"),
+            lambda sent: Call("context_grep", {"pattern": "needle of", "id": sent[-1]}, "call_g"),
+            scenario.end,
+        ]
+    )
+
+    run(agent(script, offloading, delegate), offloading.context("alice"))
+
+    assert needle("alice") in script.seen[2][-1]
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    output = run(agent(script, OffloadToolset(faulty), tool(returns=lambda: report(next(owners)))))
+
+    first, second = results(output)
+    assert first.startswith("[Offloaded:")
+    assert second == script.seen[2][-1] == report("bob")
+    assert "kept in the message" in caplog.text
+    assert output["last_message"].text == ANSWER
+
+
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.ask("lookup", "call_1"), scenario.end])
+
+    run(agent(script, OffloadToolset(faulty), tool(), tool("lookup", returns=lambda: "42")))
+
+    assert faulty.failures == 1
+    assert script.seen[1][-1] == report()
+    assert scenario.refs(script.seen[2])
+
+
+@RUNS
+def test_the_caller_may_have_a_failure_end_the_run(store, run):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(StoreUnavailableError):
+        run(agent(scenario.whole_run(), OffloadToolset(faulty, on_error="raise")))
+
+
+def test_a_new_process_continues_from_the_messages_and_the_store(s3_bucket):
+    offloading = OffloadToolset(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading)
+    output = run(made, offloading.context("alice"))
+    messages = [message.to_dict() for message in output["messages"]]
+    options = s3_bucket.storage_options
+
+    given = {"url": s3_bucket.url, "options": options, "messages": messages}
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert results(output)[0] in seen[0]
+    assert needle("alice") not in json.dumps(seen[0])
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {scenario.NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+def test_a_file_reader_result_is_shown_once_in_full(store):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    run(agent(script, OffloadToolset(store), tool(READER, returns=lambda: report(next(owners)))))
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") not in script.shown(3)
+    assert script.seen[2][-1] == report("bob")
+
+
+def test_a_long_prompt_is_offloaded_and_restored(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    offloading = OffloadToolset(store, policy=policy, session="s")
+    script = Script([scenario.end])
+
+    output = run(agent(script, offloading), asked=report())
+
+    assert scenario.refs(script.seen[0])
+    assert offloading.restore(output["messages"])[1].text == report()
+
+
+@RUNS
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
+    calls = [Call(QUERY, {"n": n}, f"call_{n}") for n in range(8)]
+    offloading = OffloadToolset(store, session="s")
+    numbered = tool(function=lambda n: f"{n}\n{report()}")
+
+    output = run(agent(Script([lambda _: calls, scenario.end]), offloading, numbered))
+
+    assert len({ref for text in results(output) for ref in scenario.refs([text])}) == 8
+    restored = results({"messages": offloading.restore(output["messages"])})
+    assert restored == [f"{n}\n{report()}" for n in range(8)]
+
+
+def test_calls_to_which_a_model_gives_no_id_are_offloaded_and_restored(store):
+    offloading = OffloadToolset(store, session="s")
+    script = Script([lambda _: [Call(QUERY, {}, "")] * 2, scenario.search, scenario.end])
+    owners = iter(["alice", "bob"])
+
+    made = agent(script, offloading, tool(returns=lambda: report(next(owners))), tool_concurrency_limit=1)
+    output = run(made)
+
+    first, second, _ = results(output)
+    assert scenario.refs([first]) != scenario.refs([second])
+    assert "query_sales result" in first
+    assert needle("bob") in script.seen[2][-1]
+    restored = results({"messages": offloading.restore(output["messages"])})
+    assert restored[:2] == [report("alice"), report("bob")]
+
+
+@pytest.mark.parametrize("given", [{"rows": report()}, [report()], (n for n in [report()])])
+def test_a_value_is_offloaded_as_the_text_that_haystack_makes_of_it(store, given):
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadToolset(store), tool(returns=lambda: given)))
+
+    text = script.seen[1][-1]
+    assert scenario.refs([text]) or "generator object" in text
+
+
+def test_only_texts_in_a_result_with_media_are_offloaded(store):
+    file = FileContent("aGk=", mime_type="application/pdf")
+    raw = tool(returns=lambda: [TextContent(report()), IMAGE, file], outputs_to_string={"raw_result": True})
+    offloading = OffloadToolset(store, session="s")
+
+    output = run(agent(Script([scenario.ask(), scenario.end]), offloading, raw))
+
+    [[text, *media]] = results(output)
+    assert scenario.refs([text.text])
+    assert media == [IMAGE, file]
+    [restored] = results({"messages": offloading.restore(output["messages"])})
+    assert restored == [TextContent(report()), IMAGE, file]
+
+
+def test_what_a_tool_writes_to_the_state_is_kept(store):
+    writing = tool(returns=lambda: {"rows": report()}, outputs_to_state={"rows": {"source": "rows"}})
+    made = agent(
+        Script([scenario.ask(), scenario.end]),
+        OffloadToolset(store),
+        writing,
+        state_schema={"rows": {"type": str}},
+    )
+
+    output = run(made)
+
+    assert output["rows"] == report()
+    assert scenario.refs(results(output))
+
+
+def test_the_error_of_a_tool_is_kept(store):
+    def fail():
+        raise ValueError(report())
+
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadToolset(store, session="s")
+
+    output = run(agent(script, offloading, tool(returns=fail)))
+
+    assert needle("alice") in script.seen[1][-1]
+    assert output["messages"][3].tool_call_result.error
+    assert offloading.offloader().records() == []
+
+
+@RUNS
+def test_the_result_of_a_tool_that_ends_the_run_is_kept(store, run):
+    made = agent(Script([scenario.ask()]), OffloadToolset(store), exit_conditions=[QUERY])
+
+    output = run(made)
+
+    assert output["exit_reason"] == QUERY
+    assert output["last_message"].tool_call_result.result == report()
+
+
+@RUNS
+def test_a_hook_that_saves_the_messages_after_a_tool_can_save_placeholders(store, run):
+    saved = []
+
+    @hook
+    def save(state: State):
+        saved.append(json.dumps([message.to_dict() for message in state.data["messages"]]))
+
+    offloading = OffloadToolset(store)
+    run(agent(scenario.whole_run(), offloading, hooks={"after_tool": [offloading, save]}))
+
+    assert len(saved) == 3
+    assert "[Offloaded:" in saved[0]
+    assert "entry 01500" not in "".join(saved)
+
+
+def test_the_messages_of_a_run_that_reaches_its_last_step_are_offloaded_by_the_next(store):
+    offloading = OffloadToolset(store)
+    context = offloading.context("alice")
+    output = run(agent(Script([scenario.ask()]), offloading, max_agent_steps=1), context)
+    script = Script([scenario.search, scenario.end])
+
+    agent(script, offloading).run(output["messages"], hook_context=context)
+
+    assert results(output) == [report()]
+    assert scenario.refs(script.seen[0])
+    assert needle("alice") in script.seen[1][-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"id": 7}, {"id": "abcdefghij", "self": 1, "name": 2, "state": {}}, {"id": "../../etc/passwd"}],
+)
+@RUNS
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, run, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+    made = agent(script, OffloadToolset(store), raise_on_tool_invocation_failure=True)
+
+    output = run(made)
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert output["last_message"].text == ANSWER
+
+
+@pytest.mark.parametrize("given", [None, "Be brief."])
+def test_the_model_gets_the_tools_and_instructions_once_after_the_callers_own(store, given):
+    offloading = OffloadToolset(store)
+    made = agent(Script([scenario.end, scenario.end]), offloading, system_prompt=given)
+
+    first = run(made)
+    made.run([*first["messages"], ChatMessage.from_user("And then?")])
+
+    model = made.chat_generator
+    prompt = offloading.offloader().prompt()
+    assert model.offered == {QUERY, *TOOL_NAMES}
+    assert model.system[0] == (f"Be brief.\n\n{prompt}" if given else prompt)
+    assert "\n".join(model.system[1:]).count(prompt) == 1
+
+
+def test_an_agent_without_the_tools_is_sent_all_in_full(store, caplog):
+    offloading = OffloadToolset(store, session="s")
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    made = agent(script, offloading)
+
+    made.run([ChatMessage.from_user(QUESTION)], tools=[QUERY])
+
+    assert script.seen[2][-1] == report()
+    assert made.chat_generator.system == []
+    assert offloading.offloader().records() == []
+    assert caplog.text.count("without the toolset") == 1
+
+
+def test_the_usage_of_each_reply_is_reported(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    run(agent(scenario.run_with_a_miss(), OffloadToolset(store)))
+
+    assert len(missed) == 3
+    assert missed[-1] > 0
+
+
+def test_a_pipeline_is_saved_and_loaded_with_its_offloading(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAYSTACK_DESERIALIZATION_ALLOWLIST", "offload.*,frameworks.*")
+    policy = OffloadPolicy.preset("aggressive")
+    offloading = OffloadToolset(tmp_path, session="alice", policy=policy)
+    pipeline = Pipeline()
+    pipeline.add_component("agent", agent(None, offloading))
+
+    loaded = Pipeline.loads(pipeline.dumps(), allowed_modules=["offload.*", "frameworks.*"])
+    made = loaded.get_component("agent")
+    made.chat_generator.script = script = scenario.whole_run()
+    loaded.run({"agent": {"messages": [ChatMessage.from_user(QUESTION)]}})
+
+    scenario.check_whole_run(script)
+    [record] = Offloader(tmp_path, session="alice").records()
+    assert record.tool_name == QUERY
+    assert made.hooks["before_llm"][0].offloader().policy == policy
+
+
+def test_a_snapshot_after_the_agent_has_the_placeholder_and_never_the_original(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("HAYSTACK_PIPELINE_SNAPSHOT_SAVE_ENABLED", "true")
+    pipeline = Pipeline()
+    pipeline.add_component("agent", agent(scenario.whole_run(), OffloadToolset(store)))
+    pipeline.add_component("answer", AnswerBuilder())
+    pipeline.connect("agent.messages", "answer.replies")
+    asked = {"agent": {"messages": [ChatMessage.from_user(QUESTION)]}, "answer": {"query": QUESTION}}
+
+    with pytest.raises(BreakpointException):
+        pipeline.run(asked, break_point=Breakpoint("answer", snapshot_file_path=str(tmp_path)))
+
+    [snapshot] = [path.read_text() for path in tmp_path.rglob("*.json")]
+    assert "[Offloaded:" in snapshot
+    assert "entry 01500" not in snapshot
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("store", {"store": MemoryStore()}),
+        ("redact", {"redact": str.lower}),
+        ("storage_options", {"store": "s3://bucket/prefix", "storage_options": {"key": "k", "secret": "x"}}),
+    ],
+)
+def test_an_argument_that_a_file_cannot_have_is_named(name, arguments):
+    with pytest.raises(ConfigError, match=f"{name} cannot be serialized"):
+        OffloadToolset(**arguments).to_dict()
+
+
+def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadToolset(store, on_error="shrug")  # type: ignore[arg-type]
+
+
+def test_without_the_framework_the_error_names_the_command():
+    assert "pip install 'offload[haystack]'" in scenario.import_error("haystack", without="haystack.tools")
+
+
+# The store
+
+
+def kept(store, session="alice"):
+    return OffloadToolResultStore(store, session=session)
+
+
+@RUNS
+def test_haystacks_own_hook_keeps_its_results_in_the_store(store, run):
+    results_store = kept(store)
+    offload = ToolResultOffloadHook(results_store, {"*": AlwaysOffload()})
+    script = Script([scenario.ask(), scenario.end])
+    made = Agent(chat_generator=ScriptedGenerator(script), tools=[tool()], hooks={"after_tool": [offload]})
+
+    output = run(made)
+
+    [reference] = output["messages"][2].meta["tool_result_offloaded"]
+    assert reference in script.seen[1][-1]
+    assert kept(store).read(reference) == report()
+    assert any(report().encode() in store.get(found.key) for found in store.keys())
+    with pytest.raises(FileNotFoundError):
+        kept(store, "bob").read(reference)
+
+
+@pytest.mark.parametrize("content", ["", "x", "é\udcff", b"", b"hello", bytes(range(256))])
+def test_what_is_written_is_read_with_its_type(store, content):
+    made = kept(store)
+
+    reference = made.write(key="1_x_call.txt", content=content)
+
+    assert made.read(reference) == content
+    assert reference.endswith("/1_x_call.txt")
+
+
+def test_two_runs_with_one_key_do_not_overwrite_each_other(store):
+    made = kept(store)
+
+    references = [made.write(key="1_x_call.txt", content=owner) for owner in ("alice", "bob", "alice")]
+
+    assert references[0] == references[2] != references[1]
+    assert [made.read(each) for each in references[:2]] == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("key", ["../../etc/passwd", "a/b", "x" * 5000, "~"])
+def test_any_key_is_a_name(store, key):
+    made = kept(store)
+
+    assert made.read(made.write(key=key, content="x")) == "x"
+
+
+def test_a_store_that_fails_keeps_the_result_in_the_message(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    offload = ToolResultOffloadHook(kept(faulty), {"*": AlwaysOffload()})
+    script = Script([scenario.ask(), scenario.end])
+
+    run(Agent(chat_generator=ScriptedGenerator(script), tools=[tool()], hooks={"after_tool": [offload]}))
+
+    assert script.seen[1][-1] == report()
+
+
+def test_the_store_is_loaded_from_what_it_saves(tmp_path):
+    made = OffloadToolResultStore(tmp_path, session="alice")
+    reference = made.write(key="k", content="x")
+
+    assert OffloadToolResultStore.from_dict(made.to_dict()).read(reference) == "x"

@@ -404,6 +404,8 @@ def _parts(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]
     if block["type"] == "tool_use":
         delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
         return {**block, "input": {}}, [delta]
+    if block["type"] != "thinking":
+        return block, []
     start = {"type": "thinking", "thinking": "", "signature": ""}
     thought = {"type": "thinking_delta", "thinking": block["thinking"]}
     return start, [thought, {"type": "signature_delta", "signature": block["signature"]}]

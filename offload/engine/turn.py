@@ -15,7 +15,7 @@ from offload.engine.results import CacheReport, OffloadResult
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import failure
-from offload.messages import Item, Scan, adapter_for, media_ref, role_of
+from offload.messages import Item, Scan, adapter_for, block_count, media_ref, role_of
 from offload.options import Options
 from offload.policy import (
     READ_TOOLS,
@@ -120,7 +120,8 @@ class Turn:
         if history.plan is not None:
             candidates = [c for slot in slots if (c := self._candidate(slot)) is not None]
             reads = sum(call.name in READ_TOOLS for call in scan.calls.values())
-            history.plan.add(state.tokens, candidates, reads=reads, is_reply=is_reply)
+            blocks = block_count(message)
+            history.plan.add(state.tokens, candidates, reads=reads, is_reply=is_reply, blocks=blocks)
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)

@@ -7,6 +7,7 @@ video, artifacts, metadata, and parts that are unknown or could not be restored 
 accepts each placeholder: it replaces an object by an object.
 """
 
+from offload.messages._access import block_count
 from offload.messages._base import SYSTEM_ROLES, Block, Item, MessageAdapter, Scan
 from offload.messages._calls import COMMAND_FIELDS, PATH_FIELDS, Call, CallId, Subject, main_argument
 from offload.messages._files import FileCall, file_call, may_write, reads_files, request_of
@@ -41,6 +42,7 @@ __all__ = [
     "adapter_for",
     "answered_calls",
     "as_data",
+    "block_count",
     "file_call",
     "from_json",
     "is_result",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from offload.errors import MessageError
@@ -62,6 +63,13 @@ def sequence_like(content: Any, blocks: list[Any]) -> Any:
 def block_list(content: Any) -> list[Any] | tuple[Any, ...]:
     """Return the blocks of a content, none if it is no list."""
     return content if isinstance(content, list | tuple) else ()
+
+
+def block_count(message: Any) -> int:
+    """Return the content blocks of a message; a run of tool calls counts as one, so does one of results."""
+    kinds = [get(block, "type") for block in block_list(get(message, "content"))]
+    repeated = sum(kind == last and kind in ("tool_use", "tool_result") for last, kind in pairwise(kinds))
+    return max(1, len(kinds) - repeated)
 
 
 def blocks_of(content: Any, where: str) -> list[Any]:

@@ -72,11 +72,15 @@ class CacheModel(PolicyPart):
         write: price of a token that is not read from it, including the price of storing it there.
         ttl: how long after its last use the provider keeps a prompt: seconds, a `timedelta`, or a text such
             as "5m" or "1h". After a longer pause the cache is cold. None never infers that from a pause.
+        lookback: in how many content blocks before the end of a request the provider looks for the end of an
+            earlier one; it finds nothing that ends further back. None is without limit. Anthropic and OpenAI
+            state 20.
     """
 
     read: Price = 0.1
     write: Price = 1.25
     ttl: Annotated[Seconds, Field(gt=0)] | None = 300
+    lookback: Annotated[int, Field(strict=True, gt=0)] | None = None
 
     @model_validator(mode="before")
     @classmethod

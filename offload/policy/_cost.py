@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -68,10 +69,12 @@ class _Turn(Generic[T]):
 
     Attributes:
         tokens: their tokens as sent.
+        blocks: their content blocks, where a run of tool calls or of results counts as one.
         waiting: items that may still be offloaded, in order.
     """
 
     tokens: int = 0
+    blocks: int = 0
     waiting: list[Candidate[T]] = field(default_factory=list)
 
 
@@ -81,6 +84,7 @@ class _Message(Generic[T]):
     items: list[Candidate[T]]
     reads: int
     is_reply: bool
+    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,13 @@ class CostPlan(Generic[T]):
         self.seen_reads = 0
 
     def add(
-        self, tokens: int, items: Iterable[Candidate[T]] = (), *, reads: int = 0, is_reply: bool = False
+        self,
+        tokens: int,
+        items: Iterable[Candidate[T]] = (),
+        *,
+        reads: int = 0,
+        is_reply: bool = False,
+        blocks: int = 1,
     ) -> None:
         """Append a message.
 
@@ -128,11 +138,12 @@ class CostPlan(Generic[T]):
             items: those of its items that may be offloaded; the others are sent as they are.
             reads: calls of retrieval tools in it.
             is_reply: whether a reply of the model begins with it.
+            blocks: its content blocks; a run of tool calls counts as one, and so does a run of results.
         """
         if is_reply:
             self._turns.append(_Turn())
             self._decide_old()
-        message = _Message(tokens, list(items), reads, is_reply)
+        message = _Message(tokens, list(items), reads, is_reply, blocks)
         self._messages.append(message)
         self._reads += reads
         turn, outlook = self._turns[-1], self._outlook()
@@ -140,6 +151,7 @@ class CostPlan(Generic[T]):
         for item in message.items:
             item.end = end = end + item.tokens
         turn.tokens += tokens
+        turn.blocks += blocks
         self._tokens += tokens
         turn.waiting += message.items
         for item in message.items:
@@ -165,6 +177,7 @@ class CostPlan(Generic[T]):
             message, turn = self._messages.pop(), self._turns[-1]
             tokens = message.tokens - sum(item.freed for item in message.items if item.is_out)
             turn.tokens -= tokens
+            turn.blocks -= message.blocks
             self._tokens -= tokens
             self._reads -= message.reads
             for item in message.items:
@@ -178,36 +191,58 @@ class CostPlan(Generic[T]):
         """Decide on the items of the latest turns but the new one, while the cache is warm.
 
         Offloading an item rewrites what was sent after it, so all that pay for themselves leave from the
-        place on where they save most together.
+        place on where they save most together. Beyond the lookback of the cache it rewrites every message.
         """
-        outlook = self._outlook()
+        outlook, reach = self._outlook(), self._reach()
         ruled: list[tuple[_Turn[T], Candidate[T], int]] = []
         paying: list[tuple[_Turn[T], Candidate[T], int]] = []
-        # Tokens that are rewritten if the cache breaks at the current place; what all paying items save.
-        rewritten = saved = most = 0.0
+        # Tokens that are rewritten in any case; what all paying items save.
+        broken = saved = most = 0.0
         chosen = 0
-        for turn, age in self._ages(WARM_TURNS):
-            end = turn.tokens
-            for item in reversed(turn.waiting):
-                if age < max(1, item.waits):
-                    continue
-                if item.is_ruled:
-                    # It breaks the cache in any case: offloading what comes after it rewrites no more.
-                    ruled.append((turn, item, age))
-                    rewritten, end, most, chosen = 0.0, item.end - item.tokens, saved, len(paying)
-                    continue
-                saving = outlook.saving(item, self._chance(item, age))
-                saving -= (item.tokens - item.freed) * outlook.rewrite
-                if saving <= 0:
-                    continue
-                saved += saving
-                paying.append((turn, item, age))
-                gain = saved - (rewritten + end - item.end) * outlook.rewrite
-                if gain > most:
-                    most, chosen = gain, len(paying)
-            rewritten += end
+        for turn, item, age, behind in self._waiting():
+            if item.is_ruled:
+                # It breaks the cache in any case: offloading what comes after it rewrites no more.
+                ruled.append((turn, item, age))
+                broken, most, chosen = behind + item.tokens, saved, len(paying)
+                continue
+            saving = outlook.saving(item, self._chance(item, age))
+            saving -= (item.tokens - item.freed) * outlook.rewrite
+            if saving <= 0:
+                continue
+            saved += saving
+            paying.append((turn, item, age))
+            again = behind if age <= reach else self._tokens
+            gain = saved - (again - broken) * outlook.rewrite
+            if gain > most:
+                most, chosen = gain, len(paying)
         for turn, item, age in [*ruled, *paying[:chosen]]:
             self._take(turn, item, age, outlook)
+
+    def _waiting(self) -> Iterator[tuple[_Turn[T], Candidate[T], int, int]]:
+        """Yield the items that may leave in a warm cache, latest first.
+
+        With each come its turn, the replies after it, and the tokens behind it.
+        """
+        later = 0
+        for turn, age in self._ages(WARM_TURNS):
+            for item in reversed(turn.waiting):
+                if age >= max(1, item.waits):
+                    yield turn, item, age, later + turn.tokens - item.end
+            later += turn.tokens
+
+    def _reach(self) -> int:
+        """Return the age of the oldest turn before which the cache still finds the end of a request.
+
+        The turn that begins is expected to have as many blocks as the largest of those in between.
+        """
+        blocks = largest = 0
+        most = inf if self._cache.lookback is None else self._cache.lookback
+        for turn, age in self._ages(WARM_TURNS):
+            blocks += turn.blocks
+            largest = max(largest, turn.blocks)
+            if blocks + largest >= most:
+                return age - 1
+        return WARM_TURNS
 
     def _ages(self, count: int) -> Iterator[tuple[_Turn[T], int]]:
         """Yield the last `count` turns before the new one, latest first, and the replies after each."""

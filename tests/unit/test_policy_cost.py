@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from offload import CacheModel, ItemFacts, Offloader, OffloadPolicy, Rule
+from offload.messages import block_count
 from offload.policy import Candidate, CostPlan
 from offload.testing import FaultyStore
 from offload_backends.memory import MemoryStore
@@ -51,6 +52,33 @@ def test_an_item_leaves_while_little_is_rewritten_and_stays_when_much_would_be()
     for costs in (near, far):
         pass_turns(costs, 1)
     assert (list(near.due), list(far.due)) == (["a"], [])
+
+
+def test_an_item_stays_when_the_cache_would_not_find_what_was_sent_before_it() -> None:
+    def left(blocks: int) -> list[str]:
+        costs = plan(CacheModel(lookback=20))
+        costs.add(60_000, is_reply=True, blocks=blocks)
+        costs.add(6000, [item(waits=5)], is_reply=True, blocks=blocks)
+        for _ in range(5):
+            costs.add(50, is_reply=True, blocks=blocks)
+        return list(costs.due)
+
+    # The item's turn and the four after it, and one that begins: 18 blocks, and 24.
+    assert (left(3), left(4)) == (["a"], [])
+
+
+def test_what_is_far_back_leaves_where_all_is_written_again_for_less_than_it_saves() -> None:
+    costs = plan(CacheModel(lookback=20))
+    costs.add(60_000, [item(tokens=50_000, waits=5)], is_reply=True, blocks=9)
+    for _ in range(5):
+        costs.add(50, is_reply=True, blocks=9)
+    assert list(costs.due) == ["a"]
+
+
+def test_a_run_of_calls_or_results_counts_as_one_block() -> None:
+    kinds = ["thinking", "text", "tool_use", "tool_use", "tool_result", "tool_result", "text", "text"]
+    assert block_count({"role": "user", "content": [{"type": kind} for kind in kinds]}) == 6
+    assert [block_count({"content": content}) for content in ("text", [], None)] == [1, 1, 1]
 
 
 def test_a_cold_cache_lets_an_item_leave_that_waited() -> None:

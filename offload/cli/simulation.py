@@ -256,7 +256,7 @@ class Bill:
 
 def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
     """Return the price of sending a conversation at the prices of a provider's cache."""
-    bill, view, answers = Bill(), _View(recording), 0.0
+    bill, view, answers = Bill(), View(recording), 0.0
     for request in recording.requests:
         known = cache.write if request.is_missed else cache.read
         kept, rewritten, new = view.send(request.rows, sender.replaced(request), bill)
@@ -273,7 +273,7 @@ def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
     return bill
 
 
-class _View:
+class View:
     """The texts of the last request, and which names of replaced texts they hide."""
 
     def __init__(self, recording: Recording) -> None:

@@ -68,7 +68,9 @@ def block_list(content: Any) -> list[Any] | tuple[Any, ...]:
 def block_count(message: Any) -> int:
     """Return the content blocks of a message; a run of tool calls counts as one, so does one of results."""
     kinds = [get(block, "type") for block in block_list(get(message, "content"))]
-    repeated = sum(kind == last and kind in ("tool_use", "tool_result") for last, kind in pairwise(kinds))
+    repeated: int = sum(
+        kind == last and kind in ("tool_use", "tool_result") for last, kind in pairwise(kinds)
+    )
     return max(1, len(kinds) - repeated)
 
 

@@ -1,0 +1,579 @@
+"""A model's provider on the loopback interface, with the prompt caches of public APIs and scripted answers.
+
+It charges each request by the rules that the providers publish, and answers with the usage, as JSON or as a
+stream of events. Tokens are characters of the request's texts, at 3.6 characters each.
+
+Anthropic Messages (https://platform.claude.com/docs/en/build-with-claude/prompt-caching, 2026-10): a prefix
+is tools, system, messages. A block with `cache_control` writes one entry: the prefix that ends with it. A
+request reads the longest entry that it finds at one of its marks or up to 19 positions before it; a run of
+`tool_use` blocks is one position, and so is one of `tool_result` blocks. An entry has 1,024 tokens or more
+and lives for 5 minutes or an hour after the start of the last request that wrote or read it.
+
+OpenAI (https://developers.openai.com/api/docs/guides/prompt-caching, 2026-11): models before GPT-5.6 cache
+any prefix of 1,024 tokens or more in steps of 128, for 5 minutes. GPT-5.6 and later write one entry at the
+end of the last user message or group of tool results, and read one there, at up to 20 earlier such ends or
+at the end of the first system messages; it lives for 30 minutes.
+
+Two headers let a client replay what was recorded: `x-provider-time`, the time of the request in seconds, and
+`x-provider-forget`, which empties the cache before it.
+
+    python benchmarks/_provider.py [--port N]     prints its URL and answers until it is killed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+CHARS_PER_TOKEN = 3.6
+LEAST_TOKENS = 1024
+LOOKBACK = 20
+MOST_MARKS = 4
+STEP = 128
+IMAGE_TOKENS = 1500
+_LIFETIMES = {"5m": 300.0, "1h": 3600.0}
+_FIRST_ROLES = ("definition", "system")
+_AUTOMATIC_LIFETIME, _BREAKPOINT_LIFETIME = 300.0, 1800.0
+
+Json = dict[str, Any]
+Answer = Callable[[Json], list[Json]]
+
+
+class BadRequestError(Exception):
+    """A request that the provider refuses with status 400."""
+
+
+class Charge(NamedTuple):
+    """Input tokens of a request by their price.
+
+    Attributes:
+        plain: tokens that are neither read from the cache nor written to it.
+        read: tokens that are read from it.
+        written: tokens that are written to it for the shorter lifetime.
+        written_1h: tokens that are written to it for an hour.
+        write_price: price of a token of `written`; that of `written_1h` is 2, of `read` 0.1.
+    """
+
+    plain: float
+    read: float = 0
+    written: float = 0
+    written_1h: float = 0
+    write_price: float = 1.25
+
+    @property
+    def tokens(self) -> float:
+        """All input tokens."""
+        return self.plain + self.read + self.written + self.written_1h
+
+    @property
+    def cost(self) -> float:
+        """The price in uncached input tokens."""
+        return self.plain + 0.1 * self.read + self.write_price * self.written + 2 * self.written_1h
+
+
+class _Block(NamedTuple):
+    """The prompt up to the end of one block.
+
+    Attributes:
+        prefix: digest of all that the model reads up to there.
+        tokens: tokens of it.
+        position: its position in the sense of the lookback.
+        lifetime: how long its mark keeps the prefix; None without a mark.
+    """
+
+    prefix: bytes
+    tokens: float
+    position: int
+    lifetime: float | None
+
+
+@dataclass
+class _Entries:
+    """Cached prefixes, by digest: when each ends, and how long a use keeps it."""
+
+    ends: dict[bytes, tuple[float, float]] = field(default_factory=dict)
+
+    def holds(self, prefix: bytes, now: float) -> bool:
+        return prefix in self.ends and self.ends[prefix][0] >= now
+
+    def use(self, prefix: bytes, now: float, lifetime: float) -> None:
+        """Write an entry, or start its lifetime again."""
+        kept = self.ends[prefix][1] if self.holds(prefix, now) else 0.0
+        longest = max(lifetime, kept)
+        self.ends[prefix] = (now + longest, longest)
+
+
+class AnthropicCache:
+    """The prompt cache of the Messages API."""
+
+    def __init__(self) -> None:
+        self._entries = _Entries()
+
+    def charge(self, request: Json, now: float) -> Charge:
+        """Return what a request costs, and cache what it marks. Raises `BadRequestError`."""
+        blocks = list(_blocks(request))
+        marks = [number for number, block in enumerate(blocks) if block.lifetime is not None]
+        if len(marks) > MOST_MARKS:
+            raise BadRequestError(f"A maximum of {MOST_MARKS} blocks with cache_control may be provided.")
+        total = blocks[-1].tokens if blocks else 0
+        cached = [number for number in marks if blocks[number].tokens >= LEAST_TOKENS]
+        if not cached:
+            return Charge(plain=total)
+        found = next((n for mark in reversed(cached) for n in self._found(blocks, mark, now)), None)
+        read = 0.0
+        if found is not None:
+            read = blocks[found].tokens
+            self._entries.use(blocks[found].prefix, now, 0.0)
+        by_lifetime = dict.fromkeys(_LIFETIMES.values(), 0.0)
+        done = read
+        for number in cached:
+            block = blocks[number]
+            assert block.lifetime is not None  # noqa: S101 # a mark has one
+            self._entries.use(block.prefix, now, block.lifetime)
+            by_lifetime[block.lifetime] += max(0.0, block.tokens - done)
+            done = max(done, block.tokens)
+        return Charge(total - done, read, by_lifetime[300.0], by_lifetime[3600.0])
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._entries.ends.clear()
+
+    def _found(self, blocks: list[_Block], mark: int, now: float) -> Iterator[int]:
+        """Yield the cached prefixes within the lookback of a mark, the longest first."""
+        last = blocks[mark].position
+        for number in range(mark, -1, -1):
+            if last - blocks[number].position >= LOOKBACK:
+                return
+            if self._entries.holds(blocks[number].prefix, now):
+                yield number
+
+
+class AutomaticCache:
+    """The prompt cache of OpenAI models before GPT-5.6."""
+
+    def __init__(self) -> None:
+        self._entries = _Entries()
+
+    def charge(self, request: Json, now: float) -> Charge:
+        """Return what a request costs, and cache its prompt."""
+        texts = [_text(part) for part in _openai_parts(request)]
+        prompt = "\x1e".join(texts)
+        chars = round(STEP * CHARS_PER_TOKEN)
+        digest, prefixes = blake2b(digest_size=16), []
+        for start in range(0, len(prompt) - chars + 1, chars):
+            digest.update(prompt[start : start + chars].encode(errors="surrogatepass"))
+            prefixes.append(digest.digest())
+        hits = 0
+        while hits < len(prefixes) and self._entries.holds(prefixes[hits], now):
+            hits += 1
+        for prefix in prefixes:
+            self._entries.use(prefix, now, _AUTOMATIC_LIFETIME)
+        total = sum(_tokens(part) for part in _openai_parts(request))
+        read = min(total, hits * STEP) if hits * STEP >= LEAST_TOKENS else 0
+        return Charge(total - read, read)
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._entries.ends.clear()
+
+
+class BreakpointCache:
+    """The prompt cache of OpenAI's GPT-5.6 and later, with implicit breakpoints."""
+
+    def __init__(self) -> None:
+        self._entries = _Entries()
+
+    def charge(self, request: Json, now: float) -> Charge:
+        """Return what a request costs, and cache its prompt up to the last eligible message."""
+        first, ends, total = _message_ends(request)
+        looked_up = [end for end in (*first, *ends[-LOOKBACK - 1 :]) if end.tokens >= LEAST_TOKENS]
+        if not looked_up:
+            return Charge(plain=total)
+        found = [end for end in looked_up if self._entries.holds(end.prefix, now)]
+        for end in (*found[-1:], looked_up[-1]):
+            self._entries.use(end.prefix, now, _BREAKPOINT_LIFETIME)
+        read, until = found[-1].tokens if found else 0.0, looked_up[-1].tokens
+        return Charge(total - until, read, until - read)
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._entries.ends.clear()
+
+
+Cache = AnthropicCache | AutomaticCache | BreakpointCache
+
+
+# The prompt in blocks
+
+
+def _blocks(request: Json) -> Iterator[_Block]:
+    digest, tokens, position, run = blake2b(digest_size=16), 0.0, -1, ""
+    parts = list(_anthropic_parts(request))
+    automatic = request.get("cache_control")
+    for number, (level, role, part) in enumerate(parts):
+        kind = str(part.get("type", ""))
+        position += not (kind == run and kind in ("tool_use", "tool_result"))
+        run = kind
+        mark = part.get("cache_control") or (automatic if number == len(parts) - 1 else None)
+        content = {key: value for key, value in part.items() if key != "cache_control"}
+        digest.update(_bytes([level, role, content]))
+        tokens += _tokens(content)
+        yield _Block(digest.digest(), tokens, position, _lifetime(mark))
+
+
+def _anthropic_parts(request: Json) -> Iterator[tuple[str, str, Json]]:
+    """Yield level, role and block of all that the model reads, in the order of the cache."""
+    for tool in request.get("tools") or []:
+        yield "tools", str(request.get("model")), {"type": "tool", **tool}
+    for block in _as_blocks(request.get("system") or []):
+        yield "system", str(request.get("model")), block
+    settings = json.dumps([request.get(name) for name in ("tool_choice", "thinking", "output_config")])
+    for message in request.get("messages") or []:
+        for block in _as_blocks(message.get("content")):
+            yield f"messages {settings}", str(message.get("role")), block
+
+
+def _as_blocks(content: Any) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content or [])
+
+
+def _lifetime(mark: Any) -> float | None:
+    return _LIFETIMES.get(mark.get("ttl", "5m")) if isinstance(mark, Mapping) else None
+
+
+class _End(NamedTuple):
+    """The prompt up to the end of one message of OpenAI's APIs: its digest and its tokens."""
+
+    prefix: bytes
+    tokens: float
+
+
+def _message_ends(request: Json) -> tuple[list[_End], list[_End], float]:
+    """Return the end of the first system messages, those of users and groups of results, and all tokens."""
+    parts = list(_openai_parts(request))
+    roles = [_openai_role(part) for part in parts]
+    began = next((n for n, role in enumerate(roles) if role not in _FIRST_ROLES), len(parts))
+    digest, tokens = blake2b(digest_size=16), 0.0
+    first, ends = list[_End](), list[_End]()
+    for number, (role, following) in enumerate(zip(roles, [*roles[1:], ""], strict=True)):
+        digest.update(_bytes(parts[number]))
+        tokens += _tokens(parts[number])
+        if number == began - 1:
+            first.append(_End(digest.digest(), tokens))
+        if role == "user" or (role == "tool" and following != "tool"):
+            ends.append(_End(digest.digest(), tokens))
+    return first, ends, tokens
+
+
+def _openai_parts(request: Json) -> Iterator[Json]:
+    for tool in request.get("tools") or []:
+        yield {"role": "definition", **tool}
+    if request.get("instructions"):
+        yield {"role": "system", "content": request["instructions"]}
+    given = request.get("messages", request.get("input")) or []
+    yield from [{"role": "user", "content": given}] if isinstance(given, str) else given
+
+
+def _openai_role(part: Json) -> str:
+    if part.get("type") == "function_call_output":
+        return "tool"
+    role = str(part.get("role", "assistant"))
+    return "system" if role == "developer" else role
+
+
+def _bytes(part: Any) -> bytes:
+    """Return what a prefix is compared by: every byte of every block."""
+    return json.dumps(part, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def _text(part: Any) -> str:
+    return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+
+
+def _tokens(part: Any) -> float:
+    """Return the tokens of the texts of a block; an image counts as `IMAGE_TOKENS`."""
+    if isinstance(part, str):
+        return len(part) / CHARS_PER_TOKEN
+    if isinstance(part, Mapping):
+        if part.get("type") in ("base64", "image_url", "input_image"):
+            return IMAGE_TOKENS
+        return sum(_tokens(value) for key, value in part.items() if key not in ("type", "id", "signature"))
+    if isinstance(part, list):
+        return sum(map(_tokens, part))
+    return 0.0
+
+
+# Answers
+
+
+def _usage(charge: Charge, kind: str) -> Json:
+    total, read = round(charge.tokens), round(charge.read)
+    short, long = round(charge.written), round(charge.written_1h)
+    if kind == "messages":
+        return {
+            "input_tokens": max(0, total - read - short - long),
+            "cache_read_input_tokens": read,
+            "cache_creation_input_tokens": short + long,
+            "cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long},
+            "output_tokens": 5,
+        }
+    details = {"cached_tokens": read, "cache_write_tokens": short}
+    if kind == "responses":
+        return {
+            "input_tokens": total,
+            "input_tokens_details": details,
+            "output_tokens": 5,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": total + 5,
+        }
+    return {
+        "prompt_tokens": total,
+        "prompt_tokens_details": details,
+        "completion_tokens": 5,
+        "total_tokens": total + 5,
+    }
+
+
+def _said(_request: Json) -> list[Json]:
+    return [{"type": "text", "text": "Done."}]
+
+
+def _reply(kind: str, request: Json, content: list[Json], usage: Json) -> Json:
+    model = request.get("model")
+    text = "".join(str(block.get("text", "")) for block in content)
+    calls = [block for block in content if block.get("type") == "tool_use"]
+    if kind == "messages":
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": content,
+            "stop_reason": "tool_use" if calls else "end_turn",
+            "stop_sequence": None,
+            "usage": usage,
+        }
+    if kind == "responses":
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        output: list[Json] = [
+            {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part]}
+        ]
+        output += [
+            {
+                "type": "function_call",
+                "id": f"fc_{call['id']}",
+                "call_id": call["id"],
+                "name": call["name"],
+                "arguments": json.dumps(call["input"]),
+                "status": "completed",
+            }
+            for call in calls
+        ]
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "model": model,
+            "status": "completed",
+            "output": output,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": usage,
+        }
+    message: Json = {"role": "assistant", "content": text or None, "refusal": None}
+    if calls:
+        message["tool_calls"] = [_chat_call(call) for call in calls]
+    reason = "tool_calls" if calls else "stop"
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
+        "usage": usage,
+    }
+
+
+def _chat_call(call: Json) -> Json:
+    function = {"name": call["name"], "arguments": json.dumps(call["input"])}
+    return {"id": call["id"], "type": "function", "function": function}
+
+
+def _events(kind: str, request: Json, reply: Json) -> Iterator[str]:
+    """Yield the reply as server-sent events."""
+    if kind == "messages":
+        yield from map(_named, _message_events(reply))
+    elif kind == "responses":
+        yield _named({"type": "response.created", "sequence_number": 0, "response": {**reply, "usage": None}})
+        yield _named({"type": "response.completed", "sequence_number": 1, "response": reply})
+    else:
+        yield from (f"data: {json.dumps(chunk)}\n\n" for chunk in _chunks(request, reply))
+        yield "data: [DONE]\n\n"
+
+
+def _named(event: Json) -> str:
+    return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+
+
+def _message_events(reply: Json) -> Iterator[Json]:
+    usage = {**reply["usage"], "output_tokens": 1}
+    start = {**reply, "content": [], "stop_reason": None, "usage": usage}
+    yield {"type": "message_start", "message": start}
+    for index, block in enumerate(reply["content"]):
+        is_call = block["type"] == "tool_use"
+        empty = {**block, "input": {}} if is_call else {**block, "text": ""}
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        delta = (
+            {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            if is_call
+            else {"type": "text_delta", "text": block["text"]}
+        )
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    ended = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
+    yield {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 5}}
+    yield {"type": "message_stop"}
+
+
+def _chunks(request: Json, reply: Json) -> Iterator[Json]:
+    chunk = {key: reply[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    [choice] = reply["choices"]
+    message = {key: value for key, value in choice["message"].items() if value is not None}
+    for number, call in enumerate(message.get("tool_calls", [])):
+        call["index"] = number
+    yield {**chunk, "choices": [{"index": 0, "delta": message, "finish_reason": None}]}
+    yield {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
+    if (request.get("stream_options") or {}).get("include_usage"):
+        yield {**chunk, "choices": [], "usage": reply["usage"]}
+
+
+# The server
+
+
+@dataclass
+class Provider:
+    """Answers and charges requests.
+
+    Attributes:
+        answer: returns the content of the answer to a request, as blocks of the Messages API.
+        charges: what each request cost, in order.
+        keeps: whether `requests` keeps path, headers and body of each request.
+        url: where it answers.
+    """
+
+    answer: Answer = _said
+    charges: list[Charge] = field(default_factory=list)
+    keeps: bool = False
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+    caches: dict[str, Cache] = field(default_factory=dict)
+
+    def charge(self, kind: str, request: Json, headers: Mapping[str, str]) -> Charge:
+        """Return what a request costs. Raises `BadRequestError`."""
+        cache = self.caches.setdefault(*_cache_for(kind, str(request.get("model"))))
+        if headers.get("x-provider-forget"):
+            cache.forget()
+        charge = cache.charge(request, float(headers.get("x-provider-time") or time.time()))
+        self.charges.append(charge)
+        return charge
+
+
+def _cache_for(kind: str, model: str) -> tuple[str, Cache]:
+    if kind == "messages":
+        return "anthropic", AnthropicCache()
+    if model.startswith("gpt-5.6"):
+        return "breakpoints", BreakpointCache()
+    return "automatic", AutomaticCache()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    provider: Provider
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"] or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        if self.provider.keeps:
+            self.provider.requests.append((self.path, headers, body))
+        path = self.path.partition("?")[0]
+        kind = path.rpartition("/")[2]
+        request = json.loads(body)
+        if kind == "count_tokens":
+            self._send_json(
+                200, {"input_tokens": round(sum(_tokens(p) for *_, p in _anthropic_parts(request)))}
+            )
+            return
+        try:
+            charge = self.provider.charge(kind, request, headers)
+        except BadRequestError as error:
+            refusal = {"type": "invalid_request_error", "message": str(error)}
+            self._send_json(400, {"type": "error", "error": refusal})
+            return
+        reply = _reply(kind, request, self.provider.answer(request), _usage(charge, kind))
+        if request.get("stream"):
+            self._send_events(_events(kind, request, reply))
+        else:
+            self._send_json(200, reply)
+
+    def _send_json(self, status: int, value: Json) -> None:
+        data = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _send_events(self, events: Iterable[str]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream; charset=utf-8")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for event in events:
+            data = event.encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, *_: Any) -> None:
+        """Keep the server quiet."""
+
+
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+
+
+@contextmanager
+def serving(provider: Provider, port: int = 0) -> Iterator[Provider]:
+    """Let a provider answer on a port of its own until the block ends."""
+    server = _Server(("127.0.0.1", port), type("BoundHandler", (_Handler,), {"provider": provider}))
+    provider.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield provider
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def main() -> None:
+    """Answer until killed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    with serving(Provider(), parser.parse_args().port) as provider:
+        print(provider.url, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Replays of recorded conversations as requests to a provider with a prompt cache, through a gateway or not.
+
+Each request is sent at its recorded time, with the cache marks of Claude Code: on two blocks of the system
+prompt and on the last block of the last message. The system prompt has the recorded size. If the model needs
+an offloaded text again, by the rule of `offload.cli.simulation`, it calls a retrieval tool: one more request,
+and the call and its answer stay in the conversation.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from _measure import require
+from _provider import CHARS_PER_TOKEN, Charge, Provider
+
+from offload import Offloader
+from offload.cli.simulation import Bill, Recording, Request, View
+from offload.messages.anthropic import AnthropicAdapter
+
+Json = dict[str, Any]
+_OFFLOADER = Offloader("memory://", session="definitions")
+ANTHROPIC = AnthropicAdapter.name
+
+
+@dataclass
+class Replay:
+    """One conversation on its way to the provider.
+
+    Attributes:
+        recording: the conversation.
+        provider: it charges the requests; it keeps them.
+        url: where they are sent: the provider, or a gateway before it.
+        model: the name of the model.
+        has_tools: whether the retrieval tools are offered in every request.
+        mark: the cache mark.
+        charges: what each request cost.
+        reads: number of read-backs.
+    """
+
+    recording: Recording
+    provider: Provider
+    url: str
+    model: str
+    has_tools: bool = False
+    mark: Json = field(default_factory=lambda: {"type": "ephemeral"})
+    charges: list[Charge] = field(default_factory=list)
+    reads: int = 0
+    # Index of an answer → messages of the read-backs before it.
+    _calls: dict[int, list[Json]] = field(default_factory=dict)
+    _last: Request | None = None
+
+    def run(self) -> Bill:
+        """Send every request; return which texts were replaced."""
+        view, bill = View(self.recording), Bill()
+        for request in self.recording.requests:
+            replaced = self._send(request)
+            view.send(request.rows, replaced, bill)
+            for text, tokens in view.read_backs(request.written):
+                self._read_back(request, text, tokens)
+        return bill
+
+    @property
+    def cost(self) -> float:
+        """The price of all requests, in uncached input tokens."""
+        return sum(charge.cost for charge in self.charges)
+
+    @property
+    def is_anthropic(self) -> bool:
+        """Whether the conversation is in the format of the Messages API."""
+        return self.recording.transcript.format == ANTHROPIC
+
+    def _send(self, request: Request) -> Mapping[int, str]:
+        """Send one request; return the texts that the provider got in place of others, by row."""
+        messages, indexes = self._messages(request)
+        headers = {"x-provider-time": str(request.time)}
+        if request.is_missed and not request.is_cold:
+            headers["x-provider-forget"] = "1"
+        arrived = self._post(messages, headers)
+        require(len(arrived) == len(messages), "the provider got another number of messages")
+        replaced: dict[int, str] = {}
+        for index, sent, got in zip(indexes, messages, arrived, strict=True):
+            if index is not None and got != sent:
+                replaced |= self.recording.replaced_rows(index, got)
+        return replaced
+
+    def _read_back(self, request: Request, text: str, tokens: int) -> None:
+        """Let the model call a retrieval tool, and answer with so many tokens."""
+        ref = _OFFLOADER.options.placeholder.find_ref(text)
+        require(ref is not None, "a text was replaced by one without an id")
+        self.reads += 1
+        answer = (text * (1 + round(tokens * CHARS_PER_TOKEN) // len(text)))[
+            : round(tokens * CHARS_PER_TOKEN)
+        ]
+        pair = self._call(f"toolu_read_{self.reads}", str(ref), answer)
+        self._calls.setdefault(request.answer, []).extend(pair)
+        messages, _ = self._messages(request)
+        self._post(messages, {"x-provider-time": str(request.time)})
+
+    def _call(self, call_id: str, ref: str, answer: str) -> list[Json]:
+        name, arguments = "mcp__offload__context_read", {"id": ref}
+        if self.is_anthropic:
+            call = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+            result = {"type": "tool_result", "tool_use_id": call_id, "content": answer}
+            return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        calls = [{"id": call_id, "type": "function", "function": function}]
+        return [
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": call_id, "content": answer},
+        ]
+
+    def _messages(self, request: Request) -> tuple[list[Json], list[int | None]]:
+        """Return the messages of a request, and the index of each in the recording."""
+        messages, indexes = list[Json](), list[int | None]()
+        for index, message in enumerate(self.recording.transcript.messages[: request.answer]):
+            for call in self._calls.get(index, ()):
+                messages.append(call)
+                indexes.append(None)
+            messages.append(message)
+            indexes.append(index)
+        reads = self._calls.get(request.answer, [])
+        return [*messages, *reads], [*indexes, *(None for _ in reads)]
+
+    def _post(self, messages: list[Json], headers: dict[str, str]) -> list[Json]:
+        """Send messages; return those that the provider got, without the mark."""
+        body = self._anthropic_body(messages) if self.is_anthropic else self._chat_body(messages)
+        path = "/v1/messages?beta=true" if self.is_anthropic else "/v1/chat/completions"
+        headers |= {"content-type": "application/json", "x-api-key": "dummy"}
+        headers["x-claude-code-session-id"] = self.recording.transcript.name
+        address = urlsplit(self.url)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+        connection.request("POST", address.path + path, json.dumps(body).encode(), headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        require(answer.status == HTTPStatus.OK, f"status {answer.status}: {data[:300]!r}")
+        self.charges.append(self.provider.charges[-1])
+        got: list[Json] = json.loads(self.provider.requests[-1][2])["messages"]
+        self.provider.requests.clear()
+        return self._unmarked(got, messages)
+
+    def _anthropic_body(self, messages: list[Json]) -> Json:
+        last = messages[-1]
+        content = last["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        marked = {**last, "content": [*blocks[:-1], {**blocks[-1], "cache_control": self.mark}]}
+        system = [
+            {"type": "text", "text": text, "cache_control": self.mark} for text in self._system() if text
+        ]
+        body: Json = {"model": self.model, "max_tokens": 32_000, "system": system}
+        if self.has_tools:
+            body["tools"] = _OFFLOADER.tools.definitions("anthropic")
+        return {**body, "messages": [*messages[:-1], marked]}
+
+    def _system(self) -> list[str]:
+        """Return two blocks of the system prompt, together of the recorded size."""
+        first = next(iter(self.recording.transcript.usage.values()), None)
+        request = self.recording.requests[0]
+        sent = sum(len(row.text) for row in self.recording.rows[: request.rows]) / CHARS_PER_TOKEN
+        tokens = max(0.0, first.usage.tokens - sent) if first else 0.0
+        text = "You are an agent. " * round(tokens * CHARS_PER_TOKEN / 18)
+        return [text[: len(text) // 2], text[len(text) // 2 :] + self._prompt()]
+
+    def _chat_body(self, messages: list[Json]) -> Json:
+        system = str(self.recording.transcript.system or "") + self._prompt()
+        body: Json = {"model": self.model}
+        if self.has_tools:
+            body["tools"] = _OFFLOADER.tools.definitions("openai")
+        has_system = messages[0].get("role") in ("system", "developer")
+        first = [] if has_system or not system else [{"role": "system", "content": system}]
+        return {**body, "messages": [*first, *messages]}
+
+    def _prompt(self) -> str:
+        return _OFFLOADER.prompt() if self.has_tools else ""
+
+    def _unmarked(self, got: list[Json], sent: list[Json]) -> list[Json]:
+        """Return messages as they would be without the marks and the system prompt of the request."""
+        got = got[len(got) - len(sent) :]
+        if not self.is_anthropic:
+            return got
+        last = got[-1]
+        blocks = [{key: v for key, v in block.items() if key != "cache_control"} for block in last["content"]]
+        is_text = isinstance(sent[-1]["content"], str) and len(blocks) == 1 and blocks[0]["type"] == "text"
+        return [*got[:-1], {**last, "content": blocks[0]["text"] if is_text else blocks}]

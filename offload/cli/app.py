@@ -183,13 +183,19 @@ COMMANDS = {
         "Offload the large results of an MCP server",
         "offload mcp-proxy --min-tokens 1000 -- npx -y some-mcp-server",
     ),
+    "gateway": Command(
+        "gateway",
+        "gateway",
+        "Offload old results between a client and a model",
+        "offload gateway --upstream https://api.anthropic.com",
+    ),
     "config": Command("config", "app", "Show the settings in effect"),
 }
 # The sections of the list of commands.
 GROUPS = {
     "See the effect": ("demo", "savings"),
     "Read": ("ls", "show", "tail", "grep", "diff", "query", "cat", "stats", "serve"),
-    "Serve agents": ("mcp", "mcp-proxy"),
+    "Serve agents": ("mcp", "mcp-proxy", "gateway"),
     "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),
     "Check and repair": ("doctor", "verify", "reindex", "config"),

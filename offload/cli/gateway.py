@@ -1,0 +1,64 @@
+"""`offload gateway`: a client's requests to a model, without their old large results."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from typing import Annotated
+
+import typer
+
+from offload.cli.stores import place_of, store_at
+from offload.cli.terminal import StoreOption, out, say
+from offload.config import load_config
+
+# One session for all conversations: clients fork and clear them, and cite the ids of those before.
+DEFAULT_SESSION = "gateway"
+_LOG_FORMAT = "offload: %(message)s"
+
+
+def gateway(
+    *,
+    upstream: Annotated[
+        str, typer.Option(metavar="URL", help="URL of the provider, without the path of a request.")
+    ],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port; 0 is a free one.")] = 8790,
+    store: StoreOption = None,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='Session of all records [default: from settings, else "gateway"].'),
+    ] = None,
+    needs_no_read_back: Annotated[
+        bool,
+        typer.Option("--without-read-back", help="Replace results though the model cannot read them back."),
+    ] = False,
+    is_verbose: Annotated[bool, typer.Option("--verbose", help="Log a line per request.")] = False,
+) -> None:
+    """Replace old large tool results in the requests of a client to the API of a model.
+
+    Set the base URL of the client to the gateway, and add `offload mcp` with the same store and session to
+    the client, so that the model can read back.
+    """
+    logging.basicConfig(format=_LOG_FORMAT)
+    logging.getLogger("offload.gateway").setLevel(logging.INFO if is_verbose else logging.WARNING)
+    from offload import Offloader  # noqa: PLC0415 # slow to load
+    from offload.gateway import serve  # noqa: PLC0415 # an extra, and slow to load
+
+    name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
+    off = Offloader.from_config(store=store_at(store), session=name)
+    if not _is_loopback(host):
+        say(f"Warning: other machines can reach {host} and send requests through this gateway, unencrypted.")
+
+    def announce(address: str) -> None:
+        out.print(f"Gateway at {address} for {upstream}", soft_wrap=True)
+        say(f"Results go to {place_of(off.store)}, session {name}. Press Ctrl-C to stop.")
+
+    serve(upstream, off, host=host, port=port, needs_read_back=not needs_no_read_back, announce=announce)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

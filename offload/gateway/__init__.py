@@ -1,0 +1,13 @@
+"""A gateway between a client and the API of a model: it replaces old large tool results in the requests.
+
+Everything else passes byte for byte. `offload gateway` runs it.
+"""
+
+from __future__ import annotations
+
+from offload.errors import needs_extra
+
+with needs_extra("gateway"):
+    from offload.gateway._app import gateway_app, serve
+
+__all__ = ["gateway_app", "serve"]

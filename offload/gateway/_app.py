@@ -1,0 +1,189 @@
+"""The ASGI app of a gateway, and the server that runs it."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from offload import __version__
+from offload.errors import ConfigError, StoreError
+from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
+from offload.gateway._rewriter import Rewriter
+from offload.gateway._status import Status, logger
+from offload.offloader import Offloader
+
+LOOPBACK = "127.0.0.1"
+STATUS_PATH = "/offload/status"
+_LOCAL_NAMES = frozenset(["localhost", "host.docker.internal"])
+_STOP_SECONDS = 5
+
+
+class Gateway:
+    """An ASGI app that sends requests on to one provider, without their old large results.
+
+    Args:
+        upstream: the URL of the provider.
+        offloader: has the store, the session and the options for all conversations.
+        needs_read_back: whether requests without tools to read back pass unchanged.
+        names: names of this server in `Host`, besides IP addresses and names of this machine.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        offloader: Offloader,
+        *,
+        needs_read_back: bool = True,
+        names: frozenset[str] = frozenset(),
+    ) -> None:
+        self._upstream = check_upstream(upstream)
+        self._offloader = offloader
+        self._names = names | _LOCAL_NAMES
+        self._status = Status()
+        rewriter = Rewriter(offloader, self._status, needs_read_back=needs_read_back)
+        self._forwarder = Forwarder(self._upstream, rewriter, self._status)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if scope["type"] != "http":
+            raise ConfigError("a gateway serves HTTP only")
+        self._status.count("requests")
+        self._status.open_requests += 1
+        try:
+            await self._answer(scope, receive, send)
+        except BrokenAnswerError:
+            raise
+        except Exception:
+            logger.exception("a request failed")
+            raise
+        finally:
+            self._status.open_requests -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if not self._is_own_name(headers.get("host", "")):
+            await send_error(send, 421, "offload gateway: the Host header names another server")
+        elif not scope["raw_path"].startswith(b"/"):
+            await send_error(send, 400, "offload gateway: this is no proxy; send the path alone")
+        elif headers.get("upgrade", "").lower() == "websocket":
+            text = "offload gateway: WebSockets are not supported; use HTTP"
+            await send_error(send, 426, text, [(b"upgrade", b"HTTP/1.1")])
+        elif scope["path"] == STATUS_PATH:
+            await send_json(send, 200, self.status())
+        else:
+            await self._forwarder.forward(scope, receive, send)
+
+    def status(self) -> dict[str, Any]:
+        """Return what this gateway did, for JSON."""
+        return {
+            "version": __version__,
+            "upstream": self._upstream,
+            "store": self._offloader.store.url,
+            "session": self._offloader.session,
+            **self._status.facts(),
+        }
+
+    def _is_own_name(self, host: str) -> bool:
+        """Return whether a Host header names this server; a web page can give its own name any address."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        with suppress(ValueError):
+            return bool(ipaddress.ip_address(name.strip("[]")))
+        return name.lower() in self._names
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._forwarder.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def gateway_app(upstream: str, offloader: Offloader, *, needs_read_back: bool = True) -> ASGIApp:
+    """Return the ASGI app that `serve` runs.
+
+    Args:
+        upstream: the URL of the provider, such as "https://api.anthropic.com"; the path of each request is
+            added to it. Nothing else decides where a request goes: redirects are passed to the client, and
+            no proxy of the environment is used.
+        offloader: has the store, the session and the options for all conversations.
+        needs_read_back: whether requests without tools to read back pass unchanged.
+
+    Raises:
+        ConfigError: `upstream` is not the URL of a server.
+    """
+    return Gateway(upstream, offloader, needs_read_back=needs_read_back)
+
+
+def serve(
+    upstream: str,
+    offloader: Offloader,
+    *,
+    host: str = LOOPBACK,
+    port: int = 0,
+    needs_read_back: bool = True,
+    announce: Callable[[str], None],
+) -> None:
+    """Serve a gateway until the process is stopped.
+
+    Args:
+        upstream: as for `gateway_app`, like the next two.
+        offloader: has the store, the session and the options.
+        host: the address to listen on; one that other machines can reach lets them use this gateway.
+        port: the port; 0 is a free one.
+        needs_read_back: whether requests without tools to read back pass unchanged.
+        announce: called with the URL of the gateway.
+
+    Raises:
+        ConfigError: `upstream` is not the URL of a server, or the address is not available.
+    """
+    app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=frozenset([host.lower()]))
+    try:
+        # The session exists from now on, so that a server of read-back tools can be started on it.
+        offloader.touch()
+    except StoreError as error:
+        logger.warning("requests pass unchanged while the store fails: %s", error)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
+    # asyncio sets it only for sockets that it creates; without it a small part may wait for 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        ws="none",
+        timeout_graceful_shutdown=_STOP_SECONDS,
+    )
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def check_upstream(url: str) -> str:
+    """Return the URL of a provider. Raises `ConfigError` for anything else."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"upstream must be a URL such as https://api.anthropic.com, got {url!r:.80}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigError(
+            "upstream must have no user, password, query or fragment; clients send their own keys"
+        )
+    return url.rstrip("/")

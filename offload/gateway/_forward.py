@@ -1,0 +1,270 @@
+"""Requests to the provider and its answers, byte for byte but for the messages that are rewritten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import aiohttp
+from aiohttp import hdrs
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
+from yarl import URL
+
+from offload.gateway._requests import Api, api_of
+from offload.gateway._rewriter import Rewriter, Rewritten
+from offload.gateway._status import Status, logger
+from offload.gateway._usage import UsageReader
+
+# Larger bodies pass unread.
+MOST_BYTES = 16 * 1024 * 1024
+_PART = 64 * 1024
+_CONNECT_SECONDS, _SILENCE_SECONDS = 15, 900
+# Of one connection, not of the message; and those that are set for the provider.
+_HOP_BY_HOP = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    )
+)
+_SET_ANEW = frozenset((b"host", b"content-length", b"expect"))
+_ADDED_BY_CLIENT = (hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE)
+
+RawHeaders = Iterable[tuple[bytes, bytes]]
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection."""
+
+
+class BrokenAnswerError(Exception):
+    """The provider's answer ended early; the client must not take it for whole."""
+
+
+class Forwarder:
+    """Sends requests on to one provider.
+
+    Args:
+        upstream: its URL; the path of a request is added to it.
+        rewriter: takes results out of requests.
+        status: counts what was done.
+    """
+
+    def __init__(self, upstream: str, rewriter: Rewriter, status: Status) -> None:
+        self._upstream = upstream.rstrip("/")
+        self._rewriter = rewriter
+        self._status = status
+        self._client: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._rewriter.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with the answer of the provider."""
+        body = _Body(receive)
+        work = asyncio.ensure_future(self._answer(scope, body, send))
+        gone = asyncio.ensure_future(body.disconnected())
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # A client that is gone waits for no answer: closing the request lets the provider stop too.
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.wait((work, gone))
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
+        began = time.perf_counter()
+        headers = Headers(scope=scope)
+        api = api_of(scope["path"]) if scope["method"] == "POST" else None
+        try:
+            request = await self._request(api, headers, body)
+        except ClientGoneError:
+            return
+        waited = time.perf_counter() - began
+        is_sent = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal is_sent
+            is_sent = True
+            await send(message)
+
+        try:
+            async with self._open(scope, headers, request, body) as answer:
+                usage = await _pass_answer(answer, send_on, reads_usage=api is not None)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._status.failed(f"the provider failed: {_named(error)}")
+            if is_sent:
+                raise BrokenAnswerError(_named(error)) from None
+            await self._refuse(error, send)
+        except ClientGoneError:
+            return
+        else:
+            self._log(scope, answer.status, request, usage, waited)
+
+    async def _request(self, api: Api | None, headers: Headers, body: _Body) -> Rewritten | None:
+        """Return the whole request; None if it is too long or unknown, so that it passes unread."""
+        if api is None or not await body.read(MOST_BYTES):
+            if api is not None:
+                self._status.passed("larger than 16 MB")
+            return None
+        if headers.get("content-encoding", "identity") != "identity":
+            self._status.passed("encoded")
+            return Rewritten(body.start)
+        return await self._rewriter.rewrite(body.start, api, headers)
+
+    def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
+        """Send a request to the provider."""
+        has_body = "content-length" in headers or "transfer-encoding" in headers
+        passed = _passed(scope["headers"], _SET_ANEW)
+        if request is not None:
+            passed.append(("Content-Length", str(len(request.body))))
+        elif "content-length" in headers:
+            passed.append(("Content-Length", headers["content-length"]))
+        data = None if not has_body else body.rest() if request is None else _parts(request.body)
+        query = scope["query_string"].decode("latin-1")
+        target = self._upstream + scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        return self._connected().request(
+            scope["method"], URL(target, encoded=True), headers=passed, data=data, allow_redirects=False
+        )
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_SILENCE_SECONDS),
+                skip_auto_headers=_ADDED_BY_CLIENT,
+                auto_decompress=False,
+                trust_env=False,
+                max_line_size=_PART,
+                max_field_size=_PART,
+            )
+        return self._client
+
+    async def _refuse(self, error: Exception, send: Send) -> None:
+        """Answer in place of a provider that did not."""
+        is_slow = isinstance(error, TimeoutError)
+        text = f"offload gateway: no answer from {self._upstream}: {_named(error)}"
+        await send_error(send, 504 if is_slow else 502, text)
+
+    def _log(self, scope: Scope, status: int, request: Rewritten | None, usage: Any, waited: float) -> None:
+        counted = None if request is None or usage is None else request.report(usage)
+        if counted is not None:
+            self._status.note_usage(counted)
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        parts = [f"{scope['method']} {scope['path']} {status}"]
+        if request is not None:
+            parts.append(f"{request.tokens_removed:,} tokens removed in {waited * 1000:.0f} ms")
+        if counted is not None:
+            parts.append(f"cache read {counted.read or 0:,}, written {counted.written:,}")
+        logger.info("%s", "; ".join(parts))
+
+
+class _Body:
+    """The body of a request as it comes."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._is_whole = asyncio.Event()
+        self._more = True
+        self.start = b""
+
+    async def read(self, most: int) -> bool:
+        """Read the body up to about `most` bytes into `start`; return whether that is all of it."""
+        parts = []
+        size = 0
+        while self._more and size <= most:
+            parts.append(await self._next())
+            size += len(parts[-1])
+        self.start = b"".join(parts)
+        return not self._more and size <= most
+
+    async def rest(self) -> AsyncIterator[bytes]:
+        """Yield what was read already, then all other parts as they come."""
+        for part in _cut(self.start):
+            yield part
+        while self._more:
+            if part := await self._next():
+                yield part
+
+    async def disconnected(self) -> None:
+        """Return when the client closed its connection after the whole body."""
+        await self._is_whole.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _next(self) -> bytes:
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        self._more = message.get("more_body", False)
+        if not self._more:
+            self._is_whole.set()
+        part: bytes = message.get("body", b"")
+        return part
+
+
+async def _pass_answer(answer: aiohttp.ClientResponse, send: Send, *, reads_usage: bool) -> Any:
+    """Send an answer on as it comes; return the usage in it."""
+    headers = [(name, value) for name, value in _kept(answer.raw_headers)]
+    reader = UsageReader(
+        answer.headers.get("Content-Type", "").encode() if reads_usage else b"",
+        answer.headers.get("Content-Encoding", "").encode(),
+    )
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    async for chunk in answer.content.iter_any():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        reader.feed(chunk)
+    await send({"type": "http.response.body", "body": b""})
+    return reader.close()
+
+
+async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:
+    """Send an error in the form that the clients of all three APIs understand."""
+    error = {"type": "api_error", "message": text, "param": None, "code": None}
+    await send_json(send, status, {"type": "error", "error": error}, headers)
+
+
+async def send_json(send: Send, status: int, value: Any, headers: RawHeaders = ()) -> None:
+    """Send a JSON value."""
+    body = json.dumps(value, indent=2).encode() + b"\n"
+    own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _passed(headers: RawHeaders, without: frozenset[bytes]) -> list[tuple[str, str]]:
+    """Return the headers of a request that pass on, in their order."""
+    kept = ((n, v) for n, v in _kept(headers) if n.lower() not in without)
+    return [(name.decode("latin-1"), value.decode("utf-8", "surrogateescape")) for name, value in kept]
+
+
+def _kept(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """Return the headers that are not of one connection only."""
+    headers = list(headers)
+    named = b",".join(value for name, value in headers if name.lower() == b"connection").lower()
+    dropped = _HOP_BY_HOP | {name.strip() for name in named.split(b",")}
+    return [(name, value) for name, value in headers if name.lower() not in dropped]
+
+
+def _cut(body: bytes) -> list[bytes]:
+    return [body[at : at + _PART] for at in range(0, len(body), _PART)]
+
+
+async def _parts(body: bytes) -> AsyncIterator[bytes]:
+    for part in _cut(body):
+        yield part
+
+
+def _named(error: Exception) -> str:
+    return f"{error}"[:300] or type(error).__name__

@@ -1,0 +1,275 @@
+"""Requests of three APIs: their messages as the engine sees them, and the way back to the bytes that came.
+
+The engine gets a view of each message, without what must be kept: cache marks, reminders that a client put
+into a result, results with references to tools, and texts that are placeholders already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from offload.gateway._spans import Edit, Path, Reader, place_of, replaced
+from offload.messages import role_or_none
+from offload.placeholder import known_refs
+
+
+class Api(NamedTuple):
+    """An API of a model.
+
+    Attributes:
+        name: its name in the log.
+        end: the end of its path.
+        messages: the field of a request with the messages.
+        cache: the name of the prices of its prompt cache, if the settings have none.
+    """
+
+    name: str
+    end: str
+    messages: str
+    cache: str
+
+
+APIS = (
+    Api("Anthropic Messages", "/v1/messages", "messages", "anthropic"),
+    Api("OpenAI chat", "/chat/completions", "messages", "openai"),
+    Api("OpenAI Responses", "/responses", "input", "openai"),
+)
+
+READ_BACK = "context_read"
+# Headers that name a session, and the header of a sub-agent in it.
+_SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
+_AGENT_HEADER = "x-claude-code-agent-id"
+_OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
+_PLACEHOLDER_CHARS = 30_000
+# Of the Responses API: the rest of the conversation is with the provider.
+_KEPT_ELSEWHERE = ("previous_response_id", "conversation")
+_KEPT = {"type": "kept"}
+
+
+def api_of(path: str) -> Api | None:
+    """Return the API of a path by its end."""
+    return next((api for api in APIS if path.endswith(api.end)), None)
+
+
+@dataclass(slots=True)
+class Request:
+    """A request with tools, read.
+
+    Attributes:
+        text: the JSON text.
+        views: the messages as the engine sees them; those at the end that the model wrote are left out.
+        starts: where each message starts in the text.
+        fields: the fields of the request, without the messages.
+        tails: by message and path, the end of a text that the engine does not see.
+    """
+
+    text: str
+    fields: dict[str, Any]
+    views: list[Any] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    tails: dict[tuple[int, Path], str] = field(default_factory=dict)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of the tools that the model can call."""
+        tools = self.fields.get("tools")
+        return [name for tool in tools if (name := _tool_name(tool))] if isinstance(tools, list) else []
+
+    @property
+    def can_read_back(self) -> bool:
+        """Whether the model has a tool to read back what was replaced."""
+        return any(name.endswith(READ_BACK) for name in self.tool_names)
+
+    def with_messages(self, messages: Sequence[Any]) -> str:
+        """Return the text with the changes of the engine in `messages`, the views after offloading.
+
+        Raises:
+            ValueError: a change has no place in the text.
+        """
+        edits: list[Edit] = []
+        for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
+            if new is not view:
+                edits += (self._edit(index, path, value) for path, value in _changes(view, new))
+        return replaced(self.text, edits) if edits else self.text
+
+    def _edit(self, index: int, path: Path, value: str | None) -> Edit:
+        if value is None and (tail := self.tails.get((index, (*path, "text")))):
+            # The text of the block went to another one; its reminder is kept.
+            path, value = (*path, "text"), tail.lstrip()
+        elif value is not None:
+            value += self.tails.get((index, path), "")
+        start, end, before = place_of(self.text, self.starts[index], path)
+        return Edit(before, end, "") if value is None else Edit(start, end, json.dumps(value))
+
+
+def read_request(body: bytes, api: Api) -> Request | None:
+    """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
+
+    Raises:
+        ValueError: it is not a JSON object in UTF-8, or has a field twice.
+    """
+    request = _parsed(body.decode(), api.messages)
+    while request.views and role_or_none(request.views[-1]) == "assistant":
+        del request.views[-1]
+    is_elsewhere = any(request.fields.get(name) for name in _KEPT_ELSEWHERE)
+    if is_elsewhere or not request.views or not request.tool_names:
+        return None
+    for index, message in enumerate(request.views):
+        for path, tail in _prepared(message):
+            request.tails[index, path] = tail
+    return request
+
+
+def _parsed(text: str, messages: str) -> Request:
+    request, reader = Request(text, {}), Reader(text)
+    for name in reader.members():
+        if name in request.fields:
+            raise ValueError(f"the field {name!r:.40} comes twice")
+        if name == messages and text.startswith("[", reader.at):
+            request.fields[name] = None
+            for _ in reader.elements():
+                request.starts.append(reader.at)
+                request.views.append(reader.value())
+        else:
+            request.fields[name] = reader.value()
+    reader.end()
+    return request
+
+
+def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
+    """Return a name for the conversation of a request: its session if one is named, and its first messages.
+
+    A sub-agent has the session of its parent and other first messages.
+    """
+    session = next((value for name in _SESSION_HEADERS if (value := headers.get(name))), None)
+    session = session or _session_in(request.fields)
+    first = next((i for i, view in enumerate(request.views) if role_or_none(view) == "user"), 0)
+    parts = [session, headers.get(_AGENT_HEADER), request.views[: first + 1]]
+    if session is None:
+        parts += [request.fields.get("system"), request.fields.get("instructions")]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _session_in(fields: Mapping[str, Any]) -> str | None:
+    metadata = fields.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    for value in (fields.get("prompt_cache_key"), user):
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _tool_name(tool: Any) -> str | None:
+    if not isinstance(tool, dict):
+        return None
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else tool.get("name") or tool.get("type")
+    return name if isinstance(name, str) else None
+
+
+def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
+    """Remove from a message what the engine must not see; yield the ends of texts with their paths."""
+    if not isinstance(message, dict):
+        return
+    if message.get("type") == "mcp_call":
+        # The API ran the tool: it is a part of the reply.
+        message.pop("output", None)
+    message.pop("cache_control", None)
+    if message.get("role") in ("tool", "function"):
+        yield from _result(message, "content", ())
+    elif str(message.get("type")).endswith("_call_output"):
+        yield from _result(message, "output", ())
+    for index, block in enumerate(_blocks(message.get("content"))):
+        if isinstance(block, dict):
+            block.pop("cache_control", None)
+            if block.get("type") == "tool_result":
+                yield from _result(block, "content", ("content", index))
+
+
+def _result(holder: dict[str, Any], name: str, path: Path) -> Iterator[tuple[Path, str]]:
+    content = holder.get(name)
+    if isinstance(content, str):
+        holder[name], tail = _split(content)
+        yield (*path, name), tail
+        return
+    blocks = _blocks(content)
+    if _must_stay(blocks):
+        holder[name] = ""
+        return
+    for index, block in enumerate(blocks):
+        if _is_text(block):
+            block.pop("cache_control", None)
+            block["text"], tail = _split(block["text"])
+            yield (*path, name, index, "text"), tail
+            if tail and not block["text"]:
+                blocks[index] = _KEPT
+
+
+def _must_stay(blocks: list[Any]) -> bool:
+    """Return whether a result has a reference to a tool, or a cache mark that would leave with its block."""
+    texts = [block for block in blocks if _is_text(block) and _split(block["text"])[0]]
+    return any(isinstance(block, dict) and block.get("type") == "tool_reference" for block in blocks) or any(
+        "cache_control" in block for block in texts[1:]
+    )
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return a text without the reminders at its end, and these; all of a placeholder is in the second."""
+    end = len(text)
+    while (closed := text[:end].rstrip()).endswith(_CLOSING):
+        start = closed.rfind(_OPENING)
+        if start < 0:
+            break
+        end = len(text[:start].rstrip())
+    if end <= _PLACEHOLDER_CHARS and next(known_refs(text[:end]), None) is not None:
+        end = 0
+    return text[:end], text[end:]
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and isinstance(block.get("text"), str)
+
+
+def _blocks(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []
+
+
+def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:
+    """Yield the texts that differ with their paths in `old`, and the blocks that are gone with None.
+
+    Raises:
+        ValueError: anything else differs.
+    """
+    if old is new:
+        return
+    if isinstance(old, str) and isinstance(new, str):
+        if old != new:
+            yield path, new
+    elif isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys():
+        for name, value in old.items():
+            yield from _changes(value, new[name], (*path, name))
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _list_changes(old, new, path)
+    elif old != new:
+        raise ValueError(f"an unexpected change at {path}")
+
+
+def _list_changes(old: list[Any], new: list[Any], path: Path) -> Iterator[tuple[Path, str | None]]:
+    """Yield the changes of a list of blocks; if one was replaced for several, the others of them are gone."""
+    is_shorter = len(new) < len(old)
+    is_replaced = False
+    rest = list(reversed(new))
+    for index, value in enumerate(old):
+        if rest and rest[-1] is value:
+            rest.pop()
+        elif is_shorter and is_replaced:
+            yield (*path, index), None
+        elif rest:
+            is_replaced = True
+            yield from _changes(value, rest.pop(), (*path, index))
+    if rest or len(new) > len(old):
+        raise ValueError(f"an unexpected change at {path}")

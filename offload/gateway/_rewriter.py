@@ -1,0 +1,214 @@
+"""Requests without their old large results: the conversations of a gateway, and one offloader for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, TypeVarTuple
+
+from offload.engine.results import OffloadResult
+from offload.errors import StoreError
+from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, read_request
+from offload.gateway._status import Status
+from offload.messages import Usage
+from offload.offloader import Offloader
+from offload.policy import RETRIEVAL_TOOLS, CacheModel, OffloadPolicy, Rule
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# A request waits no longer for the store.
+DEADLINE = 1.0
+_THREADS = 8
+# Bodies of the conversations that are held in memory, and the least that one counts.
+_MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
+NO_READ_BACK = (
+    f"requests pass unchanged: they have no tool whose name ends in {READ_BACK}, so the model could not read "
+    "back what is replaced. Add `offload mcp` to the client, see docs/gateway.md"
+)
+_SLOW = "the store is slow"
+
+
+class _UnchangedError(Exception):
+    """A request passes unchanged; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Conversation:
+    """One conversation of a client, in memory."""
+
+    name: str
+    offloader: Offloader
+    size: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A request on its way to the provider; `usage` of its answer belongs to the conversation.
+
+    Attributes:
+        body: the bytes to send.
+        conversation: None if the request passed without a look at its messages.
+        tokens_removed: tokens of results that this request lacks.
+    """
+
+    body: bytes
+    conversation: Conversation | None = None
+    tokens_removed: int = 0
+
+    def report(self, usage: Any) -> Usage | None:
+        """Report the usage of the answer to the conversation."""
+        return None if self.conversation is None else self.conversation.offloader.report_usage(usage)
+
+
+class Rewriter:
+    """Replaces the old large results in requests.
+
+    Args:
+        offloader: has the store, the session and the options for all conversations.
+        status: counts what was done.
+        needs_read_back: whether requests without tools to read back pass unchanged.
+    """
+
+    def __init__(self, offloader: Offloader, status: Status, *, needs_read_back: bool = True) -> None:
+        self._offloader = offloader
+        self._status = status
+        self._needs_read_back = needs_read_back
+        self._conversations: OrderedDict[str, Conversation] = OrderedDict()
+        self._size = 0
+        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway")
+        self._late = 0
+
+    async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+        """Return the request to send; `body` itself if nothing is replaced or anything fails."""
+        try:
+            async with asyncio.timeout(DEADLINE):
+                return await self._rewritten(body, api, headers)
+        except _UnchangedError as why:
+            reason = str(why)
+        except TimeoutError:
+            self._status.count("late")
+            self._status.say_once(f"a request passed unchanged: the store took longer than {DEADLINE:g} s")
+            reason = _SLOW
+        except (ValueError, RecursionError):
+            reason = "not understood"
+        except Exception as error:  # noqa: BLE001 # a request is sent in any case
+            self._status.failed(f"a request passed unchanged: {error!r:.200}")
+            reason = "failed"
+        self._status.passed(reason)
+        return Rewritten(body)
+
+    def close(self) -> None:
+        """Start no more work."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+        """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
+        if self._late >= _THREADS:
+            raise _UnchangedError(_SLOW)
+        request = await self._in_thread(read_request, body, api)
+        if request is None:
+            raise _UnchangedError("without tools or messages")
+        if self._needs_read_back and not request.can_read_back:
+            self._status.say_once(NO_READ_BACK)
+            raise _UnchangedError("without tools to read back")
+        conversation = self._conversation(conversation_of(request, headers), api, len(body))
+        if conversation.is_late:
+            raise _UnchangedError(_SLOW)
+        work = asyncio.ensure_future(self._in_turn(conversation, request))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self._note_late(conversation, work)
+            raise
+
+    async def _in_turn(self, conversation: Conversation, request: Request) -> Rewritten:
+        async with conversation.lock:
+            return await self._in_thread(self._offload, conversation, request)
+
+    async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *args)
+
+    def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
+        """Return a request without what its conversation offloads. Runs in a thread."""
+        result = conversation.offloader.offload(request.views)
+        self._note_errors(result)
+        text = request.with_messages(result.messages)
+        self._status.count("results_replaced", len(result.records))
+        if text is request.text:
+            self._status.passed("nothing to replace")
+            return Rewritten(request.text.encode(), conversation)
+        freed = result.tokens_before - result.tokens_after
+        self._status.count("rewritten")
+        self._status.count("tokens_removed", freed)
+        return Rewritten(text.encode(), conversation, freed)
+
+    def _note_errors(self, result: OffloadResult) -> None:
+        for error in result.errors:
+            if isinstance(error, StoreError):
+                self._status.failed(f"results are not replaced, since the store failed: {error}")
+            else:
+                self._status.say_once(str(error))
+
+    def _note_late(self, conversation: Conversation, work: asyncio.Future[Rewritten]) -> None:
+        """Let the work that a request no longer waits for come to its end."""
+        if work.done():
+            return
+        conversation.is_late = True
+        self._late += 1
+
+        def ended(done: asyncio.Future[Rewritten]) -> None:
+            self._late -= 1
+            conversation.is_late = False
+            if not done.cancelled() and (error := done.exception()) is not None:
+                self._status.failed(f"offloading failed: {error!r:.200}")
+
+        work.add_done_callback(ended)
+
+    def _passed(self, body: bytes, reason: str) -> Rewritten:
+        self._status.passed(reason)
+        return Rewritten(body)
+
+    def _conversation(self, name: str, api: Api, size: int) -> Conversation:
+        """Return a conversation; those that were not used for the longest time are dropped."""
+        conversation = self._conversations.pop(name, None)
+        if conversation is None:
+            policy = policy_for(self._offloader.policy, api)
+            conversation = Conversation(name, self._offloader.with_options(policy=policy))
+        self._conversations[name] = conversation
+        self._size += max(size, _LEAST_BYTES) - conversation.size
+        conversation.size = max(size, _LEAST_BYTES)
+        while self._size > _MOST_BYTES and len(self._conversations) > 1:
+            _, oldest = self._conversations.popitem(last=False)
+            self._size -= oldest.size
+        return conversation
+
+
+def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
+    """Return a policy for requests that a client made: results of tools alone, once the model saw them.
+
+    All else of the client is text of a user: its instructions, its summaries and what the user wrote.
+    """
+
+    def seen(rule: Rule) -> Rule:
+        return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
+
+    never = Rule(enabled=False)
+    changes: dict[str, Any] = {
+        "types": {**dict.fromkeys(policy.types, never), "tool_result": seen(policy.types["tool_result"])},
+        "tools": {glob: seen(rule) for glob, rule in policy.tools.items()},
+        "readers": None if policy.readers is None else seen(policy.readers),
+        "media": never,
+        "user_media": never,
+        "turn_budget_tokens": None,
+        "exclude_tools": (*policy.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
+    }
+    if policy.cache == CacheModel():
+        changes["cache"] = CacheModel.preset(api.cache)
+    return policy.model_copy(update=changes)

@@ -1,0 +1,71 @@
+"""Counters of a gateway, for its status page and its log, without content, headers or queries."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any
+
+from offload.locks import Lock
+from offload.messages import Usage
+
+logger = logging.getLogger("offload.gateway")
+
+
+class Status:
+    """Counters of a gateway; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._counts: Counter[str] = Counter()
+        self._passed: Counter[str] = Counter()
+        self._said: set[str] = set()
+        self.open_requests = 0
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counts[name] += by
+
+    def passed(self, reason: str) -> None:
+        """Count a request of a known API that passes unchanged."""
+        with self._lock:
+            self._passed[reason] += 1
+
+    def failed(self, problem: str) -> None:
+        """Count a failure, and log it if it is a new one."""
+        self.count("failures")
+        self.say_once(problem)
+
+    def say_once(self, text: str) -> None:
+        """Log a warning that was not logged before."""
+        with self._lock:
+            is_new = text not in self._said and len(self._said) < _MOST_SAID
+            self._said.add(text) if is_new else None
+        if is_new:
+            logger.warning("%s", text)
+
+    def note_usage(self, usage: Usage) -> None:
+        """Add what a provider counted for a request."""
+        self.count("input_tokens", usage.tokens)
+        self.count("cache_read_tokens", usage.read or 0)
+        self.count("cache_written_tokens", usage.written)
+        self.count("cache_missed_tokens", usage.missed)
+
+    def facts(self) -> dict[str, Any]:
+        """Return all counters, for JSON."""
+        with self._lock:
+            counts = {name: self._counts[name] for name in _COUNTERS}
+            return {
+                **counts,
+                "open_requests": self.open_requests,
+                "passed": dict(sorted(self._passed.items())),
+                "warnings": sorted(self._said),
+            }
+
+
+_MOST_SAID = 100
+_COUNTERS = (
+    *("requests", "rewritten", "results_replaced", "tokens_removed", "failures", "late"),
+    *("input_tokens", "cache_read_tokens", "cache_written_tokens", "cache_missed_tokens"),
+)

@@ -1,0 +1,94 @@
+"""The usage in an answer, read from a copy of its bytes while they pass."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import brotli
+import zstandard
+
+# Longer answers, and longer lines of a stream, are not read.
+_MOST_BYTES = 8 * 1024 * 1024
+_EVENTS = b"text/event-stream"
+_JSON = b"application/json"
+
+
+class UsageReader:
+    """Reads the usage in an answer, as JSON or as a stream of events; any other answer has none.
+
+    Args:
+        content_type: the header, empty without one.
+        encoding: the header Content-Encoding.
+
+    Attributes:
+        usage: an object with a field `usage`, of the provider's form; None until it is read.
+    """
+
+    def __init__(self, content_type: bytes, encoding: bytes = b"") -> None:
+        kind = content_type.split(b";")[0].strip().lower()
+        self._is_stream = kind == _EVENTS
+        self._decode = _decoder(encoding.strip().lower()) if kind in (_EVENTS, _JSON) else None
+        self._kept = bytearray()
+        self.usage: Any = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Read a part of the answer; one that cannot be read ends the reading."""
+        if self._decode is None:
+            return
+        try:
+            part = self._decode(chunk)
+            self._kept += part
+            if self._is_stream and b"\n" in part:
+                self._read_lines()
+            if len(self._kept) > _MOST_BYTES:
+                self._stop()
+        except Exception:  # noqa: BLE001 # an answer of any form passes
+            self._stop()
+
+    def close(self) -> Any:
+        """Return the usage at the end of the answer."""
+        try:
+            if self._decode is not None and not self._is_stream:
+                self._note(self._kept)
+        except ValueError:
+            pass
+        self._stop()
+        return self.usage
+
+    def _stop(self) -> None:
+        self._decode = None
+        self._kept = bytearray()
+
+    def _read_lines(self) -> None:
+        *lines, rest = self._kept.split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:") and b'"usage"' in line:
+                self._note(line[5:])
+        self._kept = bytearray(rest)
+
+    def _note(self, data: bytes | bytearray) -> None:
+        event = json.loads(data)
+        if not isinstance(event, dict) or event.get("type") == "message_delta":
+            # Its counts include those of the tools that the provider ran.
+            return
+        holders = (event, event.get("message"), event.get("response"))
+        found = [h for h in holders if isinstance(h, Mapping) and isinstance(h.get("usage"), Mapping)]
+        if found:
+            self.usage = found[0]
+
+
+def _decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
+    """Return a decoder of the parts of a body, None for an unknown encoding."""
+    if encoding in (b"", b"identity"):
+        return bytes
+    if encoding in (b"gzip", b"deflate"):
+        return zlib.decompressobj(wbits=47).decompress
+    if encoding == b"zstd":
+        return zstandard.ZstdDecompressor().decompressobj().decompress
+    if encoding == b"br":
+        decompressor = brotli.Decompressor()
+        return lambda chunk: bytes(decompressor.process(chunk))
+    return None

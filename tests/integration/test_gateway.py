@@ -1,0 +1,485 @@
+"""A gateway between real clients and servers on the loopback interface: what passes, what leaves."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from gateways import (
+    HEADERS,
+    KEY,
+    LOG,
+    REPLY,
+    USAGE,
+    ask,
+    body_of,
+    connection,
+    providing,
+    running,
+    turns,
+)
+
+from offload import Offloader, OffloadError
+from offload.gateway import _forward, _rewriter
+from offload.testing import FaultyStore
+from offload.wrappers import WrapperStore
+
+PATH = "/base/v1/messages?beta=true"
+
+
+@pytest.fixture(scope="module")
+def provider():
+    with providing() as provider:
+        yield provider
+
+
+@pytest.fixture
+def upstream(provider):
+    provider.seen.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provider, "answer", provider.answer)
+        yield provider
+
+
+@pytest.fixture
+def off(tmp_path):
+    return Offloader(tmp_path / "store", session="gateway")
+
+
+@pytest.fixture(scope="module")
+def gateway(provider, tmp_path_factory):
+    """A gateway for tests that do not care for what others stored."""
+    with running(provider.url, Offloader(tmp_path_factory.mktemp("store"), session="gateway")) as url:
+        yield url
+
+
+@pytest.fixture
+def alone(upstream, off):
+    with running(upstream.url, off) as url:
+        yield url
+
+
+def status(gateway):
+    return ask(f"{gateway}/offload/status", method="GET").json
+
+
+def results(request):
+    """Return the texts of the tool results of a request."""
+    return [m["content"][0]["content"] for m in request["messages"] if m["content"][0].get("content")]
+
+
+# What passes
+
+
+def test_a_request_with_nothing_to_take_out_arrives_as_the_very_bytes_with_its_headers_in_order(
+    gateway, upstream
+):
+    body = body_of(turns(1, "short"))
+    sent = {
+        "Accept-Encoding": "gzip, deflate, br, zstd",
+        "X-Stainless-Lang": "js",
+        "anthropic-beta": "a-1,b-2",
+        "Authorization": "Bearer token",
+        "Cookie": "a=b; c=d",
+        "Connection": "keep-alive, X-Only-Here",
+        "X-Only-Here": "1",
+        "User-Agent": "claude-cli/2",
+    }
+
+    reply = ask(gateway + PATH, body, headers=sent)
+
+    [seen] = upstream.seen
+    assert seen.body == body
+    assert (seen.method, seen.path) == ("POST", PATH)
+    kept = [(name.lower(), value) for name, value in sent.items() if "nly" not in name + value]
+    got = [(name.lower(), value) for name, value in seen.headers]
+    assert [pair for pair in got if pair[0] not in ("host", "content-length")] == kept
+    assert dict(got)["content-length"] == str(len(body))
+    assert dict(got)["host"] == upstream.url.removeprefix("http://")
+    assert reply.json == REPLY
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v1/models?limit=2", None),
+        ("HEAD", "/", None),
+        ("POST", "/v1/messages/count_tokens?beta=true", body_of(turns(3))),
+        ("POST", "/v1/files/%2e%2e%2Fx", b"\x00\xff\x01"),
+        ("POST", "/v1/messages", b"{no json"),
+        ("POST", "/v1/messages", b"\xff\xfe"),
+        ("POST", "/v1/messages", b""),
+        ("POST", "/v1/messages", body_of(turns(3), tools=[])),
+        ("POST", "/v1/messages", body_of(turns(3), tools=[{"name": "Bash"}])),
+        ("POST", "/v1/messages", body_of("a text")),
+        ("POST", "/v1/messages", body_of(turns(3)).replace(b'"model"', b'"messages": [], "model"')),
+        ("DELETE", "/v1/files/1", None),
+    ],
+)
+def test_what_the_gateway_does_not_know_passes_byte_for_byte(gateway, upstream, method, path, body):
+    assert ask(gateway + path, body, method=method).status == 200
+
+    [seen] = upstream.seen
+    assert (seen.method, seen.path, seen.body) == (method, path, body or b"")
+
+
+@pytest.mark.parametrize("encode", [gzip.compress, zstandard.compress])
+def test_an_encoded_request_passes_unread(alone, upstream, encode):
+    body = encode(body_of(turns(3)))
+
+    ask(alone + PATH, body, headers={**HEADERS, "Content-Encoding": encode.__module__})
+
+    assert upstream.seen[0].body == body
+    assert status(alone)["passed"] == {"encoded": 1}
+
+
+def test_a_request_of_more_than_16_mb_passes_unread_with_its_length(gateway, upstream):
+    body = body_of(turns(3)) + b" " * _forward.MOST_BYTES
+
+    ask(gateway + PATH, body)
+
+    [seen] = upstream.seen
+    assert seen.body == body
+    assert dict(seen.headers)["Content-Length"] == str(len(body))
+
+
+def test_a_request_in_chunks_is_rewritten_too(gateway, upstream):
+    body = body_of(turns(3))
+    with closing(connection(gateway)) as sent:
+        sent.request("POST", PATH, iter([body[:70_000], body[70_000:]]), HEADERS, encode_chunked=True)
+        assert sent.getresponse().status == 200
+
+    assert len(upstream.seen[0].body) < len(body) / 2
+
+
+@pytest.mark.parametrize("status_code", [400, 429, 529, 302])
+def test_an_error_passes_with_its_body_and_headers(gateway, upstream, status_code):
+    body = b'{"type": "error",  "error": {"type": "overloaded_error"}}'
+    named = [("retry-after", "7"), ("Request-Id", "req_1"), ("Location", "http://127.0.0.1:9/")]
+    upstream.answer = lambda provider: provider.say(status_code, body, *named)
+
+    reply = ask(gateway + PATH, body_of(turns(1, "short")))
+
+    assert (reply.status, reply.body) == (status_code, body)
+    assert [pair for pair in reply.headers if pair in named] == named
+    assert len(upstream.seen) == 1
+
+
+def test_an_encoded_answer_arrives_as_it_is_and_its_usage_is_read(alone, upstream):
+    data = gzip.compress(json.dumps(REPLY).encode())
+    upstream.answer = lambda provider: provider.say(200, data, ("Content-Encoding", "gzip"))
+
+    reply = ask(alone + PATH, body_of(turns(1, "short")))
+
+    assert reply.body == data
+    assert ("Content-Encoding", "gzip") in reply.headers
+    assert status(alone)["cache_read_tokens"] == 5000
+
+
+def test_a_stream_arrives_part_by_part_while_the_provider_still_writes(alone, upstream):
+    first = b'event: message_start\ndata: {"type":"message_start","message":{"usage":%s}}\n\n'
+    first %= json.dumps(USAGE).encode()
+    arrived = threading.Event()
+
+    def stream(provider):
+        provider.start_stream(("X-Request-Id", "1"))
+        provider.send_part(first)
+        assert arrived.wait(10)
+        provider.send_part(b"event: message_stop\ndata: {}\n\n")
+        provider.send_part(b"")
+
+    upstream.answer = stream
+    with closing(connection(alone)) as sent:
+        sent.request("POST", PATH, body_of(turns(1, "short")), HEADERS)
+        reply = sent.getresponse()
+        part = reply.read1()
+        arrived.set()
+
+        assert part == first
+        assert reply.read() == b"event: message_stop\ndata: {}\n\n"
+
+    assert status(alone)["cache_read_tokens"] == 5000
+    assert status(alone)["cache_written_tokens"] == 700
+
+
+def test_an_answer_that_breaks_off_is_not_taken_for_whole(gateway, upstream):
+    def break_off(provider):
+        provider.start_stream()
+        provider.send_part(b"data: 1\n\n")
+        provider.wfile.flush()
+        provider.connection.shutdown(socket.SHUT_RDWR)
+        provider.close_connection = True
+
+    upstream.answer = break_off
+
+    with pytest.raises(http.client.IncompleteRead):
+        ask(gateway + PATH, body_of(turns(1, "short")))
+
+
+def test_a_client_that_goes_away_ends_the_request_to_the_provider(alone, upstream):
+    is_closed = threading.Event()
+
+    def endless(provider):
+        provider.start_stream()
+        try:
+            while True:
+                provider.send_part(b"data: more\n\n")
+                time.sleep(0.01)
+        except OSError:
+            is_closed.set()
+
+    upstream.answer = endless
+    with closing(connection(alone)) as sent:
+        sent.request("POST", PATH, body_of(turns(1, "short")), HEADERS)
+        sent.getresponse().read1()
+        sent.close()
+
+    assert is_closed.wait(10)
+    assert status(alone)["open_requests"] == 1  # this one
+
+
+def test_a_provider_that_is_down_is_a_502_in_the_form_of_the_api(upstream, off):
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+    with running(f"http://127.0.0.1:{port}", off) as gateway:
+        reply = ask(gateway + PATH, body_of(turns(1, "short")))
+
+    assert reply.status == 502
+    assert reply.json["type"] == "error"
+    assert reply.json["error"]["type"] == "api_error"
+    assert f"no answer from http://127.0.0.1:{port}" in reply.json["error"]["message"]
+
+
+def test_a_provider_that_says_nothing_is_a_504(upstream, off, monkeypatch):
+    monkeypatch.setattr(_forward, "_SILENCE_SECONDS", 0.2)
+    done = threading.Event()
+    upstream.answer = lambda _: done.wait(10)
+    with running(upstream.url, off) as gateway:
+        reply = ask(gateway + PATH, body_of(turns(1, "short")))
+        done.set()
+
+    assert (reply.status, reply.json["type"]) == (504, "error")
+
+
+# What leaves
+
+
+def test_a_result_leaves_once_the_model_has_seen_it_and_every_other_byte_stays(alone, upstream, off):
+    mark = {"cache_control": {"type": "ephemeral"}}
+    messages = turns(2)
+    messages[2]["content"][0] |= mark
+    body = body_of(messages, zzz=[1.50, "\u00e9"], metadata={"user_id": "u"})
+
+    ask(alone + PATH, body)
+
+    [seen] = upstream.seen
+    [record] = off.records()
+    [placeholder, unseen] = results(seen.json)
+    assert placeholder.startswith("[Offloaded: Bash result")
+    assert record.ref in placeholder
+    assert unseen == f"make 1\n{LOG}"
+    assert seen.body == body.replace(json.dumps(f"make 0\n{LOG}").encode(), json.dumps(placeholder).encode())
+    assert b"".join(off.content(record.ref)).decode() == f"make 0\n{LOG}"
+
+
+def test_a_result_that_the_model_has_not_seen_leaves_only_above_the_ceiling(gateway, upstream):
+    ask(gateway + PATH, body_of(turns(1)))
+    ask(gateway + PATH, body_of(turns(1, LOG * 20)))
+
+    assert results(upstream.seen[0].json) == [f"make 0\n{LOG}"]
+    assert results(upstream.seen[1].json)[0].startswith("[Offloaded: ")
+
+
+def test_the_same_result_gets_the_same_placeholder_in_all_requests_and_after_a_restart(alone, upstream, off):
+    for count in range(1, 6):
+        ask(alone + PATH, body_of(turns(count)))
+    fresh = Offloader(off.store.url, session="gateway")
+    with running(upstream.url, fresh) as again:
+        ask(again + PATH, body_of(turns(5)))
+
+    sent = [results(seen.json) for seen in upstream.seen]
+    assert [text.startswith("[Offloaded: ") for text in sent[4]] == [True] * 4 + [False]
+    for texts in sent:
+        assert texts[:-1] == sent[4][: len(texts) - 1]
+    assert upstream.seen[5].body == upstream.seen[4].body
+    assert len(off.records()) == 4
+
+
+def test_a_fork_that_cites_a_result_of_its_parent_gets_the_same_placeholder(gateway, upstream):
+    ask(gateway + PATH, body_of(turns(3)), headers={**HEADERS, "X-Claude-Code-Session-Id": "parent"})
+    fork = [*turns(2), {"role": "assistant", "content": "Well."}, {"role": "user", "content": "Go on."}]
+
+    ask(gateway + PATH, body_of(fork), headers={**HEADERS, "X-Claude-Code-Session-Id": "fork"})
+
+    parent, forked = (seen.json["messages"] for seen in upstream.seen)
+    assert forked[:5] == parent[:5]
+
+
+def test_reminders_in_a_result_stay_where_they_are(gateway, upstream):
+    tail = "\n\n<system-reminder>A task ended.</system-reminder>\n<system-reminder>x</system-reminder>\n"
+
+    ask(gateway + PATH, body_of(turns(2, tail=tail)))
+
+    [text, _] = results(upstream.seen[0].json)
+    assert text.startswith("[Offloaded: ")
+    assert text.endswith(tail)
+
+
+def test_openai_chat_and_responses_are_rewritten_too(gateway, upstream):
+    function = {"name": "run", "arguments": "{}"}
+    calls = [{"id": f"c{n}", "type": "function", "function": function} for n in range(2)]
+    chat: list[Any] = [{"role": "system", "content": "s"}, {"role": "user", "content": "Build it."}]
+    items: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Build it."}]}]
+    for n, call in enumerate(calls):
+        chat += [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        chat += [{"role": "tool", "tool_call_id": f"c{n}", "content": LOG}]
+        items += [{"type": "function_call", "call_id": f"c{n}", **function}]
+        items += [{"type": "function_call_output", "call_id": f"c{n}", "output": LOG}]
+    read_back = {"type": "function", "function": {"name": "context_read", "parameters": {}}}
+
+    ask(f"{gateway}/v1/chat/completions", body_of(chat, tools=[read_back]))
+    flat = {"model": "m", "input": items, "tools": [{"type": "function", "name": "x__context_read"}]}
+    ask(f"{gateway}/openai/v1/responses", json.dumps(flat).encode())
+
+    chat_seen, items_seen = (seen.json for seen in upstream.seen)
+    assert [m["content"][:11] for m in chat_seen["messages"] if m["role"] == "tool"] == [
+        "[Offloaded:",
+        LOG[:11],
+    ]
+    assert [i["output"][:11] for i in items_seen["input"] if "output" in i] == ["[Offloaded:", LOG[:11]]
+
+
+# When the store or the tools are missing
+
+
+def test_without_tools_to_read_back_nothing_leaves_unless_the_host_says_so(alone, upstream, off, caplog):
+    body = body_of(turns(2), tools=[{"name": "Bash"}])
+
+    with caplog.at_level(logging.WARNING):
+        ask(alone + PATH, body)
+        ask(alone + PATH, body)
+    with running(upstream.url, off, needs_read_back=False) as other:
+        ask(other + PATH, body)
+
+    assert [seen.body == body for seen in upstream.seen] == [True, True, False]
+    assert caplog.text.count("could not read") == 1
+    assert status(alone)["passed"] == {"without tools to read back": 2}
+
+
+def test_a_store_that_fails_lets_every_request_pass(upstream, off, tmp_path):
+    with running(
+        upstream.url, Offloader(FaultyStore(off.store, verb="put", is_lasting=True), session="s")
+    ) as gateway:
+        body = body_of(turns(2))
+        ask(gateway + PATH, body)
+        said = status(gateway)
+
+    assert upstream.seen[0].body == body
+    assert said["failures"] == 1
+    assert "the store failed" in said["warnings"][0]
+
+
+def test_a_store_that_hangs_delays_a_request_by_the_deadline_and_the_next_not_at_all(
+    upstream, off, monkeypatch
+):
+    monkeypatch.setattr(_rewriter, "DEADLINE", 0.2)
+    released = threading.Event()
+
+    class Hanging(WrapperStore):
+        def put(self, key, data, *, overwrite=False):
+            released.wait(20)
+            super().put(key, data, overwrite=overwrite)
+
+    slow = Offloader(Hanging(off.store), session="s")
+    body = body_of(turns(2))
+    with running(upstream.url, slow) as gateway:
+        ask(gateway + PATH, body)
+        ask(gateway + PATH, body)
+        said = status(gateway)
+        released.set()
+        monkeypatch.undo()
+        while upstream.seen[-1].body == body:
+            ask(gateway + PATH, body)
+
+    assert [seen.body == body for seen in upstream.seen[:2]] == [True, True]
+    assert said["late"] == 1
+    assert said["passed"] == {"the store is slow": 2}
+
+
+# What is refused, and what is never shown
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_a_request_for_another_host_is_refused(gateway, upstream, host):
+    reply = ask(gateway + PATH, b"{}", headers={"Host": host})
+
+    assert (reply.status, upstream.seen) == (421, [])
+
+
+@pytest.mark.parametrize("target", ["http://evil.example/v1/messages", "*"])
+def test_a_target_that_is_no_path_is_refused(gateway, upstream, target):
+    with closing(connection(gateway)) as sent:
+        sent.request("POST", target, b"{}", {**HEADERS, "Host": gateway.removeprefix("http://")})
+        assert sent.getresponse().status == 400
+
+    assert upstream.seen == []
+
+
+def test_a_websocket_is_refused_plainly(gateway, upstream):
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+
+    reply = ask(f"{gateway}/v1/responses", method="GET", headers={**HEADERS, **headers})
+
+    assert (reply.status, upstream.seen) == (426, [])
+    assert "WebSockets are not supported" in reply.json["error"]["message"]
+
+
+def test_no_key_is_stored_logged_or_shown(upstream, off, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    with running(upstream.url, off) as gateway:
+        ask(f"{gateway}{PATH}&key={KEY}", body_of(turns(2)))
+        upstream.answer = lambda provider: provider.connection.shutdown(socket.SHUT_RDWR)
+        failed = ask(f"{gateway}{PATH}&key={KEY}", body_of(turns(2)))
+        said = json.dumps(status(gateway))
+
+    assert dict(upstream.seen[0].headers)["x-api-key"] == KEY
+    stored = b"".join(path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file())
+    assert b"gateway" in stored or list(off.records())
+    for text in (stored.decode("latin-1"), caplog.text, failed.body.decode(), said):
+        assert KEY not in text
+
+
+@pytest.mark.parametrize("url", ["api.example", "ftp://x", "https://u:p@x", "https://x/?key=1", "https://"])
+def test_an_upstream_that_is_no_server_is_refused(off, url):
+    with pytest.raises(OffloadError, match="upstream must"), running(url, off):
+        pass
+
+
+def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream, tmp_path):
+    def start():
+        command = [sys.executable, "-m", "offload", "gateway", "--upstream", upstream.url, "--port", "0"]
+        environ = {**os.environ, "OFFLOAD_STORE": str(tmp_path / "store"), "HTTP_PROXY": "http://127.0.0.1:9"}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, env=environ, text=True)
+
+    for _ in range(2):
+        with start() as process:
+            line = process.stdout.readline()
+            ask(line.split()[2] + PATH, body_of(turns(3)))
+            process.kill()
+
+    first, second = upstream.seen
+    assert first.body == second.body
+    assert len(Offloader(tmp_path / "store", session="gateway").records()) == 2

@@ -1,0 +1,83 @@
+"""Rewriting a request changes the replaced texts and no other character, however it is spelled."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload import Offloader, OffloadPolicy
+from offload.gateway._requests import APIS, read_request
+from offload.gateway._rewriter import policy_for
+from offload.gateway._spans import Edit, place_of, replaced
+
+texts = st.text(max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+spaces = st.text("\t\n\r ", max_size=2)
+
+
+@st.composite
+def spelled(draw: st.DrawFn, value: Any) -> str:
+    """One of the spellings of a JSON value."""
+    around = draw(spaces)
+    if isinstance(value, dict):
+        parts = [f"{draw(spelled(name))}:{draw(spelled(part))}" for name, part in value.items()]
+        return f"{around}{{{draw(spaces)}{','.join(parts)}}}{around}"
+    if isinstance(value, list):
+        return f"{around}[{draw(spaces)}{','.join(draw(spelled(part)) for part in value)}]{around}"
+    return f"{around}{json.dumps(value, ensure_ascii=draw(st.booleans()))}{around}"
+
+
+def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for step, part in inner for found in paths_in(part, (*path, step)))]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_the_place_of_a_value_is_its_text_and_nothing_around_it(data):
+    value = data.draw(values)
+    text = data.draw(spelled(value))
+    path = data.draw(st.sampled_from(paths_in(value)))
+
+    start, end, before = place_of(text, 0, path)
+
+    for step in path:
+        value = value[step]
+    assert json.loads(text[start:end]) == value
+    assert text[start:end].strip("\t\n\r ") == text[start:end]
+    assert before <= start
+    new = replaced(text, [Edit(start, end, '"new"')])
+    assert (new[:start], new[start + 5 :]) == (text[:start], text[end:])
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
+    line = data.draw(st.text(min_size=1, max_size=20))
+    logs = [f"{line}\n" * 1200 + str(n) for n in range(2)]
+    messages: list[Any] = [{"role": "user", "content": "go"} | data.draw(extra_fields)]
+    for n, log in enumerate(logs):
+        use = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": data.draw(values)}
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": log} | data.draw(extra_fields)
+        messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
+    text = data.draw(spelled({"messages": messages, "tools": [{"name": "Bash"}]} | data.draw(extra_fields)))
+    request = read_request(text.encode(), APIS[0])
+    assert request is not None
+    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), APIS[0]))
+
+    after = request.with_messages(off.offload(request.views).messages)
+
+    new = json.loads(after)["messages"][2]["content"][0]["content"]
+    assert new.startswith("[Offloaded: ")
+    start, end, _ = place_of(text, 0, ("messages", 2, "content", 0, "content"))
+    assert after == text[:start] + json.dumps(new) + text[end:]
+
+
+extra_fields = st.dictionaries(texts.map("x-{}".format), values, max_size=2)

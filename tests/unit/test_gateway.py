@@ -1,0 +1,344 @@
+"""Requests of a gateway as text: what is read, what is split off, what is put back; usage in answers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from typing import Any
+
+import brotli
+import pytest
+import zstandard
+from gateways import LOG, USAGE, body_of, turns
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.gateway._requests import APIS, api_of, conversation_of, read_request
+from offload.gateway._rewriter import policy_for
+from offload.gateway._usage import UsageReader
+
+ANTHROPIC, CHAT, RESPONSES = APIS
+REMINDER = "\n<system-reminder>Note.</system-reminder>"
+
+
+def rewritten(messages: Any, api=ANTHROPIC, **fields: Any) -> tuple[bytes, bytes, Offloader]:
+    """Return a request before and after, and the offloader that has its records."""
+    body = body_of(messages, **fields)
+    if api is RESPONSES:
+        body = body.replace(b'"messages"', b'"input"')
+    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), api))
+    request = read_request(body, api)
+    assert request is not None
+    return body, request.with_messages(off.offload(request.views).messages).encode(), off
+
+
+def with_result(content: Any, name: str = "Bash", **fields: Any) -> list[dict[str, Any]]:
+    """Return messages with one result that the model has seen."""
+    use = {"type": "tool_use", "id": "t", "name": name, "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content, **fields}
+    return [
+        {"role": "user", "content": "Build it."},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result, {"type": "text", "text": "Well?"}]},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "Go on."},
+    ]
+
+
+def content_after(content: Any, **fields: Any) -> Any:
+    _, after, _ = rewritten(with_result(content, **fields))
+    return json.loads(after)["messages"][2]["content"][0]["content"]
+
+
+# Which request it is
+
+
+@pytest.mark.parametrize(
+    ("path", "api"),
+    [
+        ("/v1/messages", ANTHROPIC),
+        ("/any/base/v1/messages", ANTHROPIC),
+        ("/v1/chat/completions", CHAT),
+        ("/openai/deployments/x/chat/completions", CHAT),
+        ("/v1/responses", RESPONSES),
+        ("/v1/messages/count_tokens", None),
+        ("/v1/messages/batches", None),
+        ("/v1/responses/resp_1", None),
+        ("/v1/responses/compact", None),
+    ],
+)
+def test_the_end_of_a_path_names_the_api(path, api):
+    assert api_of(path) is api
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"tools": []}, {"tools": None}, {"messages": []}, {"messages": "text"}, {"previous_response_id": "r"}],
+)
+def test_a_request_without_tools_or_its_messages_is_left_alone(fields):
+    body = body_of(**{"messages": turns(2), **fields})
+
+    assert read_request(body, ANTHROPIC) is None
+
+
+@pytest.mark.parametrize("name", ["context_read", "mcp__offload__context_read", "offload_context_read"])
+def test_tools_to_read_back_are_found_under_any_prefix(name):
+    for tool in ({"name": name}, {"type": "function", "function": {"name": name}}):
+        request = read_request(body_of(turns(1), tools=[{"name": "Bash"}, tool]), ANTHROPIC)
+        assert request is not None
+        assert request.can_read_back
+
+
+def test_a_prefilled_answer_does_not_count_as_seen():
+    messages = [*turns(1), {"role": "assistant", "content": "So"}]
+
+    before, after, _ = rewritten(messages)
+
+    assert after == before
+
+
+# What is put back
+
+
+def test_only_the_text_of_the_result_changes():
+    before, after, off = rewritten(with_result(LOG))
+
+    [record] = off.records()
+    text = json.loads(after)["messages"][2]["content"][0]["content"]
+    assert record.ref in text
+    assert after == before.replace(json.dumps(LOG).encode(), json.dumps(text).encode())
+
+
+def test_reminders_at_the_end_of_a_result_stay():
+    assert content_after(LOG + REMINDER * 2).endswith(f"]\n{REMINDER * 2}")
+
+
+def test_a_reminder_in_a_block_of_its_own_stays_as_it_is():
+    reminder = {"type": "text", "text": REMINDER.strip(), "cache_control": {"type": "ephemeral"}}
+    shown = [{"type": "text", "text": LOG}, reminder]
+
+    text, last = content_after(shown)
+
+    assert text["text"].startswith("[Offloaded: ")
+    assert last == reminder
+
+
+def test_texts_of_one_result_become_one_and_a_reminder_between_them_stays():
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    texts = [{"type": "text", "text": part} for part in (LOG, LOG, LOG + REMINDER)]
+
+    first, kept, reminder = content_after([texts[0], image, *texts[1:]])
+
+    assert first["text"].startswith("[Offloaded: ")
+    assert kept == image
+    assert reminder["text"] == REMINDER.strip()
+
+
+def test_the_result_that_was_split_off_is_stored_without_its_reminder():
+    _, _, off = rewritten(with_result(LOG + REMINDER))
+
+    [record] = off.records()
+    assert b"".join(off.content(record.ref)).decode() == LOG.rstrip()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "text", "text": LOG}, {"type": "tool_reference", "tool_name": "x"}],
+        [
+            {"type": "text", "text": LOG},
+            {"type": "text", "text": LOG, "cache_control": {"type": "ephemeral"}},
+        ],
+        f"[Offloaded: Bash result, 9 lines, 900 characters, id abcdefghij]\n{LOG}{REMINDER}",
+        [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk=" * 5000}}],
+        None,
+        7,
+    ],
+)
+def test_what_may_not_leave_stays(content):
+    before, after, _ = rewritten(with_result(content))
+
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "name", ["context_read", "mcp__plugin_offload_store__context_grep", "x_context_query"]
+)
+def test_answers_of_the_read_back_tools_stay(name):
+    before, after, _ = rewritten(with_result(LOG, name))
+
+    assert after == before
+
+
+def test_errors_stay():
+    before, after, _ = rewritten(with_result(LOG, is_error=True))
+
+    assert after == before
+
+
+def test_all_that_is_no_result_of_a_tool_stays():
+    long = {"type": "text", "text": LOG}
+    use = {"type": "tool_use", "id": "t", "name": "Write", "input": {"path": "x", "content": LOG}}
+    thinking = {"type": "thinking", "thinking": LOG, "signature": "c2ln"}
+    messages = [
+        {"role": "user", "content": [long]},
+        {"role": "assistant", "content": [thinking, long, use]},
+        {"role": "system", "content": LOG},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}, long]},
+        {"role": "assistant", "content": LOG},
+        {"role": "user", "content": LOG},
+    ]
+
+    before, after, _ = rewritten(messages, system=LOG)
+
+    assert after == before
+
+
+def test_a_key_that_comes_twice_on_the_way_to_a_result_lets_it_stay():
+    body = body_of(with_result("")).replace(
+        b'"content": ""', b'"content": "a", "content": ' + json.dumps(LOG).encode()
+    )
+    request = read_request(body, ANTHROPIC)
+    off = Offloader("memory://", session="s", policy=policy_for(OffloadPolicy(), ANTHROPIC))
+    assert request is not None
+
+    with pytest.raises(ValueError, match="2 values"):
+        request.with_messages(off.offload(request.views).messages)
+
+
+def test_results_in_items_of_the_responses_api_leave():
+    items = [
+        {"role": "user", "content": "Build it."},
+        {"type": "function_call", "call_id": "c", "name": "run", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": LOG}]},
+        {"type": "mcp_call", "id": "m", "name": "run", "arguments": "{}", "output": LOG},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Well."}]},
+        {"role": "user", "content": "Go on."},
+    ]
+
+    _, after, _ = rewritten(items, RESPONSES)
+
+    sent = json.loads(after)["input"]
+    assert sent[2]["output"][0]["text"].startswith("[Offloaded: run result")
+    assert sent[3:] == items[3:]
+
+
+# Conversations
+
+
+def named(messages: Any, headers: dict[str, str] | None = None, **fields: Any) -> str:
+    request = read_request(body_of(messages, **fields), ANTHROPIC)
+    assert request is not None
+    return conversation_of(request, headers or {})
+
+
+def test_a_conversation_keeps_its_name_as_it_grows_and_its_cache_marks_move():
+    first, later = turns(1), turns(3)
+    first[0]["content"][0]["cache_control"] = {"type": "ephemeral"}
+
+    assert named(first) == named(later)
+    assert named(first, {"x-claude-code-session-id": "a"}) == named(later, {"x-claude-code-session-id": "a"})
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"headers": {"x-claude-code-session-id": "a"}},
+        {"headers": {"session-id": "a"}},
+        {"headers": {"x-session-affinity": "a"}},
+        {"headers": {"x-claude-code-agent-id": "a"}},
+        {"prompt_cache_key": "a"},
+        {"metadata": {"user_id": '{"session_id": "a"}'}},
+        {"system": "You are another."},
+    ],
+)
+def test_another_session_agent_or_beginning_is_another_conversation(difference):
+    assert named(turns(1), **difference) != named(turns(1))
+
+
+def test_a_side_request_of_a_session_is_another_conversation():
+    headers = {"x-claude-code-session-id": "a"}
+    title = [{"role": "user", "content": "Write a title."}]
+
+    assert named(title, headers) != named(turns(1), headers)
+
+
+# The policy
+
+
+def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
+    policy = OffloadPolicy(tools={"Bash": Rule(min_tokens=10)}, exclude_tools=("secret",))
+
+    changed = policy_for(policy, CHAT)
+
+    assert changed.tools["Bash"].min_tokens == 10
+    assert changed.tools["Bash"].after_turns == 1
+    assert changed.exclude_tools[0] == "secret"
+    assert changed.cache.ttl == 1800
+    assert {name for name, rule in changed.types.items() if rule.enabled} == {"tool_result"}
+
+
+def test_prices_of_the_settings_win():
+    assert policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache == OffloadPolicy(cache="deepseek").cache
+
+
+# Usage
+
+STREAM = (
+    b"event: message_start\ndata: "
+    + json.dumps({"type": "message_start", "message": {"usage": USAGE}}).encode()
+    + b'\n\nevent: message_delta\ndata: {"type":"message_delta","usage":{"input_tokens":9}}\n\n'
+)
+JSON = json.dumps({"type": "message", "usage": USAGE}).encode()
+CHAT_STREAM = b'data: {"choices":[],"usage":null}\n\ndata: {"usage":{"prompt_tokens":7}}\n\ndata: [DONE]\n\n'
+RESPONSES_STREAM = b'data: {"type":"response.completed","response":{"usage":{"input_tokens":8}}}\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "count"),
+    [
+        (b"text/event-stream; charset=utf-8", STREAM, 40),
+        (b"application/json", JSON, 40),
+        (b"text/event-stream", CHAT_STREAM, 7),
+        (b"text/event-stream", RESPONSES_STREAM, 8),
+    ],
+)
+@pytest.mark.parametrize(
+    ("encoding", "encode"),
+    [
+        (b"", bytes),
+        (b"gzip", gzip.compress),
+        (b"deflate", zlib.compress),
+        (b"zstd", zstandard.compress),
+        (b"br", brotli.compress),
+    ],
+)
+def test_usage_is_read_from_every_form_in_parts_of_any_size(kind, data, count, encoding, encode):
+    for size in (1, 7, 10_000):
+        reader = UsageReader(kind, encoding)
+        encoded = encode(data)
+        for at in range(0, len(encoded), size):
+            reader.feed(encoded[at : at + size])
+
+        usage = reader.close()["usage"]
+
+        assert count in (usage.get("input_tokens"), usage.get("prompt_tokens"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding", "data"),
+    [
+        (b"text/html", b"", JSON),
+        (b"application/json", b"x-own", JSON),
+        (b"application/json", b"gzip", JSON),
+        (b"application/json", b"", b"{"),
+        (b"application/json", b"", b"[1]"),
+        (b"text/event-stream", b"", b'data: "usage"\n\ndata: {"usage": {"usage\n\n'),
+        (b"text/event-stream", b"", b"data: " + b"x" * 9_000_000),
+    ],
+)
+def test_an_answer_of_another_form_has_no_usage(kind, encoding, data):
+    reader = UsageReader(kind, encoding)
+    reader.feed(data)
+
+    assert reader.close() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from offload import Offloader, OffloadPolicy
 from offload.integrations import (
+    agent_framework,
     agno,
     anthropic,
     google_adk,
@@ -11,6 +12,7 @@ from offload.integrations import (
     langchain,
     openai_agents,
     pydantic_ai,
+    smolagents,
     strands,
 )
 from offload.presets.context_fs import ContextFileSystem
@@ -25,12 +27,14 @@ Offloader.from_config(polcy=OffloadPolicy())  # type: ignore[call-arg]
 langchain.OffloadMiddleware("memory://", policy=OffloadPolicy(), on_error="raise")
 langchain.OffloadMiddleware("memory://", polcy=3)  # type: ignore[call-arg]
 langchain.OffloadMiddleware("memory://", policy=3)  # type: ignore[arg-type]
+agent_framework.OffloadProvider("memory://", polcy=3)  # type: ignore[call-arg]
 agno.OffloadTools("memory://", polcy=3)  # type: ignore[call-arg]
 anthropic.AsyncOffloadMemory("memory://", session="u", polcy=3)  # type: ignore[call-arg]
 google_adk.AdkOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
 haystack.OffloadToolset("memory://", polcy=3)  # type: ignore[call-arg]
 openai_agents.OffloadRuns("memory://", polcy=3)  # type: ignore[call-arg]
 pydantic_ai.OffloadCapability("memory://", polcy=3)  # type: ignore[call-arg]
+smolagents.OffloadSteps("memory://", polcy=3)  # type: ignore[call-arg]
 strands.StrandsOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
 
 ContextFileSystem(redact=str.upper)

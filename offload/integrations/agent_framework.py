@@ -1,0 +1,222 @@
+"""Microsoft Agent Framework: offloading as a context provider of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, Unpack
+
+from offload.errors import OffloadError, needs_extra
+from offload.integrations._sessions import Sessions
+from offload.messages import main_argument
+from offload.offloader import Offloader
+from offload.options import SessionArguments
+from offload.threads import in_thread
+
+with needs_extra("agent-framework"):
+    from agent_framework import (
+        ChatContext,
+        ChatMiddleware,
+        ChatResponse,
+        Content,
+        ContextProvider,
+        FunctionInvocationContext,
+        FunctionMiddleware,
+        FunctionTool,
+        Message,
+        MiddlewareFailure,
+    )
+
+# Names in a usage of Bedrock, whose parser accepts both kinds of clients: those that include cached tokens in
+# the input tokens, as the total shows, and those that do not.
+_USAGE = {
+    "inputTokens": "input_token_count",
+    "outputTokens": "output_token_count",
+    "totalTokens": "total_token_count",
+    "cacheReadInputTokens": "cache_read_input_token_count",
+    "cacheWriteInputTokens": "cache_creation_input_token_count",
+}
+
+__all__ = ["OffloadProvider"]
+
+
+class OffloadProvider(ContextProvider):
+    """Offloads the messages of agents, with one session per agent session.
+
+    A placeholder replaces the text of a tool result when the tool returns. All other placeholders are only in
+    the model's request; the agent session keeps the original. If the service stores the conversation, only
+    tool results are offloaded.
+
+    Arguments and errors are those of `Offloader`. Without `session`, the id of the agent session is the
+    session name; a run without an agent session has a new one.
+    """
+
+    def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        super().__init__("offload")
+        self._sessions = Sessions(store, **options)
+
+    def offloader(self, session_id: str | None = None) -> Offloader:
+        """Return the `Offloader` of an agent session by its id; without one, that of `session`."""
+        return self._sessions.named(session_id)
+
+    def restore(self, messages: Sequence[Message], session_id: str | None = None) -> list[Message]:
+        """Return the messages of an agent session with every placeholder replaced by its content.
+
+        Errors are those of `Offloader.restore`.
+        """
+        converted = list(map(_blocks_of, messages))
+        return list(map(_message_of, messages, converted, self.offloader(session_id).restore(converted)))
+
+    async def before_run(self, *, agent: Any, session: Any, context: Any, state: Any) -> None:  # noqa: ARG002 # the framework's signature
+        """Add the retrieval tools, the instructions and the middleware to a run."""
+        offloader = self.offloader(session.session_id)
+        context.extend_tools(
+            self.source_id, [_Tool(offloader, each) for each in offloader.tools.definitions()]
+        )
+        context.extend_instructions(self.source_id, offloader.prompt())
+        context.extend_middleware(self.source_id, [_Results(offloader), _Requests(offloader)])
+
+
+class _Tool(FunctionTool):
+    """A retrieval tool that answers calls with any arguments."""
+
+    def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
+        # The framework rejects arguments that do not fit the schema of the input, without the reason.
+        super().__init__(
+            name=tool["name"],
+            description=tool["description"],
+            func=partial(_answer, offloader, tool["name"]),
+            input_model={"type": "object"},
+        )
+        self._schema = tool["input_schema"]
+
+    def parameters(self) -> dict[str, Any]:
+        return dict(self._schema)
+
+
+# Positional only: a model may send arguments of these names.
+async def _answer(offloader: Offloader, name: str, /, **arguments: Any) -> str:
+    return await in_thread(offloader.tools.call, name, arguments)
+
+
+class _Results(FunctionMiddleware):
+    """Offloads the result of each call before the framework adds it to the messages."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader = offloader
+
+    async def process(
+        self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
+    ) -> None:
+        await call_next()
+        if isinstance(context.function, _Tool) or isinstance(context.result, Content):
+            return
+        # A tool may return any value; the framework makes a text of it.
+        items = Content.from_function_result("", result=context.result).items or []
+        text = "\n".join(item.text or "" for item in items if item.type == "text")
+        try:
+            offloaded = await in_thread(self._offloaded, context, text)
+        except OffloadError as error:  # any other exception would only replace the result
+            raise MiddlewareFailure(str(error)) from error
+        if offloaded != text:
+            others = (item for item in items if item.type != "text")
+            context.result = [Content.from_text(offloaded), *others]
+
+    def _offloaded(self, context: FunctionInvocationContext, text: str) -> str:
+        name, arguments = context.function.name, context.arguments
+        return self._offloader.offload_text(
+            text,
+            tool_name=name,
+            tool_use_id=context.metadata.get("call_id"),
+            readers="keep",
+            title=main_argument(name, arguments if isinstance(arguments, Mapping) else {}),
+        )
+
+
+class _Requests(ChatMiddleware):
+    """Offloads the messages of each request to the model, and reports its usage."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader = offloader
+
+    async def process(self, context: ChatContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        # A service that stores the conversation is sent only what is new.
+        if not (context.options or {}).get("conversation_id"):
+            context.messages = await self._outgoing(context)
+        context.stream_result_hooks.append(self._note)
+        await call_next()
+        if isinstance(context.result, ChatResponse):
+            self._note(context.result)
+
+    async def _outgoing(self, context: ChatContext) -> list[Message]:
+        before = list(context.messages)
+        converted = list(map(_blocks_of, before))
+        out = await self._offloader.aoffload(converted)
+        after = list(map(_message_of, before, converted, out.messages))
+        for old, new in zip(before, after, strict=True):
+            if new is not old:
+                context.record_message_replacement(new, old)
+        return after
+
+    def _note(self, response: ChatResponse) -> None:
+        usage = response.usage_details or {}
+        self._offloader.report_usage({name: usage.get(field) for name, field in _USAGE.items()})
+
+
+def _blocks_of(message: Message) -> dict[str, Any]:
+    """Return a message in the Bedrock Converse format."""
+    role = "assistant" if message.role == "assistant" else "user"
+    return {"role": role, "content": [_block_of(message.role, content) for content in message.contents]}
+
+
+def _block_of(role: str, content: Content) -> dict[str, Any]:
+    match content.type:
+        case "text" if role in ("user", "assistant"):
+            return {"text": content.text or ""}
+        case "function_call" if not (content.hosted or content.informational_only):
+            call = {"toolUseId": content.call_id, "name": content.name, "input": content.arguments}
+            return {"toolUse": call}
+        case "function_result":
+            status = "success" if content.exception is None else "error"
+            blocks = [_result_block(item) for item in _items(content)]
+            return {"toolResult": {"toolUseId": content.call_id, "content": blocks, "status": status}}
+    # Counted, and never offloaded.
+    return {"reasoningContent": {"reasoningText": {"text": content.text or ""}}}
+
+
+def _message_of(message: Message, old: dict[str, Any], new: dict[str, Any]) -> Message:
+    if new is old:
+        return message
+    changed = copy(message)
+    triples = zip(message.contents, old["content"], new["content"], strict=True)
+    changed.contents = [
+        content if after == before else _with_block(content, after) for content, before, after in triples
+    ]
+    return changed
+
+
+def _with_block(content: Content, block: dict[str, Any]) -> Content:
+    """Return content with its block replaced, the inverse of `_block_of`."""
+    changed = copy(content)
+    changed.raw_representation = None
+    if "text" in block:
+        changed.text = block["text"]
+        return changed
+    if "toolUse" in block:
+        changed.arguments = block["toolUse"]["input"]
+        return changed
+    blocks = block["toolResult"]["content"]
+    media = (item for item in _items(content) if item.type != "text")
+    changed.items = [Content.from_text(each["text"]) if "text" in each else next(media) for each in blocks]
+    changed.result = "\n".join(each["text"] for each in blocks if each.get("text"))
+    return changed
+
+
+def _items(content: Content) -> Sequence[Content]:
+    """Return the items of a result; an older one has only a text."""
+    return content.items or [Content.from_text(str(content.result or ""))]
+
+
+def _result_block(item: Content) -> dict[str, Any]:
+    return {"text": item.text or ""} if item.type == "text" else {"kept": item.type}

@@ -1,0 +1,536 @@
+"""`OffloadProvider` in agents of the Microsoft Agent Framework."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, NEEDLE_LINE, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("agent_framework", reason="in the environment of the group integration-agent-framework")
+
+from agent_framework import (
+    SKIP_PARSING,
+    Agent,
+    AgentSession,
+    Content,
+    FileHistoryProvider,
+    FunctionMiddleware,
+    InMemoryHistoryProvider,
+    Message,
+    MiddlewareFailure,
+    MiddlewareTermination,
+)
+from frameworks.agent_framework_model import ScriptedClient, tool
+from pydantic import BaseModel
+
+from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.integrations.agent_framework import OffloadProvider
+from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
+from offload_backends.memory import MemoryStore
+
+RESUMED = """
+import asyncio, json, sys
+from frameworks import scenario
+from frameworks.agent_framework_model import ScriptedClient, tool
+from agent_framework import Agent, AgentSession
+from offload.integrations.agent_framework import OffloadProvider
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+agent = Agent(
+    ScriptedClient(script),
+    tools=[tool()],
+    context_providers=[OffloadProvider(given["url"], storage_options=given["options"])],
+)
+asyncio.run(agent.run("And then?", session=AgentSession.from_dict(given["session"])))
+print(json.dumps(script.seen))
+"""
+
+
+def agent(script, provider, *tools, **options):
+    client = ScriptedClient(script, stored=options.pop("stored", None))
+    providers = [provider, *options.pop("context_providers", ())]
+    return Agent(client, tools=list(tools) or [tool()], context_providers=providers, **options)
+
+
+def alice():
+    return AgentSession(session_id="alice")
+
+
+def awaited(agent, session=None, asked=QUESTION):
+    return asyncio.run(agent.run(asked, session=session))
+
+
+def streamed(agent, session=None, asked=QUESTION):
+    async def run():
+        stream = agent.run(asked, session=session, stream=True)
+        async for _ in stream:
+            pass
+        return await stream.get_final_response()
+
+    return asyncio.run(run())
+
+
+RUNS = pytest.mark.parametrize("run", [awaited, streamed])
+
+
+def history(session):
+    return session.state["in_memory"]["messages"]
+
+
+def results(messages):
+    return [c.result for m in messages for c in m.contents if c.type == "function_result"]
+
+
+@RUNS
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_model_searches_and_reads_an_offloaded_result(store, run, is_async):
+    script = scenario.whole_run()
+
+    response = run(agent(script, OffloadProvider(store), tool(is_async=is_async)))
+
+    scenario.check_whole_run(script)
+    assert response.text == ANSWER
+
+
+@RUNS
+def test_the_agent_session_keeps_the_placeholder_and_never_the_original(store, run):
+    session, provider = alice(), OffloadProvider(store)
+
+    response = run(agent(Script([scenario.ask(), scenario.end]), provider), session)
+
+    kept = json.dumps(session.to_dict())
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    assert results(response.messages) == results(history(session))
+    assert results(provider.restore(history(session), "alice")) == [report()]
+    assert [m.to_dict() for m in provider.restore(history(session), "alice") if m.role != "tool"] == [
+        m.to_dict() for m in history(session) if m.role != "tool"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.FILE_HISTORY")
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_each", [True, False])
+def test_a_history_of_files_never_holds_the_original(store, tmp_path, is_first, is_each):
+    provider, files = OffloadProvider(store), FileHistoryProvider(tmp_path)
+    script = scenario.whole_run()
+    made = Agent(
+        ScriptedClient(script),
+        tools=[tool()],
+        context_providers=[provider, files] if is_first else [files, provider],
+        require_per_service_call_history_persistence=is_each,
+    )
+
+    awaited(made, alice())
+
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    scenario.check_whole_run(script)
+
+
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):
+    shown = []
+    for into in (store, MemoryStore()):
+        made = agent(Script([scenario.ask(), scenario.end]), OffloadProvider(into, session="s"))
+        shown += results(awaited(made).messages)
+
+    assert shown[0] == shown[1] != report()
+
+
+def test_two_sessions_with_one_call_id_and_one_provider_read_their_own(store):
+    provider, scripts = OffloadProvider(store), {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        mine = agent(scripts[owner], provider, tool(returns=lambda owner=owner: report(owner)))
+        awaited(mine, AgentSession(session_id=owner))
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+        assert scenario.calls_of(provider.offloader(owner)) == ["call_0"]
+
+
+def test_an_agent_cannot_read_items_of_another_session(store):
+    provider = OffloadProvider(store)
+    awaited(agent(scenario.whole_run(), provider), alice())
+    [record] = Offloader(store, session="alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        awaited(agent(script, provider), AgentSession(session_id="mallory"))
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert foreign.seen[1][-1].startswith("Error: ")
+
+
+@RUNS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, run, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+
+    response = run(agent(script, OffloadProvider(faulty), tool(returns=lambda: report(next(owners)))))
+
+    first, second = results(response.messages)
+    assert scenario.refs([first])
+    assert second == script.seen[2][-1] == report("bob")
+    assert "kept in the message" in caplog.text
+    assert response.text == ANSWER
+
+
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script, session, provider = Script([scenario.ask(), scenario.end]), alice(), OffloadProvider(faulty)
+
+    awaited(agent(script, provider), session)
+
+    assert faulty.failures == 1
+    assert scenario.refs(script.seen[1])
+    assert results(history(session)) == [report()]
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(MiddlewareFailure) as told:
+        awaited(agent(scenario.whole_run(), OffloadProvider(faulty, on_error="raise")))
+
+    assert isinstance(told.value.__cause__, StoreUnavailableError)
+
+
+def test_a_new_process_continues_from_the_store_alone(s3_bucket):
+    session = alice()
+    provider = OffloadProvider(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    awaited(agent(Script([scenario.ask(), scenario.end]), provider), session)
+    given = {
+        "url": s3_bucket.url,
+        "options": s3_bucket.storage_options,
+        "session": json.loads(json.dumps(session.to_dict())),
+    }
+
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert seen[0][-3:-2] == results(history(session))
+    assert needle("alice") not in json.dumps(seen[0])
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@RUNS
+def test_a_file_reader_result_is_shown_once_in_full_and_kept_in_the_session(store, run):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners, session, provider = iter(["alice", "bob"]), alice(), OffloadProvider(store)
+
+    run(agent(script, provider, tool(READER, returns=lambda: report(next(owners)))), session)
+
+    assert script.seen[1][-1] == report("alice")
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") not in script.shown(3)
+    assert script.seen[2][-1] == report("bob")
+    assert results(history(session)) == [report("alice"), report("bob")]
+
+
+def test_a_long_user_message_is_offloaded_and_kept_in_the_session(store):
+    policy = OffloadPolicy.model_validate({"types": {"user_message": {"min_tokens": 1000}}})
+    script, session = Script([scenario.end]), alice()
+
+    awaited(agent(script, OffloadProvider(store, policy=policy)), session, asked=report())
+
+    assert scenario.refs(script.seen[0])
+    assert history(session)[0].text == report()
+
+
+def test_long_arguments_of_a_call_are_offloaded_in_later_requests(store):
+    asked = [lambda _: Call("send", {"text": report()}, "call_0"), scenario.ask(call="call_1"), scenario.end]
+    script, session = Script(asked), alice()
+    seen: list[Any] = []
+
+    def send(text: str) -> str:
+        """Send."""
+        return str(len(text))
+
+    made = agent(script, OffloadProvider(store), send, tool())
+    answered = made.client._inner_get_response
+
+    def note(*, messages, **options):
+        seen.append([c.arguments for m in messages for c in m.contents if c.type == "function_call"])
+        return answered(messages=messages, **options)
+
+    made.client._inner_get_response = note
+    awaited(made, session)
+
+    assert needle("alice") not in str(seen[2])
+    assert "[Offloaded:" in str(seen[2])
+    assert needle("alice") in str([c.arguments for m in history(session) for c in m.contents])
+
+
+class Row(BaseModel):
+    account: str
+    amount: int
+
+
+def rows():
+    return {f"r{n}": Row(account=f"{n:06}", amount=n) for n in range(2000)}
+
+
+@RUNS
+@pytest.mark.parametrize(
+    ("returns", "is_json"),
+    [
+        (rows, True),
+        (lambda: list(rows().values()), True),
+        (lambda: Content.from_text(report()), False),
+        (lambda: [Content.from_text(report())], False),
+        (lambda: {"rows": list(range(9000))}, True),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"result_parser": SKIP_PARSING}])
+def test_a_result_that_is_no_text_is_offloaded_as_the_text_of_the_framework(
+    store, run, returns, is_json, options
+):
+    provider, plain = OffloadProvider(store), Script([scenario.ask(), scenario.end])
+    asyncio.run(Agent(ScriptedClient(plain), tools=[tool(returns=returns, **options)]).run(QUESTION))
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, provider, tool(returns=returns, **options)), alice())
+
+    [ref] = scenario.refs(script.seen[1])
+    stored = b"".join(provider.offloader("alice").content(ref)).decode()
+    assert stored == plain.seen[1][-1]
+    if is_json and not options:
+        json.loads(stored)
+
+
+def test_the_texts_of_a_result_are_one_item_and_media_are_kept(store):
+    image = Content.from_data(b"hi", "image/png")
+    given = [Content.from_text(report()), image, Content.from_text("small")]
+    session, provider = alice(), OffloadProvider(store)
+
+    awaited(agent(Script([scenario.ask(), scenario.end]), provider, tool(returns=lambda: given)), session)
+
+    [left] = [c for m in history(session) for c in m.contents if c.type == "function_result"]
+    assert scenario.refs([left.items[0].text])
+    assert [item.uri for item in left.items[1:]] == [image.uri]
+    assert results(provider.restore(history(session), "alice")) == [f"{report()}\nsmall"]
+    assert given[0].text == report()
+
+
+def test_texts_of_a_reader_are_offloaded_later_and_restored_as_they_were(store):
+    image = Content.from_data(b"hi", "image/png")
+    given = [Content.from_text(report()), Content.from_text("small"), image, Content.from_text("end")]
+    script = Script([scenario.ask(READER), scenario.ask("ping", "call_1"), scenario.end])
+    tools = tool(READER, returns=lambda: given), tool("ping", returns=lambda: "pong")
+    session, provider = alice(), OffloadProvider(store)
+    sent: list[Any] = []
+    made = agent(script, provider, *tools)
+    answered = made.client._inner_get_response
+
+    def note(*, messages, **options):
+        sent.append(messages)
+        return answered(messages=messages, **options)
+
+    made.client._inner_get_response = note
+    awaited(made, session)
+
+    assert scenario.refs(script.seen[2])
+    restored = provider.restore(sent[2], "alice")
+    left, originals = [[c.to_dict() for m in ms for c in m.contents] for ms in (restored, history(session))]
+    assert left == originals[:-1]
+
+
+@RUNS
+def test_an_error_result_is_kept(store, run):
+    def fails():
+        raise RuntimeError(report())
+
+    script = Script([scenario.ask(), scenario.end])
+    made = agent(script, OffloadProvider(store), tool(returns=fails))
+    made.client.function_invocation_configuration["include_detailed_errors"] = True
+
+    run(made)
+
+    assert needle("alice") in script.seen[1][-1]
+
+
+def test_a_result_that_ends_the_run_is_kept(store):
+    class Ending(FunctionMiddleware):
+        async def process(self, context, call_next):
+            await call_next()
+            raise MiddlewareTermination(result=context.result)
+
+    class Answers(FunctionMiddleware):
+        async def process(self, context, _call_next):
+            context.result = report()
+            raise MiddlewareTermination
+
+    script = Script([scenario.ask(), scenario.end])
+    response = awaited(agent(script, OffloadProvider(store), middleware=[Answers()]))
+
+    assert results(response.messages) == [report()]
+    assert len(script.seen) == 1
+
+
+def test_middleware_of_the_agent_stays_and_sees_the_placeholder(store):
+    seen = []
+
+    class Notes(FunctionMiddleware):
+        async def process(self, context, call_next):
+            await call_next()
+            seen.append(context.result[0].text)
+
+    script = scenario.whole_run()
+
+    awaited(agent(script, OffloadProvider(store), middleware=[Notes()]))
+
+    scenario.check_whole_run(script)
+    assert scenario.refs(seen[:1])
+    assert len(seen) == 3
+
+
+@RUNS
+def test_results_of_concurrent_calls_are_all_offloaded(store, run):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    session, provider = alice(), OffloadProvider(store)
+
+    run(agent(Script([lambda _: calls, scenario.end]), provider), session)
+
+    assert len({ref for text in results(history(session)) for ref in scenario.refs([text])}) == 8
+    assert results(provider.restore(history(session), "alice")) == [report()] * 8
+
+
+@RUNS
+def test_a_call_that_waits_for_approval_is_offloaded_when_it_runs(store, run):
+    session, provider = alice(), OffloadProvider(store)
+    script = Script([scenario.ask(), scenario.search, scenario.end])
+    made = agent(script, provider, tool(approval_mode="always_require"))
+
+    asked = run(made, session)
+    [request] = asked.user_input_requests
+    answer = Message("user", [request.to_function_approval_response(approved=True)])
+    response = run(made, session, asked=answer)
+
+    assert response.text == ANSWER
+    assert needle("alice") in script.seen[2][-1]
+    assert "entry 01500" not in json.dumps(session.to_dict())
+
+
+@RUNS
+def test_a_service_that_stores_the_conversation_is_sent_placeholders(store, run):
+    script = Script([scenario.ask(), scenario.search, scenario.end])
+    session = alice()
+
+    run(agent(script, OffloadProvider(store), stored="conv_1"), session)
+
+    assert session.service_session_id == "conv_1"
+    assert [len(texts) for texts in script.seen] == [1, 1, 1]
+    assert scenario.refs(script.seen[1])
+    assert needle("alice") in script.seen[2][-1]
+    assert all(len(text) < 5000 for texts in script.seen for text in texts)
+
+
+def test_a_service_that_stores_the_conversation_is_sent_what_a_reader_read_in_full(store):
+    script = Script([scenario.ask(READER), scenario.end])
+
+    awaited(agent(script, OffloadProvider(store), tool(READER), stored="conv_1"), alice())
+
+    assert script.seen[1][-1] == report()
+
+
+@pytest.mark.parametrize("has_provider", [True, False])
+def test_an_agent_that_is_a_tool_has_a_provider_of_its_own(store, has_provider):
+    provider = OffloadProvider(store)
+    inner = scenario.whole_run() if has_provider else Script([scenario.ask(), scenario.end])
+    helper = Agent(
+        ScriptedClient(inner),
+        name="helper",
+        tools=[tool()],
+        context_providers=[provider] if has_provider else [],
+    )
+    outer = Script([lambda _: Call("helper", {"task": "Look."}, "call_0"), scenario.end])
+
+    response = awaited(agent(outer, provider, helper.as_tool()))
+
+    assert response.text == ANSWER
+    assert (needle("alice") in inner.shown(2)) != has_provider
+    assert outer.seen[1][-1] == ANSWER
+
+
+def test_a_long_answer_of_an_agent_that_is_a_tool_is_offloaded(store):
+    helper = Agent(ScriptedClient(Script([lambda _: report()])), name="helper")
+    outer = Script([lambda _: Call("helper", {"task": "Look."}, "call_0"), scenario.search, scenario.end])
+
+    awaited(agent(outer, OffloadProvider(store), helper.as_tool()))
+
+    assert needle("alice") not in outer.shown(2)
+    assert needle("alice") in outer.seen[2][-1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"id": 7},
+        {"id": "abcdefghij", "self": 1, "offloader": {}, "name": 2, "context": 3, "ctx": 4},
+        {"id": "../../etc/passwd"},
+    ],
+)
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    response = awaited(agent(script, OffloadProvider(store)))
+
+    assert script.seen[1][-1].startswith("Error: ")
+    assert "past" not in script.seen[1][-1]
+    assert response.text == ANSWER
+
+
+@pytest.mark.parametrize("given", [None, "Be brief."])
+def test_the_model_gets_the_tools_and_a_prompt_after_the_callers_own(store, given):
+    provider = OffloadProvider(store)
+    made = agent(Script([scenario.end]), provider, instructions=given)
+
+    awaited(made)
+
+    assert set(made.client.offered) == {QUERY, *TOOL_NAMES}
+    assert made.client.offered["context_read"]["required"] == ["id"]
+    own = [given] if given else []
+    assert made.client.system == ["\n".join([*own, provider.offloader().prompt()])]
+
+
+def test_a_provider_works_behind_a_history_of_the_caller(store):
+    script, session = scenario.whole_run(), alice()
+
+    awaited(
+        agent(script, OffloadProvider(store), context_providers=[InMemoryHistoryProvider("mine")]), session
+    )
+
+    scenario.check_whole_run(script)
+    assert scenario.refs(results(session.state["mine"]["messages"]))
+
+
+def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadProvider(store, on_error="shrug")  # type: ignore[arg-type]
+
+
+def test_without_the_framework_the_error_names_the_command():
+    error = scenario.import_error("agent_framework", without="agent_framework")
+
+    assert "pip install 'offload[agent-framework]'" in error
+
+
+@RUNS
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, run, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    run(agent(scenario.run_with_a_miss(), OffloadProvider(store)))
+
+    assert missed == [0, 0, 5301, 0]

@@ -1,0 +1,504 @@
+"""`OffloadSteps` in agents of smolagents that call tools and that write code."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from frameworks import scenario
+from frameworks.scenario import ANSWER, NEEDLE_LINE, QUERY, QUESTION, READER, Call, Script, needle, report
+
+pytest.importorskip("smolagents", reason="in the environment of the group integration-smolagents")
+
+from frameworks.smolagents_model import ScriptedModel, tool
+from smolagents import ActionStep, ChatMessage, CodeAgent, TaskStep, Tool, ToolCallingAgent
+from smolagents.utils import AgentError
+
+from offload import ConfigError, Offloader, OffloadPolicy, StoreUnavailableError
+from offload.integrations.smolagents import OffloadSteps
+from offload.testing import FaultyStore
+from offload.tools import TOOL_NAMES
+from offload_backends.memory import MemoryStore
+
+# The definition of a run's agent and its memory, in another process.
+RESUMED = """
+import json, sys
+from frameworks import scenario
+from frameworks.smolagents_model import ScriptedModel, tool
+from smolagents import ActionStep, TaskStep, ToolCallingAgent
+from smolagents.memory import Timing, ToolCall
+from offload.integrations.smolagents import OffloadSteps
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+offloading = OffloadSteps(given["url"], session="alice", storage_options=given["options"])
+agent = ToolCallingAgent(
+    tools=[tool(), *offloading.tools],
+    model=ScriptedModel(script),
+    step_callbacks=[offloading],
+    verbosity_level=0,
+)
+call = ToolCall("query_sales", {}, "call_0")
+step = ActionStep(1, Timing(0.0, 1.0), tool_calls=[call], observations=given["observations"])
+agent.memory.steps = [TaskStep("How did the sales go?"), step]
+agent.run("And then?", reset=False)
+print(json.dumps(script.seen))
+"""
+
+
+def calling(script, offloading, *tools, **options):
+    return ToolCallingAgent(
+        tools=[*(tools or [tool()]), *offloading.tools],
+        model=ScriptedModel(script),
+        step_callbacks=[offloading],
+        verbosity_level=0,
+        **options,
+    )
+
+
+def coding(script, offloading, *tools, **options):
+    return CodeAgent(
+        tools=[*(tools or [tool()]), *offloading.tools],
+        model=ScriptedModel(script, is_code=True),
+        step_callbacks=[offloading],
+        verbosity_level=0,
+        max_print_outputs_length=1_000_000,
+        **options,
+    )
+
+
+AGENTS = pytest.mark.parametrize("agent", [calling, coding])
+
+
+def written(script, offloading, *tools, **options):
+    """Return an agent whose model writes the code that `script` says."""
+    made = coding(script, offloading, *tools, **options)
+    made.model = WritingModel(script)
+    return made
+
+
+class WritingModel(ScriptedModel):
+    def generate(self, *_: Any, **__: Any) -> ChatMessage:
+        return ChatMessage("assistant", f"<code>\n{self.script.reply([])}\n</code>")
+
+
+def observations(agent):
+    return [step.observations for step in agent.memory.steps if isinstance(step, ActionStep)]
+
+
+def content(offloading, ref):
+    return b"".join(offloading.offloader.content(ref)).decode()
+
+
+def streamed(agent):
+    return list(agent.run(QUESTION, stream=True))[-1].output
+
+
+@AGENTS
+@pytest.mark.parametrize("run", [lambda agent: agent.run(QUESTION), streamed])
+def test_a_model_searches_and_reads_an_offloaded_result(store, agent, run):
+    script = scenario.whole_run()
+
+    result = run(agent(script, OffloadSteps(store)))
+
+    scenario.check_whole_run(script)
+    assert result == ANSWER
+
+
+def test_an_agent_that_streams_its_outputs_offloads_as_well(store):
+    script = scenario.whole_run()
+
+    assert calling(script, OffloadSteps(store), stream_outputs=True).run(QUESTION) == ANSWER
+
+    scenario.check_whole_run(script)
+
+
+@AGENTS
+def test_the_memory_keeps_the_placeholder_and_never_the_original(store, agent):
+    offloading = OffloadSteps(store)
+    made = agent(Script([scenario.ask(), scenario.end]), offloading)
+
+    made.run(QUESTION)
+
+    kept = json.dumps(made.memory.get_full_steps())
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    [_, restored, _] = offloading.restore(made.memory.steps)
+    assert report().strip() in restored.observations
+    assert "[Offloaded:" in made.memory.steps[1].observations
+
+
+@AGENTS
+def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store, agent):
+    shown = []
+    for into in (store, MemoryStore()):
+        made = agent(Script([scenario.ask(), scenario.end]), OffloadSteps(into, session="s"))
+        made.run(QUESTION)
+        shown.append(observations(made)[0])
+
+    assert shown[0] == shown[1]
+    assert scenario.refs(shown[:1])
+
+
+def test_two_agents_with_one_call_id_read_their_own(store):
+    scripts = {}
+    for owner in ("alice", "bob"):
+        scripts[owner] = scenario.whole_run()
+        offloading = OffloadSteps(store, session=owner)
+        calling(scripts[owner], offloading, tool(returns=lambda owner=owner: report(owner))).run(QUESTION)
+        assert scenario.calls_of(offloading.offloader) == ["call_0"]
+
+    for owner, other in (("alice", "bob"), ("bob", "alice")):
+        scenario.check_whole_run(scripts[owner], owner)
+        assert needle(other) not in scripts[owner].shown(4)
+
+
+def test_an_agent_cannot_read_items_of_another(store):
+    calling(scenario.whole_run(), OffloadSteps(store, session="alice")).run(QUESTION)
+    [record] = Offloader(store, session="alice").records()
+    foreign = Script([lambda _: Call("context_read", {"id": record.ref}, "c"), scenario.end])
+    unknown = Script([lambda _: Call("context_read", {"id": "abcdefghij"}, "c"), scenario.end])
+
+    for script in (foreign, unknown):
+        calling(script, OffloadSteps(store, session="mallory")).run(QUESTION)
+
+    assert foreign.seen[1][-1].replace(record.ref, "abcdefghij") == unknown.seen[1][-1]
+    assert "Error: " in foreign.seen[1][-1]
+
+
+@AGENTS
+def test_a_store_that_fails_in_the_middle_costs_no_result_and_ends_no_run(store, agent, caplog):
+    faulty = FaultyStore(store, verb="put", nth=2, is_lasting=True)
+    script = Script([scenario.ask(), scenario.ask(call="call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    made = agent(script, OffloadSteps(faulty), tool(returns=lambda: report(next(owners))))
+
+    result = made.run(QUESTION)
+
+    first, second, _ = observations(made)
+    assert scenario.refs([first])
+    assert report("bob").strip() in second
+    assert report("bob").strip() in script.seen[2][-1]
+    assert "kept in the message" in caplog.text
+    assert result == ANSWER
+
+
+def test_an_item_that_could_not_be_stored_is_offloaded_as_soon_as_it_can(store):
+    faulty = FaultyStore(store, verb="put", nth=1)
+    script = Script([scenario.ask(), scenario.ask("ping"), scenario.end])
+    made = calling(script, OffloadSteps(faulty), tool(), tool("ping", returns=lambda: "pong"))
+
+    made.run(QUESTION)
+
+    assert faulty.failures == 1
+    assert scenario.refs(observations(made)[:1])
+
+
+def test_the_caller_may_have_a_failure_end_the_run(store):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    with pytest.raises(StoreUnavailableError):
+        calling(scenario.whole_run(), OffloadSteps(faulty, on_error="raise")).run(QUESTION)
+
+
+def test_a_new_process_continues_from_the_store_alone(s3_bucket):
+    offloading = OffloadSteps(s3_bucket.url, session="alice", storage_options=s3_bucket.storage_options)
+    made = calling(Script([scenario.ask(), scenario.end]), offloading)
+    made.run(QUESTION)
+    given = {
+        "url": s3_bucket.url,
+        "options": s3_bucket.storage_options,
+        "observations": observations(made)[0],
+    }
+
+    seen = scenario.in_new_process(RESUMED, given)
+
+    assert observations(made)[0] in seen[0][-2]
+    assert needle("alice") not in json.dumps(seen[0])
+    assert needle("alice") in seen[1][-1]
+    assert f"entry {NEEDLE_LINE + 1:05}" in seen[2][-1]
+
+
+@AGENTS
+def test_a_file_reader_result_is_shown_once_in_full(store, agent):
+    script = Script([scenario.ask(READER), scenario.ask(READER, "call_1"), scenario.end])
+    owners = iter(["alice", "bob"])
+    offloading = OffloadSteps(store)
+    made = agent(script, offloading, tool(READER, returns=lambda: report(next(owners))))
+
+    made.run(QUESTION)
+
+    assert needle("alice") in script.seen[1][-1]
+    assert needle("alice") not in script.shown(3)
+    assert scenario.refs(script.seen[2])
+    assert needle("bob") in script.seen[2][-1]
+    assert {record.tool_name for record in offloading.offloader.records()} == {READER}
+
+
+def test_a_long_task_is_shown_once_in_full(store):
+    script = Script([scenario.ask("ping"), scenario.end])
+    offloading = OffloadSteps(store)
+    made = calling(script, offloading, tool("ping", returns=lambda: "pong"))
+
+    made.run(report())
+
+    assert needle("alice") in script.shown(1)
+    assert needle("alice") not in script.shown(2)
+    assert scenario.refs(script.seen[1])
+    [task, *_] = offloading.restore(made.memory.steps)
+    assert isinstance(task, TaskStep)
+    assert task.task == report()
+
+
+def test_long_arguments_of_a_call_are_offloaded(store):
+    def write(_):
+        return Call("send", {"text": report()}, "call_0")
+
+    class Send(Tool):
+        name = "send"
+        description = "Sends."
+        inputs: dict[str, Any] = {"text": {"type": "string", "description": "Text."}}  # noqa: RUF012 # the framework's signature
+        output_type = "string"
+
+        def forward(self, text: str) -> str:
+            return str(len(text))
+
+    script = Script([write, scenario.ask("ping", "call_1"), scenario.end])
+    offloading = OffloadSteps(store)
+    made = calling(script, offloading, Send(), tool("ping", returns=lambda: "pong"))
+
+    made.run(QUESTION)
+
+    assert needle("alice") not in script.shown(3)
+    [_, restored, *_] = offloading.restore(made.memory.steps)
+    assert restored.tool_calls[0].arguments == {"text": report()}
+
+
+def many():
+    return {str(n): {"amount": n, "state": "settled"} for n in range(3000)}
+
+
+@AGENTS
+@pytest.mark.parametrize("returns", [many, lambda: list(many().items()), lambda: tuple(many())])
+def test_a_result_that_is_no_text_is_offloaded_as_the_text_that_the_model_would_see(store, agent, returns):
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadSteps(store)
+
+    agent(script, offloading, tool(returns=returns)).run(QUESTION)
+
+    assert len(script.shown(2)) < 5000
+    [ref] = scenario.refs(script.seen[1])
+    assert content(offloading, ref) == str(returns())
+
+
+@AGENTS
+def test_an_error_is_kept(store, agent):
+    def fails():
+        raise RuntimeError(report())
+
+    script = Script([scenario.ask(), scenario.end])
+
+    agent(script, OffloadSteps(store), tool(returns=fails)).run(QUESTION)
+
+    assert needle("alice") in script.seen[1][-1]
+
+
+def test_prints_before_an_error_are_kept(store):
+    script = Script([lambda _: f"print({QUERY}())\n1 / 0", lambda _: "final_answer('x')"])
+    made = written(script, OffloadSteps(store))
+
+    made.run(QUESTION)
+
+    assert needle("alice") in observations(made)[0]
+
+
+def test_an_image_is_kept(store):
+    image = pytest.importorskip("PIL.Image").new("RGB", (64, 64))
+    script = Script([scenario.ask(), scenario.end])
+    made = calling(script, OffloadSteps(store), tool(returns=lambda: image, type_="image"))
+
+    made.run(QUESTION, images=[image])
+
+    assert made.memory.steps[0].task_images == [image]
+    assert made.memory.steps[1].observations_images == [image]
+    assert "Stored 'image.png'" in observations(made)[0]
+
+
+def test_results_of_parallel_calls_are_one_item(store):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(8)]
+    offloading = OffloadSteps(store)
+    made = calling(Script([lambda _: calls, scenario.end]), offloading)
+
+    made.run(QUESTION)
+
+    [ref] = scenario.refs(observations(made)[:1])
+    assert content(offloading, ref) == "\n".join([report().strip()] * 8)
+
+
+def test_the_logs_and_the_last_value_of_code_are_two_items(store):
+    script = Script([lambda _: f"print({QUERY}())\n{READER}()", lambda _: "final_answer('x')"])
+    offloading = OffloadSteps(store, policy=OffloadPolicy.model_validate({"readers": {"after_turns": 0}}))
+    made = written(script, offloading, tool(), tool(READER, returns=lambda: report("bob")))
+
+    made.run(QUESTION)
+
+    refs = scenario.refs(observations(made)[:1])
+    assert [content(offloading, ref) for ref in refs] == [report(), report("bob")]
+    assert observations(made)[0].startswith("Execution logs:\n[Offloaded:")
+    assert "]\nLast output from code snippet:\n[Offloaded:" in observations(made)[0]
+
+
+def test_a_last_value_that_smolagents_cuts_is_stored_whole(store):
+    script = Script([lambda _: f"{QUERY}()", lambda _: "final_answer('x')"])
+    offloading = OffloadSteps(store)
+    made = written(script, offloading)
+
+    made.run(QUESTION)
+
+    [ref] = scenario.refs(observations(made)[:1])
+    assert content(offloading, ref) == report()
+
+
+def test_a_cut_last_value_that_cannot_be_stored_stays_cut(store):
+    script = Script([lambda _: f"{QUERY}()", lambda _: "final_answer('x')"])
+    made = written(script, OffloadSteps(FaultyStore(store, verb="put", is_lasting=True)))
+
+    made.run(QUESTION)
+
+    assert len(observations(made)[0]) < 21_000
+    assert needle("alice") not in observations(made)[0]
+
+
+def test_an_answer_that_code_prints_is_kept(store):
+    line = 100
+
+    def show(texts):
+        return Call("context_read", {"id": scenario.refs(texts)[-1], "start_line": 1, "end_line": line}, "c")
+
+    offloading = OffloadSteps(store)
+    script = Script([scenario.ask(), show, scenario.end])
+
+    coding(script, offloading).run(QUESTION)
+
+    assert f"entry {line:05}" in script.seen[2][-1]
+    assert len(offloading.offloader.records()) == 1
+
+
+def test_code_that_prints_a_whole_stored_item_is_offloaded_again(store):
+    def show_all(_):
+        [ref] = scenario.refs(observations(made)[:1])
+        return f"for n in range(11):\n    print(context_read('{ref}', n * 8000, 8000))"
+
+    script = Script([lambda _: f"print({QUERY}())", show_all, lambda _: "final_answer('x')"])
+    offloading = OffloadSteps(store)
+    made = written(script, offloading)
+
+    made.run(QUESTION)
+
+    assert all(len(text) < 3000 for text in observations(made))
+    assert len(offloading.offloader.records()) == 2
+
+
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_a_managed_agent_has_tools_and_callbacks_of_its_own(store, has_tools, caplog):
+    offloading = OffloadSteps(store)
+    inner = Script([scenario.ask(), *([scenario.search] if has_tools else []), scenario.end])
+    helper = ToolCallingAgent(
+        tools=[tool(), *(offloading.tools if has_tools else [])],
+        model=ScriptedModel(inner),
+        step_callbacks=[offloading],
+        name="helper",
+        description="Helps.",
+        verbosity_level=0,
+    )
+    outer = Script([lambda _: Call("helper", {"task": "Look."}, "call_0"), scenario.end])
+
+    calling(outer, offloading, managed_agents=[helper]).run(QUESTION)
+
+    assert (needle("alice") not in inner.shown(2)) == has_tools
+    assert ("'helper' has no retrieval tools" in caplog.text) != has_tools
+    assert ANSWER in outer.seen[1][-1]
+
+
+def test_a_long_report_of_a_managed_agent_is_offloaded(store):
+    offloading = OffloadSteps(store)
+    helper = calling(Script([lambda _: report()]), offloading, name="helper", description="Helps.")
+    outer = Script([lambda _: Call("helper", {"task": "Look."}, "call_0"), scenario.search, scenario.end])
+
+    calling(outer, offloading, managed_agents=[helper]).run(QUESTION)
+
+    assert needle("alice") not in outer.shown(2)
+    assert needle("alice") in outer.seen[2][-1]
+
+
+@AGENTS
+def test_a_final_answer_is_kept(store, agent):
+    script = Script([lambda _: Call("final_answer", {"answer": report()}, "c")])
+    made = agent(script, OffloadSteps(store))
+
+    assert made.run(QUESTION) == report()
+
+    assert scenario.refs(observations(made)) == []
+
+
+def test_an_interrupted_run_is_resumed(store):
+    offloading = OffloadSteps(store)
+    script = scenario.whole_run()
+    made = calling(script, offloading)
+    stop = made.interrupt
+    made.step_callbacks.register(ActionStep, lambda step: stop() if step.step_number == 1 else None)
+
+    with pytest.raises(AgentError, match="interrupted"):
+        made.run(QUESTION)
+    kept = observations(made)
+    stop = lambda: None  # noqa: E731 # the callback ends no other run
+    result = made.run("Go on.", reset=False)
+
+    assert scenario.refs(kept)
+    assert observations(made)[0] == kept[0]
+    assert needle("alice") in script.seen[2][-1]
+    assert result == ANSWER
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"id": 7}, {"id": "abcdefghij", "self": 1}, {"id": "../../etc/passwd"}]
+)
+@AGENTS
+def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, agent, arguments):
+    script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
+
+    assert agent(script, OffloadSteps(store)).run(QUESTION) == ANSWER
+
+    assert any(word in script.seen[1][-1] for word in ("Error", "error"))
+
+
+@AGENTS
+def test_the_model_gets_the_tools_and_the_prompt(store, agent):
+    offloading = OffloadSteps(store)
+    made = agent(Script([scenario.end]), offloading, instructions=offloading.prompt)
+
+    made.run(QUESTION)
+
+    assert offloading.prompt in made.model.system[0]
+    assert all(name in made.model.system[0] for name in TOOL_NAMES)
+    if agent is calling:
+        assert made.model.offered["context_read"]["parameters"]["required"] == ["id"]
+
+
+def test_an_invalid_argument_is_reported_before_an_agent_is_created(store):
+    with pytest.raises(ConfigError, match="on_error"):
+        OffloadSteps(store, on_error="shrug")  # type: ignore[arg-type]
+
+
+def test_without_the_framework_the_error_names_the_command():
+    assert "pip install 'offload[smolagents]'" in scenario.import_error("smolagents", without="smolagents")
+
+
+@AGENTS
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, agent, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+
+    agent(scenario.run_with_a_miss(), OffloadSteps(store)).run(QUESTION)
+
+    assert missed == [0, 0, 5301, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Unpack
@@ -18,6 +18,7 @@ from offload.threads import in_thread
 
 with needs_extra("agno"):
     from agno.run import RunContext
+    from agno.run.base import BaseRunOutputEvent
     from agno.tools import Toolkit
     from agno.tools.function import Function, ToolResult
 
@@ -27,8 +28,9 @@ __all__ = ["OffloadTools"]
 class OffloadTools(Toolkit):
     """Offloads tool results, with one session per agno session, and explains placeholders to the model.
 
-    Texts are offloaded when their tool returns, including the text next to media. All other values, including
-    streams, are kept, as are results that agno shows to the user: those of tools with `show_result` or
+    A result is offloaded when its tool returns, as the text that agno gives the model: `str` of a dict or a
+    model, the text next to media, the joined texts of a stream. Events in a stream are for the user and are
+    kept, as are results that agno shows to the user: those of tools with `show_result` or
     `stop_after_tool_call`.
 
     Arguments and errors are those of `Offloader`. Without `session`, agno's session name is used, or the
@@ -57,9 +59,10 @@ class OffloadTools(Toolkit):
         agent: Any = None,
         team: Any = None,
     ) -> Any:
-        """Run a tool and offload its text; for `tool_hooks` of sync and async runs."""
+        """Run a tool and offload its result; for `tool_hooks` of sync and async runs."""
         returned, runner = func(**arguments), agent or team
-        if _is_shown(name, [*_listed(runner, "tools"), *_listed(run_context, "tools")]):
+        tools = [*_listed(runner, "tools"), *_listed(run_context, "tools")]
+        if _is_shown(name, tools) or _is_answer_of_member(name, team):
             return returned
         call = _call_id(run_context, name, arguments)
         offloader = self._of_run(run_context, runner)
@@ -111,6 +114,11 @@ def _is_shown(name: str, tools: Iterable[Any]) -> bool:
     return any(each.show_result or each.stop_after_tool_call for each in functions)
 
 
+def _is_answer_of_member(name: str, team: Any) -> bool:
+    """Return whether a tool that agno adds to a team passes a member's answer to the user."""
+    return getattr(team, "respond_directly", False) and name.startswith("delegate_task_to_member")
+
+
 def _function(tool: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:
     """Return a retrieval tool that answers calls with any arguments."""
     return Function(
@@ -123,13 +131,55 @@ def _function(tool: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Functi
 
 
 def _offloaded(returned: Any, offload: Callable[[str], str]) -> Any:
+    """Return a tool's result with its text replaced, or the same object if it is kept."""
     if isinstance(returned, ToolResult):
         return returned.model_copy(update={"content": offload(returned.content)})
-    return offload(returned) if isinstance(returned, str) else returned
+    if isinstance(returned, AsyncIterator):
+        return _astreamed(returned, offload)
+    if isinstance(returned, Iterator):
+        return _streamed(returned, offload)
+    text = str(returned)
+    placeholder = offload(text)
+    return returned if placeholder == text else placeholder
 
 
 async def _later(returned: Awaitable[Any], offload: Callable[[str], str]) -> Any:
     return await in_thread(_offloaded, await returned, offload)
+
+
+def _streamed(stream: Iterator[Any], offload: Callable[[str], str]) -> Iterator[Any]:
+    """Yield the events of a stream, and one text for the texts before each."""
+    texts: list[str] = []
+    for each in stream:
+        if not isinstance(each, BaseRunOutputEvent):
+            texts.append(str(each))
+            continue
+        if texts:
+            yield offload(_taken(texts))
+        yield each
+    if texts:
+        yield offload(_taken(texts))
+
+
+async def _astreamed(stream: AsyncIterator[Any], offload: Callable[[str], str]) -> AsyncIterator[Any]:
+    """Yield what `_streamed` does."""
+    texts: list[str] = []
+    async for each in stream:
+        if not isinstance(each, BaseRunOutputEvent):
+            texts.append(str(each))
+            continue
+        if texts:
+            yield await in_thread(offload, _taken(texts))
+        yield each
+    if texts:
+        yield await in_thread(offload, _taken(texts))
+
+
+def _taken(texts: list[str]) -> str:
+    """Return the joined texts, and empty the list."""
+    text = "".join(texts)
+    texts.clear()
+    return text
 
 
 def _call_id(run_context: RunContext, name: str, arguments: Mapping[str, Any]) -> str | None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Unpack
 
 from offload.errors import ConfigError, needs_extra
+from offload.integrations._python import as_json
 from offload.integrations._sessions import OPEN, Sessions
 from offload.offloader import Offloader
 from offload.options import StoreArguments
 from offload.threads import in_thread
 
 with needs_extra("openai-agents"):
-    from agents import FunctionTool, OpenAIConversationsSession, RunConfig
+    from agents import FunctionTool, OpenAIConversationsSession, RunConfig, RunHooks
     from agents.run_config import CallModelData, ModelInputData
     from agents.tool_context import ToolContext
 
@@ -27,7 +29,8 @@ __all__ = ["OffloadRuns", "RunConversation"]
 class OffloadRuns:
     """Offloads the model input of a program's agents, with one session per conversation.
 
-    The items of a run's result are the originals.
+    The items of a run's result are the originals. A result that the SDK sends as Python, `str` of a dict, a
+    model or a dataclass, is stored as JSON.
 
     Arguments and errors are those of `Offloader` without `session`. Every agent of a run needs the retrieval
     tools, `tools`: the input of an agent without them is not offloaded.
@@ -66,13 +69,17 @@ class RunConversation:
         offloader: the `Offloader` of its session; `offloader.restore(items)` restores the originals.
         prompt: instructions that its agents get.
         items: the latest full conversation.
+        hooks: hooks for runs, which report each reply's usage to `offloader`.
     """
 
     def __init__(self, offloader: Offloader) -> None:
         self.offloader = offloader
         self.prompt = offloader.prompt()
         self.items: list[Any] = []
+        self.hooks = _UsageHooks(offloader)
         self._answered: set[str] = set()
+        # By the text of a result, its JSON if it is Python.
+        self._as_json: dict[str, str | None] = {}
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Return a configuration for runs of this conversation, which extends `base`.
@@ -94,10 +101,44 @@ class RunConversation:
             )
         return _Memory(session, self)
 
+    async def state_json(self, state: Any, **options: Any) -> dict[str, Any]:
+        """Return `state.to_json(**options)` of an interrupted run, with placeholders for tool results.
+
+        `RunState.from_json` of the SDK reads it. Results that the model has to see first are kept.
+        """
+        saved: dict[str, Any] = state.to_json(**options)
+        # In the order of the conversation; nested runs are elsewhere in the state.
+        sections = [saved["original_input"], saved["generated_items"], saved]
+        items = list({(part["type"], part["call_id"]): part for part in _calls_in(sections)}.values())
+        sent = await self._offloaded(items)
+        outputs = {
+            old["call_id"]: (old["output"], new["output"])
+            for old, new in zip(items, sent, strict=True)
+            if new is not old and _result_id(old)
+        }
+        replaced: dict[str, Any] = _with_outputs(saved, outputs)
+        return replaced
+
     async def outgoing(self, items: list[Any]) -> list[Any]:
         """Return the model input for `items`, the conversation so far."""
         self.items = items
-        return (await self.offloader.aoffload(items, pinned=self._answered)).messages
+        return await self._offloaded(items)
+
+    async def _offloaded(self, items: list[Any]) -> list[Any]:
+        given = await in_thread(self._in_json, items)
+        sent = (await self.offloader.aoffload(given, pinned=self._answered)).messages
+        return [old if new is at else new for old, at, new in zip(items, given, sent, strict=True)]
+
+    def _in_json(self, items: list[Any]) -> list[Any]:
+        """Return the items with JSON for results that are Python."""
+        texts = {item["output"] for item in items if _has_text(item)}
+        known = self._as_json
+        self._as_json = {text: known[text] if text in known else as_json(text) for text in texts}
+        written = [self._as_json[item["output"]] if _has_text(item) else None for item in items]
+        return [
+            item if text is None else {**item, "output": text}
+            for item, text in zip(items, written, strict=True)
+        ]
 
     async def answer(self, name: str, arguments: str, call_id: str) -> str:
         """Return the answer to a model's call of a retrieval tool."""
@@ -130,6 +171,17 @@ class _InputFilter:
             _log.warning("agent %r has no retrieval tools: its input is not offloaded", agent)
 
 
+class _UsageHooks(RunHooks[Any]):
+    """Reports the usage of each reply to an offloader."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader = offloader
+
+    async def on_llm_end(self, _context: Any, agent: Any, response: Any) -> None:
+        if any(map(_is_retrieval_tool, agent.tools)):
+            self._offloader.report_usage(response.usage)
+
+
 class _Memory:
     """An SDK session wrapper that offloads items as they are added."""
 
@@ -160,3 +212,39 @@ async def _answer(name: str, context: ToolContext[Any], arguments: str) -> str:
 def _is_retrieval_tool(tool: Any) -> bool:
     function = getattr(tool, "on_invoke_tool", None)
     return isinstance(function, partial) and function.func is _answer
+
+
+def _has_text(item: Any) -> bool:
+    return _result_id(item) is not None and isinstance(item.get("output"), str)
+
+
+def _calls_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the function calls and results in a part of a saved state, without looking into results."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _calls_in(each)
+    elif isinstance(value, Mapping):
+        if value.get("type") in ("function_call", "function_call_output") and "call_id" in value:
+            yield value
+        yield from _calls_in([each for name, each in value.items() if name != "output"])
+
+
+def _with_outputs(value: Any, outputs: Mapping[str, tuple[Any, Any]]) -> Any:
+    """Return a part of a saved state with outputs replaced, by the id of the call: old and new."""
+    if isinstance(value, list):
+        return [_with_outputs(each, outputs) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    result: Any = value.get("raw_item") if value.get("type") == "tool_call_output_item" else value
+    old, new = outputs.get(_result_id(result), (None, None))
+    if old is None or result["output"] != old:
+        return {name: _with_outputs(each, outputs) for name, each in value.items()}
+    if result is value:
+        return {**value, "output": new}
+    # The item of a run has the tool's own value too.
+    return {**value, "raw_item": {**result, "output": new}, "output": new}
+
+
+def _result_id(item: Any) -> Any:
+    is_result = isinstance(item, Mapping) and item.get("type") == "function_call_output"
+    return item.get("call_id") if is_result else None

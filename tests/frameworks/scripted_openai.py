@@ -9,9 +9,10 @@ from typing import Any
 
 import agents
 import pytest
-from agents import Agent, Runner
+from agents import Agent, Runner, Usage
 from agents.testing import ModelStep, ScriptedModel, assistant_message, function_call
 from frameworks.scenario import QUERY, QUESTION, Call, Script, report
+from openai.types.responses.response_usage import InputTokensDetails
 
 # Traces go to a host of OpenAI.
 agents.set_tracing_disabled(True)
@@ -19,8 +20,12 @@ agents.set_tracing_disabled(True)
 
 def scripted(script: Script) -> ScriptedModel:
     """Return a model with as many answers as `script`; its `calls` say what it was sent."""
-    step = ModelStep.respond(lambda call: _answer(script.reply(texts(call.input))))
-    return ScriptedModel([step] * len(script.turns))
+
+    def respond(call: Any) -> ModelStep:
+        said = script.reply(texts(call.input))
+        return ModelStep(_answer(said), usage=_usage(*script.usage()))
+
+    return ScriptedModel([ModelStep.respond(respond)] * len(script.turns))
 
 
 def tool(name: str = QUERY, *, returns: Any = report) -> agents.FunctionTool:
@@ -83,6 +88,11 @@ def _text(item: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block.get("text", "") for block in content)
+
+
+def _usage(read: int, written: int) -> Usage:
+    details = InputTokensDetails(cached_tokens=read, cache_write_tokens=written)
+    return Usage(requests=1, input_tokens=read + written + 1, input_tokens_details=details)
 
 
 def _answer(said: Call | list[Call] | str) -> list[Any]:

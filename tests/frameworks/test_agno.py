@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 
 import pytest
 from frameworks import scenario
@@ -14,9 +15,13 @@ pytest.importorskip("agno", reason="in the environment of the group integration-
 from agno.agent import Agent
 from agno.db.in_memory import InMemoryDb
 from agno.db.json import JsonDb
+from agno.media import Image
+from agno.run.agent import CustomEvent
+from agno.team import Team
 from agno.tools import Toolkit
 from agno.tools.function import Function, ToolResult
 from frameworks.agno_model import ScriptedModel, tool
+from pydantic import BaseModel
 
 from offload import ConfigError
 from offload.integrations.agno import OffloadTools
@@ -233,18 +238,126 @@ def _named(function):
     return function
 
 
-def test_only_the_text_next_to_media_is_offloaded(store):
-    given = ToolResult(content=report(), metadata={"k": "v"})
+PICTURE = Image(url="https://example.com/chart.png")
+
+
+@RUNS
+def test_only_the_text_next_to_media_is_offloaded(store, run):
+    given = ToolResult(content=report(), metadata={"k": "v"}, images=[PICTURE])
     script = Script([scenario.ask(), scenario.end])
 
-    run(agent(script, OffloadTools(store), tool(returns=lambda: given)))
+    output = run(agent(script, OffloadTools(store), tool(returns=lambda: given)))
 
     assert scenario.refs(script.seen[1])
     assert given.content == report()
+    assert [image.url for image in output.images] == [PICTURE.url]
 
 
-@pytest.mark.parametrize("value", [7, ["a", "b"], {"k": "v" * 20_000}, None])
-def test_a_value_that_is_not_a_text_is_kept(store, value):
+class Sales(BaseModel):
+    rows: list[dict[str, int]]
+
+
+@dataclass
+class Total:
+    report: str
+
+
+ROWS = [{"account": n, "amount": n * 31} for n in range(2000)]
+
+
+def lines():
+    yield from report().splitlines(keepends=True)
+
+
+async def lines_later():
+    for line in lines():
+        yield line
+
+
+@RUNS
+@pytest.mark.parametrize(
+    ("returns", "text"),
+    [
+        (lambda: {"rows": ROWS}, str({"rows": ROWS})),
+        (lambda: ROWS, str(ROWS)),
+        (lambda: Sales(rows=ROWS), str(Sales(rows=ROWS))),
+        (lambda: Total(report()), str(Total(report()))),
+        (lines, report()),
+        (lambda: map(str.upper, lines()), report().upper()),
+        (lambda: iter(ROWS), "".join(map(str, ROWS))),
+    ],
+    ids=["dict", "list", "model", "dataclass", "generator", "map", "iterator"],
+)
+def test_a_value_or_a_stream_is_offloaded_as_the_text_that_agno_gives_the_model(store, run, returns, text):
+    off, plain = OffloadTools(store), OffloadTools(store, should_offload=lambda _: False)
+    script, shown = (Script([scenario.ask(), scenario.end]) for _ in range(2))
+    run(agent(shown, plain, tool(returns=returns)))
+
+    run(agent(script, off, tool(returns=returns)))
+
+    assert shown.seen[1][-1] == text
+    [ref] = scenario.refs(script.seen[1])
+    assert b"".join(off.offloader("alice").content(ref)).decode() == text
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_an_async_stream_is_offloaded(store, is_declared):
+    script = Script([scenario.ask(), scenario.end])
+    streams = _named(lines_later) if is_declared else tool(returns=lines_later, is_async=True)
+    off = OffloadTools(store)
+
+    arun(agent(script, off, streams))
+
+    [ref] = scenario.refs(script.seen[1])
+    assert b"".join(off.offloader("alice").content(ref)).decode() == report()
+
+
+def test_streams_of_concurrent_calls_are_all_offloaded(store):
+    calls = [Call(QUERY, {}, f"call_{n}") for n in range(4)]
+
+    shown = results(arun(agent(Script([lambda _: calls, scenario.end]), OffloadTools(store), _named(lines))))
+
+    assert len(shown) == 4
+    assert all(map(scenario.refs, ([text] for text in shown)))
+
+
+@dataclass
+class HalfDone(CustomEvent):
+    percent: int = 50
+
+
+def test_the_events_in_a_stream_are_sent_and_the_texts_around_them_keep_their_order(store):
+    def noisy():
+        yield report()
+        yield HalfDone()
+        yield "rest"
+
+    script = Script([scenario.ask(), scenario.end])
+    made = agent(script, OffloadTools(store), _named(noisy))
+
+    sent = [*made.run(QUESTION, session_id="alice", stream=True, stream_events=True)]
+
+    assert len([event for event in sent if isinstance(event, HalfDone)]) == 1
+    placeholder, event, rest = script.seen[1][-1].partition("HalfDone(")
+    assert scenario.refs([placeholder])
+    assert event
+    assert rest.endswith(")rest")
+
+
+def test_a_stream_that_fails_is_the_error_that_agno_makes_of_it(store):
+    def failing():
+        yield report()
+        raise RuntimeError("the table is locked")
+
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadTools(store), _named(failing)))
+
+    assert script.seen[1][-1] == "the table is locked"
+
+
+@pytest.mark.parametrize("value", [7, ["a", "b"], {"k": "v"}, None])
+def test_a_small_value_is_kept_for_other_hooks_too(store, value):
     offloading = OffloadTools(store)
     seen = []
 
@@ -259,6 +372,31 @@ def test_a_value_that_is_not_a_text_is_kept(store, value):
 
     assert seen == [value]
     assert offloading.offloader("alice").records() == []
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_a_members_answer_is_offloaded_for_the_leader_and_kept_for_the_user(store, run, is_direct):
+    offloading = OffloadTools(store)
+    member = Agent(name="analyst", model=ScriptedModel(Script([lambda _: report()])), telemetry=False)
+    delegated = Call("delegate_task_to_member", {"member_id": "analyst", "task": "Look."}, "call_0")
+    script = Script([lambda _: delegated, scenario.end])
+    team = Team(
+        members=[member],
+        model=ScriptedModel(script),
+        tools=[offloading],
+        tool_hooks=[offloading.hook],
+        respond_directly=is_direct,
+        telemetry=False,
+    )
+
+    output = run(team)
+
+    if is_direct:
+        assert report().strip() in output.content
+        assert offloading.offloader("alice").records() == []
+    else:
+        assert scenario.refs(script.seen[1])
 
 
 @pytest.mark.parametrize("run", [run, arun])
@@ -329,10 +467,11 @@ def test_an_agent_with_history_reads_items_of_the_last_run_in_the_next(store):
 @pytest.mark.parametrize("flag", ["stop_after_tool_call", "show_result"])
 @pytest.mark.parametrize("is_in_a_kit", [True, False])
 @pytest.mark.parametrize("run", [run, arun, stream_run])
-def test_a_result_for_the_user_is_kept_in_full(store, run, flag, is_in_a_kit):
-    def show_report() -> str:
+@pytest.mark.parametrize("returns", [report, lines])
+def test_a_result_for_the_user_is_kept_in_full(store, run, flag, is_in_a_kit, returns):
+    def show_report():
         """Sales."""
-        return report()
+        return returns()
 
     if is_in_a_kit:
         shown = Toolkit(tools=[show_report], **{f"{flag}_tools": ["show_report"]})

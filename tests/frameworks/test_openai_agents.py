@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ pytest.importorskip("agents", reason="in the environment of the group integratio
 from agents import Agent, RunConfig, Runner, SQLiteSession
 from agents.run_config import ModelInputData
 from frameworks.scripted_openai import WAYS, agent, outputs, scripted, sync, texts, tool
+from pydantic import BaseModel
 
 from offload import ConfigError, OffloadPolicy, StoreUnavailableError
 from offload.integrations.openai_agents import OffloadRuns
@@ -181,6 +185,97 @@ def test_a_result_in_blocks_is_offloaded_and_its_image_kept(store):
     [sent] = outputs(made.model.last_call.input)
     assert scenario.refs([sent[0]["text"]])
     assert sent[1]["image_url"] == image["image_url"]
+
+
+class Row(BaseModel):
+    account: int
+    state: str
+    settled: datetime
+
+
+class Sales(BaseModel):
+    rows: list[Row]
+    total: int | None = None
+
+
+@dataclass
+class Total:
+    rows: list[Row]
+
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+ROWS = [Row(account=n, state="it's settled", settled=NOON) for n in range(1000)]
+PLAIN = [{"account": row.account, "state": row.state, "settled": "2026-01-02T12:00:00+00:00"} for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer", "data"),
+    [
+        (PLAIN, "/999/account", PLAIN),
+        ({"rows": PLAIN, "total": None}, "/rows/999/account", {"rows": PLAIN, "total": None}),
+        (Sales(rows=ROWS), "/rows/999/account", {"rows": PLAIN, "total": None}),
+        (Total(ROWS), "/rows/999/account", {"rows": PLAIN}),
+    ],
+    ids=["list", "dict", "model", "dataclass"],
+)
+def test_a_result_that_is_a_value_is_stored_as_json_so_that_pointers_and_queries_work(
+    store, value, pointer, data
+):
+    at = lambda sent: Call("context_read", {"id": scenario.refs(sent)[-1], "pointer": pointer}, "at")  # noqa: E731 # one turn
+    count = lambda sent: Call(  # noqa: E731 # one turn
+        "context_query",
+        {"id": next(ref for text in sent for ref in scenario.refs([text])), "sql": "select count(*) from t"},
+        "count",
+    )
+    script = Script([scenario.ask(), at, count, scenario.end])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    result = sync(agent(script, offloading, tool(returns=lambda: value)), run_config=alice.run_config())
+
+    [record] = alice.offloader.records()
+    assert json.loads(b"".join(alice.offloader.content(record.ref))) == data
+    assert "\n999\n" in script.seen[2][-1]
+    assert "\n1000\n" in script.seen[3][-1]
+    # The items of the run are those of the SDK.
+    assert outputs(result.to_input_list())[0] == str(value)
+    assert result.new_items[1].output is value
+
+
+@pytest.mark.parametrize("value", [{"k": True}, Sales(rows=ROWS[:2]), {"a", "b"}, "{'k': True}", 7])
+def test_a_small_result_is_sent_as_the_sdk_writes_it(store, value):
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadRuns(store)
+
+    sync(
+        agent(script, offloading, tool(returns=lambda: value)),
+        run_config=offloading.conversation("alice").run_config(),
+    )
+
+    assert script.seen[1][-1] == str(value)
+
+
+def test_a_value_that_json_cannot_hold_is_stored_as_the_sdk_writes_it(store):
+    value = {"names": {f"name {n}" for n in range(3000)}}
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    sync(agent(script, offloading, tool(returns=lambda: value)), run_config=alice.run_config())
+
+    [record] = alice.offloader.records()
+    assert b"".join(alice.offloader.content(record.ref)).decode() == str(value)
+
+
+def test_a_request_that_the_provider_s_cache_missed_is_noticed(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+    script = scenario.run_with_a_miss()
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+
+    sync(agent(script, offloading), run_config=alice.run_config(), hooks=alice.hooks)
+
+    assert missed == [0, 0, 5301, 0]
 
 
 @WAYS

@@ -165,6 +165,79 @@ def test_an_approved_reader_result_is_shown_once_in_full_too(store, session, is_
     assert scenario.refs([script.seen[2][2]])
 
 
+RESUMED_STATE = """
+import asyncio, json, sys
+from agents import Agent, Runner, RunState
+from frameworks import scenario
+from frameworks.scripted_openai import scripted
+from frameworks.test_openai_agents_session import risky
+from offload.integrations.openai_agents import OffloadRuns
+
+given = json.load(sys.stdin)
+script = scenario.Script([scenario.search, scenario.read, scenario.end])
+offloading = OffloadRuns(given["url"], storage_options=given["options"])
+agent = Agent(name="analyst", model=scripted(script), tools=[*risky(), *offloading.tools])
+
+async def run():
+    state = await RunState.from_json(agent, given["state"])
+    state.approve(state.get_interruptions()[0])
+    return await Runner.run(agent, state, run_config=offloading.conversation("alice").run_config())
+
+result = asyncio.run(run())
+print(json.dumps([script.seen, result.final_output]))
+"""
+
+
+def risky():
+    return [tool(returns=lambda: {"report": report()}), replace(tool("send"), needs_approval=True)]
+
+
+def test_a_saved_state_of_an_interrupted_run_has_placeholders_and_continues_in_a_new_process(s3_bucket):
+    calls = [Call(QUERY, {}, "call_1"), Call("send", {}, "call_2")]
+    script = Script([scenario.ask(), lambda _: calls])
+    offloading = OffloadRuns(s3_bucket.url, storage_options=s3_bucket.storage_options)
+    alice = offloading.conversation("alice")
+    made = agent(script, offloading, *risky())
+
+    state = sync(made, run_config=alice.run_config()).to_state()
+    before = state.to_string()
+    saved = asyncio.run(alice.state_json(state))
+
+    assert before.count("entry 01500") == 8
+    assert "entry 01500" not in json.dumps(saved)
+    assert state.to_string() == before
+    given = {"url": s3_bucket.url, "options": s3_bucket.storage_options, "state": saved}
+    seen, answer = scenario.in_new_process(RESUMED_STATE, given)
+    assert answer == ANSWER
+    assert len(scenario.refs(seen[0])) == 2 + 1
+    assert needle("alice") in seen[1][-1]
+    assert seen[0][:3] == script.seen[1][:3]
+
+
+def test_a_saved_state_without_large_results_is_that_of_the_sdk(store):
+    script = Script([lambda _: [Call("lookup", {}, "call_0"), Call("send", {}, "call_1")]])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    small = tool("lookup", returns=lambda: {"type": "function_call_output", "call_id": "call_0"})
+
+    state = sync(agent(script, offloading, small, risky()[1]), run_config=alice.run_config()).to_state()
+
+    assert asyncio.run(alice.state_json(state)) == state.to_json()
+
+
+def test_a_store_that_fails_costs_no_result_of_a_saved_state(store, caplog):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+    offloading = OffloadRuns(faulty)
+    alice = offloading.conversation("alice")
+
+    made = agent(Script([lambda _: calls]), offloading, *risky())
+    state = sync(made, run_config=alice.run_config()).to_state()
+
+    assert asyncio.run(alice.state_json(state)) == state.to_json()
+    assert "kept in the message" in caplog.text
+
+
 class Aware(SQLiteSession):
     """A session that wants the context of the run."""
 

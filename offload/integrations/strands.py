@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, Unpack
+from copy import copy
+from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from offload.errors import ConfigError, OffloadError, needs_extra
@@ -18,11 +19,17 @@ from offload.threads import in_thread
 
 with needs_extra("strands"):
     from strands import Agent
-    from strands.hooks import AfterToolCallEvent, AfterToolsEvent
+    from strands.hooks import (
+        AfterInvocationEvent,
+        AfterToolCallEvent,
+        AfterToolsEvent,
+        MultiAgentInitializedEvent,
+    )
     from strands.middleware import InvokeModelStage
     from strands.middleware.stages import InvokeModelContext
-    from strands.plugins import Plugin
+    from strands.plugins import MultiAgentPlugin, Plugin
     from strands.storage import Storage
+    from strands.storage import storage as protocol
     from strands.tools import PythonAgentTool
     from strands.types.exceptions import StorageError
 
@@ -38,15 +45,17 @@ _T = TypeVar("_T")
 __all__ = ["OffloadStorage", "StrandsOffloadPlugin"]
 
 
-class StrandsOffloadPlugin(Plugin):
-    """Offloads the messages of agents, with one session per agent.
+class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
+    """Offloads the messages of agents, with one session per agent, swarm or graph.
 
-    A placeholder replaces a tool result in the agent's messages. All other placeholders are only in the
-    model's request; the messages keep the original. Results for the user and results of Strands' own
-    `ContextOffloader` are kept. `offloader(agent).restore(agent.messages)` restores the originals.
+    A placeholder replaces a tool result in the agent's messages, and in what an interrupted agent saves. All
+    other placeholders are only in the model's request; the messages keep the original. Results for the user
+    and results of Strands' own `ContextOffloader` are kept. `offloader(agent).restore(agent.messages)`
+    restores the originals.
 
     Arguments and errors are those of `Offloader`. Without `session`, an agent has the session of its session
-    manager, or a new session without one: `offloader(agent).session`.
+    manager, or a new session without one: `offloader(agent).session`. The agents of a swarm or graph that has
+    this plugin too share the session of its session manager, or a new one.
     """
 
     name = "offload"
@@ -54,34 +63,64 @@ class StrandsOffloadPlugin(Plugin):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         super().__init__()
         self._sessions = Sessions(store, **options)
-        self._offloaders: WeakKeyDictionary[Agent, Offloader] = WeakKeyDictionary()
+        self._conversations: WeakKeyDictionary[Agent, _Conversation] = WeakKeyDictionary()
 
     def offloader(self, agent: Agent) -> Offloader:
         """Return the `Offloader` of an agent. Raises `ConfigError` if it does not have this plugin."""
-        if agent not in self._offloaders:
+        if agent not in self._conversations:
             raise ConfigError(f"agent {agent.name!r} does not have this plugin; pass it in plugins=[…]")
-        return self._offloaders[agent]
+        return self._conversations[agent].offloader
 
     def init_agent(self, agent: Agent) -> None:
         """Set up an agent with its session, the retrieval tools and the hooks.
 
         Raises `ConfigError` if the session manager's id is not a valid session name.
         """
-        manager = agent._session_manager  # noqa: SLF001 # agent.session_id may be a temporary id
-        name = self._sessions.session or getattr(manager, "session_id", None)
-        offloader = self._offloaders[agent] = self._sessions.open(session=name)
-        agent.tool_registry.process_tools([_tool(offloader, each) for each in offloader.tools.definitions()])
-        conversation = _Conversation(offloader)
+        name = self._name_of(agent._session_manager)  # noqa: SLF001 # agent.session_id may be a temporary id
+        conversation = self._conversations[agent] = _Conversation(self._sessions.open(session=name))
+        tools = conversation.offloader.tools.definitions()
+        agent.tool_registry.process_tools([_tool(conversation, each) for each in tools])
         agent.add_hook(conversation.note_call, AfterToolCallEvent)
         agent.add_hook(conversation.offload_results, AfterToolsEvent)
+        agent.add_hook(conversation.offload_pending, AfterInvocationEvent)
         agent.add_middleware(InvokeModelStage.Input, conversation.prepared)
+
+    def init_multi_agent(self, orchestrator: Any) -> None:
+        """Give the agents of a swarm or graph one session, those of nested ones too.
+
+        Raises `ConfigError` if none of them has this plugin, or if the session manager's id is not a valid
+        session name.
+        """
+        orchestrator.add_hook(self._share_session, MultiAgentInitializedEvent)
+
+    def _share_session(self, event: MultiAgentInitializedEvent) -> None:
+        manager = getattr(event.source, "session_manager", None)
+        name = self._name_of(manager) or new_name()
+        agents = [agent for agent in _agents_of(event.source) if agent in self._conversations]
+        if not agents:
+            raise ConfigError("no agent of the swarm or graph has this plugin; pass it in plugins=[…]")
+        for agent in agents:
+            self._conversations[agent].offloader = self._sessions.open(session=name)
+
+    def _name_of(self, manager: Any) -> str | None:
+        return self._sessions.session or getattr(manager, "session_id", None)
+
+
+def _agents_of(executor: Any) -> Iterator[Any]:
+    """Yield an agent, or the agents of a swarm or graph."""
+    nodes = getattr(executor, "nodes", None)
+    if not isinstance(nodes, Mapping):
+        yield executor
+        return
+    for node in nodes.values():
+        yield from _agents_of(node.executor)
 
 
 class _Conversation:
     """The messages of one agent, and the calls whose results are kept."""
 
     def __init__(self, offloader: Offloader) -> None:
-        self._offloader = offloader
+        self.offloader = offloader
         self._kept: set[str] = set()
         self._is_scanned = False
 
@@ -94,17 +133,26 @@ class _Conversation:
         messages, content = event.agent.messages, event.message["content"]
         self._kept.update(_strands_own([*messages[-1:], event.message]))
         copied = {**event.message, "content": list(content)}
-        out = await self._offloader.aoffload([*messages, copied], pinned=self._kept)
+        out = await self.offloader.aoffload([*messages, copied], pinned=self._kept)
         content[:] = out.messages[-1]["content"]
+
+    async def offload_pending(self, event: AfterInvocationEvent) -> None:
+        """Offload the results that an interrupted agent saves until it resumes."""
+        state = event.agent._interrupt_state  # noqa: SLF001 # Strands shows it to no hook
+        results = state.pending_tool_execution and state.pending_tool_execution.completed_tool_results
+        if results:
+            message = {"role": "user", "content": [{"toolResult": result} for result in results]}
+            out = await self.offloader.aoffload([*event.agent.messages, message], pinned=self._kept)
+            state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])
 
     async def prepared(self, context: InvokeModelContext) -> InvokeModelContext:
         if not self._is_scanned:  # a resumed session has results of an earlier process
             self._kept.update(_strands_own(context.messages))
             self._is_scanned = True
         replies = (message for message in reversed(context.messages) if message["role"] == "assistant")
-        self._offloader.report_usage((next(replies, None) or {}).get("metadata"))
-        out = await self._offloader.aoffload(context.messages, pinned=self._kept)
-        system = _instructed(context.system_prompt, self._offloader.prompt())
+        self.offloader.report_usage((next(replies, None) or {}).get("metadata"))
+        out = await self.offloader.aoffload(context.messages, pinned=self._kept)
+        system = _instructed(context.system_prompt, self.offloader.prompt())
         return context.replace(messages=out.messages, system_prompt=system)
 
 
@@ -127,11 +175,11 @@ def _instructed(system: Any, prompt: str) -> Any:
     return f"{system}\n\n{prompt}" if isinstance(system, str) else [*system, {"text": prompt}]
 
 
-def _tool(offloader: Offloader, tool: Mapping[str, Any]) -> PythonAgentTool:
+def _tool(conversation: _Conversation, tool: Mapping[str, Any]) -> PythonAgentTool:
     """Return a retrieval tool that answers calls with any arguments."""
 
     async def answer(tool_use: Any, /, **_state: Any) -> Any:
-        text = await in_thread(offloader.tools.call, tool["name"], tool_use["input"])
+        text = await in_thread(conversation.offloader.tools.call, tool["name"], tool_use["input"])
         status = "error" if is_error(text) else "success"
         return {"toolUseId": tool_use["toolUseId"], "status": status, "content": [{"text": text}]}
 
@@ -151,8 +199,10 @@ class OffloadStorage(Storage):
 
     `store`, `storage_options` and errors are those of `offload.Offloader`. The default is a new session;
     other sessions do not see the keys. Agents in one session may overwrite each other's values, because
-    Strands' keys do not include the agent.
+    Strands' keys do not include the agent: give each one a `namespace`.
     """
+
+    _prefix = ""
 
     def __init__(
         self, store: Any = None, *, session: str | None = None, storage_options: StorageOptions = None
@@ -162,19 +212,27 @@ class OffloadStorage(Storage):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store `data` under `key`, overwriting what exists. Raises Strands' `StorageError`."""
-        await _run(self._values.put, key, data)
+        await _run(self._values.put, self._prefix + key, data)
 
     async def read(self, key: str) -> bytes | None:
         """Return the value of `key`, or None. Raises `StorageError`, also for damaged data."""
-        return await _run(self._values.get, key)
+        return await _run(self._values.get, self._prefix + key)
 
     async def delete(self, key: str) -> None:
         """Delete `key`; a missing key is success. Raises `StorageError`."""
-        await _run(self._values.delete, key)
+        await _run(self._values.delete, self._prefix + key)
 
     async def list(self, query: str = "") -> list[str]:
         """Return the keys that start with `query`, sorted. Raises `StorageError`."""
-        return await _run(lambda: sorted(value.key for value in self._values.list(query)))
+        found = await _run(lambda: sorted(value.key for value in self._values.list(self._prefix + query)))
+        return [key.removeprefix(self._prefix) for key in found]
+
+    def namespace(self, prefix: str) -> Self:
+        """Return a view of the keys below `prefix`, without it; Strands adds no prefix of its own to it."""
+        view, scope = copy(self), prefix.strip("/")
+        marker = getattr(protocol, "_NAMESPACED", None)
+        view.__dict__.update(_prefix=self._prefix + f"{scope}/" * bool(scope), _namespaced=marker)
+        return view
 
 
 async def _run(function: Callable[..., _T], *arguments: Any) -> _T:

@@ -15,7 +15,11 @@ pytest.importorskip("strands", reason="in the environment of the group integrati
 
 from frameworks.strands_model import ScriptedModel, tool
 from strands import Agent
+from strands import tool as function_tool
+from strands.multiagent import GraphBuilder, Swarm
 from strands.session.file_session_manager import FileSessionManager
+from strands.session.snapshot_session_manager import SnapshotSessionManager
+from strands.storage import LocalFileStorage
 from strands.types.exceptions import EventLoopException, StorageError
 from strands.vended_plugins.context_offloader import ContextOffloader
 
@@ -386,7 +390,189 @@ def test_an_agent_that_is_gone_is_not_held(store):
     gc.collect()
 
     assert gone() is None
-    assert len(plugin._offloaders) == 0
+    assert len(plugin._conversations) == 0
+
+
+# Interrupted agents
+
+
+@function_tool(context=True)
+def send_mail(tool_context) -> str:
+    """Send the report."""
+    return f"sent: {tool_context.interrupt('approve', reason='risky')}"
+
+
+def approval(result):
+    [interrupt] = result.interrupts
+    return [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
+
+
+BOTH = [Call(QUERY, {}, "call_0"), Call("send_mail", {}, "call_1")]
+
+
+def file_manager(folder):
+    return FileSessionManager("alice", storage_dir=str(folder))
+
+
+def snapshot_manager(folder):
+    return SnapshotSessionManager("alice", storage=LocalFileStorage(str(folder)))
+
+
+@pytest.mark.parametrize("manager", [file_manager, snapshot_manager])
+@pytest.mark.parametrize("is_new_process", [True, False])
+def test_an_interrupted_agent_saves_the_placeholder_and_never_the_original(
+    store, tmp_path, manager, is_new_process
+):
+    script = Script([lambda _: BOTH, scenario.search, scenario.read, scenario.end])
+
+    def made():
+        plugin = StrandsOffloadPlugin(store, session="alice")
+        return agent(script, plugin, tool(), send_mail, session_manager=manager(tmp_path), agent_id="a")
+
+    first = made()
+    stopped = run(first)
+
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert stopped.stop_reason == "interrupt"
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    resumed = made() if is_new_process else first
+    resumed(approval(stopped))
+    assert scenario.refs(script.seen[1])
+    assert script.seen[1][-1] == "sent: yes"
+    assert needle("alice") in script.seen[2][-1]
+    [_, _, restored, *_] = StrandsOffloadPlugin(store, session="alice")._sessions.own.restore(
+        resumed.messages
+    )
+    assert restored["content"][0]["toolResult"]["content"] == [{"text": report()}]
+
+
+def test_a_store_that_fails_costs_no_result_of_an_interrupted_agent(store, caplog):
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+    script = Script([lambda _: BOTH, scenario.end])
+    made = agent(script, StrandsOffloadPlugin(faulty), tool(), send_mail)
+
+    made(approval(run(made)))
+
+    assert report() in script.seen[1]
+    assert "kept in the message" in caplog.text
+
+
+def test_the_result_that_a_tool_returned_is_not_changed(store):
+    given = {"status": "success", "content": [{"text": report()}], "toolUseId": "call_0"}
+    script = Script([lambda _: BOTH, scenario.end])
+    made = agent(script, StrandsOffloadPlugin(store), tool(returns=lambda: given), send_mail)
+
+    run(made)
+
+    assert given["content"] == [{"text": report()}]
+
+
+# Swarms and graphs
+
+
+def hand_over(texts):
+    """The model passes the id of the last placeholder to the other agent."""
+    message = f"Look into {scenario.refs(texts)[-1]}."
+    return Call("handoff_to_agent", {"agent_name": "reader", "message": message}, "call_h")
+
+
+def grep_named(texts):
+    ref = next(word for word in " ".join(texts).split("Look into ")[1].split())[:10]
+    return Call("context_grep", {"pattern": "needle of", "id": ref}, "call_g")
+
+
+def pair(plugin, script):
+    asker = Script([scenario.ask(), hand_over, scenario.end])
+    return [agent(asker, plugin, name="asker"), agent(script, plugin, name="reader")]
+
+
+def test_an_id_resolves_for_every_agent_of_a_swarm(store, tmp_path):
+    plugin = StrandsOffloadPlugin(store)
+    script = Script([grep_named, scenario.end])
+    agents = pair(plugin, script)
+
+    swarm = Swarm(agents, plugins=[plugin], session_manager=file_manager(tmp_path))
+    swarm(QUESTION)
+
+    assert needle("alice") in script.seen[1][-1]
+    assert {plugin.offloader(each).session for each in agents} == {"alice"}
+
+
+def test_agents_of_a_swarm_without_the_plugin_have_sessions_of_their_own(store):
+    plugin = StrandsOffloadPlugin(store)
+    script = Script([grep_named, scenario.end])
+
+    Swarm(pair(plugin, script))(QUESTION)
+
+    assert script.seen[1][-1].startswith("Error: unknown id")
+
+
+def test_two_swarms_do_not_share_a_session(store):
+    plugin = StrandsOffloadPlugin(store)
+    swarms = [pair(plugin, Script([])) for _ in range(2)]
+
+    for agents in swarms:
+        Swarm(agents, plugins=[plugin])
+
+    first, second = ({plugin.offloader(each).session for each in agents} for agents in swarms)
+    assert len(first) == len(second) == 1
+    assert first != second
+
+
+def test_a_session_that_is_named_is_that_of_a_swarm_too(store):
+    plugin = StrandsOffloadPlugin(store, session="team")
+    agents = pair(plugin, Script([]))
+
+    Swarm(agents, plugins=[plugin])
+
+    assert {plugin.offloader(each).session for each in agents} == {"team"}
+
+
+def test_an_id_resolves_for_every_agent_of_a_graph_and_of_a_swarm_in_it(store, tmp_path):
+    plugin = StrandsOffloadPlugin(store)
+    first = agent(Script([scenario.ask(), lambda texts: scenario.refs(texts)[-1]]), plugin, name="first")
+    script = Script(
+        [
+            lambda _: Call("context_grep", {"pattern": "needle of"}, "call_g"),
+            scenario.end,
+        ]
+    )
+    inner = Swarm([agent(script, plugin, name="inner")])
+    builder = GraphBuilder()
+    builder.add_node(first, "first")
+    builder.add_node(inner, "second")
+    builder.add_edge("first", "second")
+    builder.set_max_node_executions(4)
+    builder.set_plugins([plugin])
+    builder.set_session_manager(file_manager(tmp_path))
+
+    builder.build()(QUESTION)
+
+    assert needle("alice") in script.seen[1][-1]
+    assert plugin.offloader(first).session == "alice"
+
+
+def test_a_swarm_whose_agents_lack_the_plugin_is_refused(store):
+    plain = Agent(model=ScriptedModel(Script([])), callback_handler=None)
+
+    with pytest.raises(ConfigError, match="no agent"):
+        Swarm([plain], plugins=[StrandsOffloadPlugin(store)])
+
+
+def test_an_interrupted_swarm_saves_the_placeholder_and_never_the_original(store, tmp_path):
+    plugin = StrandsOffloadPlugin(store)
+    script = Script([lambda _: BOTH, scenario.end])
+    made = agent(script, plugin, tool(), send_mail, name="asker")
+    swarm = Swarm([made], plugins=[plugin], session_manager=file_manager(tmp_path))
+
+    stopped = swarm(QUESTION)
+
+    kept = "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    assert "[Offloaded:" in kept
+    assert "entry 01500" not in kept
+    swarm(approval(stopped))
+    assert scenario.refs(script.seen[1])
 
 
 # The storage
@@ -423,6 +609,35 @@ def test_two_sessions_of_the_storage_with_one_call_id_do_not_meet(store):
     for owner in ("alice", "bob"):
         [key] = awaited(stored(store, owner).list(""))
         assert report(owner).encode() in awaited(stored(store, owner).read(key))
+
+
+def test_a_namespace_sees_its_own_keys_alone_and_nests(store):
+    storage = stored(store)
+    alice, bob = storage.namespace("agents/alice/"), storage.namespace("agents").namespace("bob")
+
+    async def use():
+        for view, data in ((alice, b"red apples"), (bob, b"red pears"), (storage, b"red")):
+            await view.write("k", data)
+        await bob.delete("other")
+        read = [await view.read("k") for view in (alice, bob, storage)]
+        found = [[found.key for found in await view.search("red")] for view in (alice, bob)]
+        return read, found, await alice.list(""), await storage.list(""), await storage.namespace("").list("")
+
+    read, found, own, whole, unscoped = awaited(use())
+
+    assert read == [b"red apples", b"red pears", b"red"]
+    assert (found, own) == ([["k"], ["k"]], ["k"])
+    assert whole == unscoped == ["agents/alice/k", "agents/bob/k", "k"]
+
+
+def test_strands_own_offloader_writes_below_a_namespace_without_another_prefix(store):
+    scoped = stored(store).namespace("alice")
+
+    run(agent(Script([scenario.ask(), scenario.end]), ContextOffloader(scoped)))
+
+    [key] = awaited(stored(store).list(""))
+    assert key.startswith("alice/")
+    assert "context_offloader" not in key
 
 
 KEYS = ["a", "a/b", "../../etc/passwd", "/abs", "A", "ä", "", "x" * 1000, "y" * 1000, "a\\b", "a//b"]

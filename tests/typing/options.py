@@ -7,6 +7,7 @@ from offload.integrations import (
     agent_framework,
     agno,
     anthropic,
+    crewai,
     google_adk,
     haystack,
     langchain,
@@ -30,6 +31,7 @@ langchain.OffloadMiddleware("memory://", policy=3)  # type: ignore[arg-type]
 agent_framework.OffloadProvider("memory://", polcy=3)  # type: ignore[call-arg]
 agno.OffloadTools("memory://", polcy=3)  # type: ignore[call-arg]
 anthropic.AsyncOffloadMemory("memory://", session="u", polcy=3)  # type: ignore[call-arg]
+crewai.OffloadCrew("memory://", polcy=3)  # type: ignore[call-arg]
 google_adk.AdkOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
 haystack.OffloadToolset("memory://", polcy=3)  # type: ignore[call-arg]
 openai_agents.OffloadRuns("memory://", polcy=3)  # type: ignore[call-arg]

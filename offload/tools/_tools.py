@@ -95,6 +95,11 @@ class Tools:
         # The calls that were answered, and the records of which an answer said that a change is unknown.
         self._shown: Recent[tuple[Any, ...], tuple[()]] = Recent(_HELD_SHOWN)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the tools that `call` answers, to tell them from tools of your own."""
+        return tuple(self._answered)
+
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call
         """Return the offered tools as `tools=` of a request takes them.
 

@@ -1,9 +1,10 @@
 """Pages of documentation as programs: their blocks run in order, in an empty folder and a separate process.
 
-Blocks of `python` are run; in blocks of `console` the lines that begin with `$ ` are run. The lines below
-them, or a following block of `text`, are the expected output; `…` matches any text. A comment before a block
-that is not run gives the reason: `<!-- not run: it waits for clients -->`. A page that needs a framework
-names its module: `<!-- needs: langchain -->`.
+Blocks of `python` run anywhere, joined, as a reader would paste them. Blocks of `py` are Python that needs
+something else: a framework, a server or a store of the reader's. Both are run here; in blocks of `console`
+the lines that begin with `$ ` are run. The lines below them, or a following block of `text`, are the expected
+output; `…` matches any text. A comment before a block that is not run gives the reason: `<!-- not run: it
+waits for clients -->`. A page that needs a framework names its module: `<!-- needs: langchain -->`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _NOT_RUN = re.compile(r"\s*<!-- not run: (\S.*) -->")
 _NEEDS = re.compile(r"<!-- needs: (\S+) -->")
 _COLUMNS = re.compile(" {2,}")
 _END_OF_BLOCK = "```"
+PYTHON = ("python", "py")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def need_of(page: Path) -> str | None:
 def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
     """Run the blocks of a page in `folder`, and compare what they print with what the page says.
 
-    Names that a page takes as given, such as `messages`, are those of its module in `tests/docs/given`.
+    Names that the page of a framework takes as given, such as a model, are those of its module in
+    `tests/docs/given`.
 
     Args:
         page: the page.
@@ -93,7 +96,7 @@ def run(page: Path, folder: Path, environ: dict[str, str]) -> None:
         AssertionError: a block failed, or printed something else.
     """
     blocks = blocks_of(page)
-    runs = [block for block in blocks if block.language in ("python", "console") and not block.why_not_run]
+    runs = [block for block in blocks if block.language in (*PYTHON, "console") and not block.why_not_run]
     given = HERE / "given" / f"{page.stem}.py"
     asked = {
         "page": str(page),

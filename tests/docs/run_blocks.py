@@ -25,7 +25,7 @@ def main() -> None:
         exec(compile(Path(asked["given"]).read_bytes(), asked["given"], "exec"), names)
     printed = {}
     for block in asked["blocks"]:
-        if block["language"] == "python":
+        if block["language"] != "console":
             printed[block["line"]] = run_python(block, asked["page"], names)
         else:
             printed[block["line"]] = run_console(block)

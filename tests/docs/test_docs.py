@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from docs.pages import DOCS, ROOT, blocks_of, need_of, run
+from docs.pages import DOCS, PYTHON, ROOT, blocks_of, need_of, run
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RUN = [page for page in PAGES if need_of(page) is None and blocks_of(page)]
@@ -26,12 +29,43 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     run(page, tmp_path, environ_of(page))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_python_of_a_page_runs_as_one_program_in_an_empty_folder(page: Path, tmp_path: Path) -> None:
+    code = "\n\n".join(block.code for block in blocks_of(page) if block.language == "python")
+    compiled = f"compile({code!r}, 'page', 'exec', flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)"
+    program = f"import ast, asyncio, inspect\nrun = eval({compiled}, {{'__name__': '__main__'}})\n"
+    program += "inspect.iscoroutine(run) and asyncio.run(run)\n"
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_pages_of_frameworks_take_names_as_given() -> None:
+    given = {path.stem for path in (ROOT / "tests/docs/given").glob("*.py")}
+
+    assert given == {page.stem for page in PAGES if need_of(page)} & given
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_python_that_a_reader_cannot_run_is_in_blocks_of_py(page: Path) -> None:
+    cannot = [
+        block.line
+        for block in blocks_of(page)
+        if block.language == "python" and (block.why_not_run or need_of(page) or '("s3://' in block.code)
+    ]
+
+    assert cannot == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_command_on_a_page_is_run_or_says_why_not(page: Path) -> None:
     silent = [
         block.line
         for block in blocks_of(page)
-        if block.language not in ("python", "console", "text")
+        if block.language not in (*PYTHON, "console", "text")
         and re.search(r"^(\$ )?offload ", block.code, re.MULTILINE)
         and block.why_not_run is None
     ]
@@ -41,7 +75,7 @@ def test_a_command_on_a_page_is_run_or_says_why_not(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
-    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    targets = LINK.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
 

@@ -14,8 +14,8 @@ PAGE = DOCS / "stores" / "own.md"
 
 @pytest.mark.slow
 def test_the_store_of_the_page_passes_the_conformance_suite(tmp_path: Path) -> None:
-    python = [block.code for block in blocks_of(PAGE) if block.language == "python"]
-    shelf, _, test = python
+    python = [block.code for block in blocks_of(PAGE) if block.language in ("python", "py")]
+    shelf, _, test, _ = python
     (tmp_path / "shelf.py").write_text(shelf)
     (tmp_path / "test_shelf.py").write_text(test)
 

@@ -1,3 +1,0 @@
-"""Definitions for the code of docs/stores/wrappers.md."""
-
-my_key = bytes(range(32))

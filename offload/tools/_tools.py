@@ -97,7 +97,7 @@ class Tools:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tools that `call` answers, to tell them from tools of your own."""
+        """Names of the tools that `call` answers: a loop passes it the calls of these tools."""
         return tuple(self._answered)
 
     def definitions(self, format: Format = "anthropic") -> list[dict[str, Any]]:  # noqa: A002 # reads best at the call

@@ -61,7 +61,7 @@ def result_of(tool: str, response: Any) -> Result | None:
 def event_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a hook's event whose values may be texts, as the hook type `mcp_tool` passes them.
 
-    There an object or a list is its JSON, and a text is bare: only the form of a result tells them apart.
+    There an object or a list is its JSON, and a text is bare: only the form of a result distinguishes them.
     """
     event = dict(fields)
     for name in ("tool_input", "tool_response"):

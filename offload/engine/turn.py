@@ -18,11 +18,11 @@ from offload.events import failure
 from offload.messages import Item, Scan, adapter_for, block_count, media_ref, role_of
 from offload.options import Options
 from offload.policy import (
-    READ_TOOLS,
     Candidate,
     Decision,
     Readers,
     excess,
+    is_read_back,
     over_budget,
     over_ceiling,
     saving,
@@ -119,7 +119,7 @@ class Turn:
         history.add(message, state)
         if history.plan is not None:
             candidates = [c for slot in slots if (c := self._candidate(slot)) is not None]
-            reads = sum(call.name in READ_TOOLS for call in scan.calls.values())
+            reads = sum(is_read_back(call.name) for call in scan.calls.values())
             blocks = block_count(message)
             history.plan.add(state.tokens, candidates, reads=reads, is_reply=is_reply, blocks=blocks)
 

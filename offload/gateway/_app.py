@@ -147,7 +147,7 @@ def serve(
     Raises:
         ConfigError: `upstream` is not the URL of a server, or the address is not available.
     """
-    app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=frozenset([host.lower()]))
+    app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=_names(host))
     try:
         # The session exists from now on, so that a server of read-back tools can be started on it.
         offloader.touch()
@@ -175,6 +175,12 @@ def serve(
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _names(host: str) -> frozenset[str]:
+    """Return the names by which clients may reach a server on an address."""
+    is_local = host in (LOOPBACK, "::1", "localhost")
+    return frozenset([host.lower()] if is_local else [host.lower(), socket.gethostname().lower()])
 
 
 def check_upstream(url: str) -> str:

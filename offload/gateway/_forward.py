@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -100,13 +101,15 @@ class Forwarder:
         try:
             async with self._open(scope, headers, request, body) as answer:
                 usage = await _pass_answer(answer, send_on, reads_usage=api is not None)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except ClientGoneError:
+            return
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if body.is_gone:
+                return
             self._status.failed(f"the provider failed: {_named(error)}")
             if is_sent:
                 raise BrokenAnswerError(_named(error)) from None
             await self._refuse(error, send)
-        except ClientGoneError:
-            return
         else:
             self._log(scope, answer.status, request, usage, waited)
 
@@ -157,7 +160,9 @@ class Forwarder:
         await send_error(send, 504 if is_slow else 502, text)
 
     def _log(self, scope: Scope, status: int, request: Rewritten | None, usage: Any, waited: float) -> None:
-        counted = None if request is None or usage is None else request.report(usage)
+        counted = None
+        if request is not None and status < HTTPStatus.BAD_REQUEST:
+            counted = self._rewriter.answered(request, usage)
         if counted is not None:
             self._status.note_usage(counted)
         if not logger.isEnabledFor(logging.INFO):
@@ -177,6 +182,7 @@ class _Body:
         self._receive = receive
         self._is_whole = asyncio.Event()
         self._more = True
+        self.is_gone = False
         self.start = b""
 
     async def read(self, most: int) -> bool:
@@ -206,6 +212,7 @@ class _Body:
     async def _next(self) -> bytes:
         message = await self._receive()
         if message["type"] == "http.disconnect":
+            self.is_gone = True
             raise ClientGoneError
         self._more = message.get("more_body", False)
         if not self._more:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Reader, place_of, replaced
-from offload.messages import role_or_none
+from offload.messages import Block, role_or_none
 from offload.placeholder import known_refs
 
 
@@ -84,8 +84,18 @@ class Request:
         """Whether the model has a tool to read back what was replaced."""
         return any(name.endswith(READ_BACK) for name in self.tool_names)
 
-    def with_messages(self, messages: Sequence[Any]) -> str:
+    @property
+    def last_reply(self) -> int:
+        """Index of the last message that the model wrote, -1 without one."""
+        count = len(self.views)
+        return next((i for i in reversed(range(count)) if role_or_none(self.views[i]) == "assistant"), -1)
+
+    def with_messages(self, messages: Sequence[Any], without: Collection[tuple[int, Block]] = ()) -> str:
         """Return the text with the changes of the engine in `messages`, the views after offloading.
+
+        Args:
+            messages: the views after offloading.
+            without: items that are kept, by message and block.
 
         Raises:
             ValueError: a change has no place in the text.
@@ -93,7 +103,8 @@ class Request:
         edits: list[Edit] = []
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
             if new is not view:
-                edits += (self._edit(index, path, value) for path, value in _changes(view, new))
+                changes = [change for change in _changes(view, new) if not _is_in(without, index, change[0])]
+                edits += (self._edit(index, path, value) for path, value in changes)
         return replaced(self.text, edits) if edits else self.text
 
     def _edit(self, index: int, path: Path, value: str | None) -> Edit:
@@ -236,6 +247,11 @@ def _is_text(block: Any) -> bool:
 
 def _blocks(content: Any) -> list[Any]:
     return content if isinstance(content, list) else []
+
+
+def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
+    """Return whether a change belongs to one of `items`; an item that is a whole message has no block."""
+    return bool(items) and ((message, None) in items or (len(path) > 1 and (message, path[1]) in items))
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

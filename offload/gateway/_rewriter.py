@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -13,13 +14,15 @@ from offload.engine.results import OffloadResult
 from offload.errors import StoreError
 from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, read_request
 from offload.gateway._status import Status
-from offload.messages import Usage
+from offload.messages import Block, Usage, usage_of
 from offload.offloader import Offloader
 from offload.policy import RETRIEVAL_TOOLS, CacheModel, OffloadPolicy, Rule
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+# Anthropic looks back over so many content blocks for a cached prompt, OpenAI over as many ends of messages.
+LOOKBACK = 20
 # A request waits no longer for the store.
 DEADLINE = 1.0
 _THREADS = 8
@@ -29,6 +32,8 @@ NO_READ_BACK = (
     f"requests pass unchanged: they have no tool whose name ends in {READ_BACK}, so the model could not read "
     "back what is replaced. Add `offload mcp` to the client, see docs/gateway.md"
 )
+# The model's reply, for a look at what the next request replaces.
+_REPLY = {"role": "assistant", "content": ""}
 _SLOW = "the store is slow"
 
 
@@ -38,32 +43,40 @@ class _UnchangedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Conversation:
-    """One conversation of a client, in memory."""
+    """One conversation of a client, in memory.
+
+    Attributes:
+        name: its name.
+        offloader: its state.
+        size: bytes of its latest request.
+        latest: messages of that request.
+        lock: held by the one request that is being rewritten.
+        is_late: whether that one takes so long that others pass.
+    """
 
     name: str
     offloader: Offloader
     size: int = 0
+    latest: Sequence[Any] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A request on its way to the provider; `usage` of its answer belongs to the conversation.
+    """A request on its way to the provider.
 
     Attributes:
         body: the bytes to send.
         conversation: None if the request passed without a look at its messages.
+        views: its messages as the engine saw them.
         tokens_removed: tokens of results that this request lacks.
     """
 
     body: bytes
     conversation: Conversation | None = None
+    views: Sequence[Any] = ()
     tokens_removed: int = 0
-
-    def report(self, usage: Any) -> Usage | None:
-        """Report the usage of the answer to the conversation."""
-        return None if self.conversation is None else self.conversation.offloader.report_usage(usage)
 
 
 class Rewriter:
@@ -83,6 +96,7 @@ class Rewriter:
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway")
         self._late = 0
+        self._preparing: set[asyncio.Task[None]] = set()
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails."""
@@ -106,6 +120,28 @@ class Rewriter:
     def close(self) -> None:
         """Start no more work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def answered(self, request: Rewritten, reply: Any) -> Usage | None:
+        """Note the answer of the provider, with its usage if it has one; return the usage.
+
+        What the next request is going to replace is stored now, while the client runs its tools, if this one
+        lacks results already: then the model can read back, and the conversation is long enough.
+        """
+        conversation = request.conversation
+        if conversation is None:
+            return None if reply is None else usage_of(reply)
+        if request.tokens_removed and conversation.latest is request.views:
+            work = asyncio.ensure_future(self._prepare(conversation, request.views))
+            self._preparing.add(work)
+            work.add_done_callback(self._preparing.discard)
+        return None if reply is None else conversation.offloader.report_usage(reply)
+
+    async def _prepare(self, conversation: Conversation, views: Sequence[Any]) -> None:
+        async with conversation.lock:
+            if conversation.latest is views:
+                with suppress(RuntimeError):  # The gateway stops.
+                    result = await self._in_thread(conversation.offloader.offload, [*views, _REPLY])
+                    self._note_errors(result)
 
     async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
@@ -137,17 +173,18 @@ class Rewriter:
 
     def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
         """Return a request without what its conversation offloads. Runs in a thread."""
+        conversation.latest = request.views
         result = conversation.offloader.offload(request.views)
         self._note_errors(result)
-        text = request.with_messages(result.messages)
+        text = request.with_messages(result.messages, _unseen(request, result))
         self._status.count("results_replaced", len(result.records))
         if text is request.text:
             self._status.passed("nothing to replace")
-            return Rewritten(request.text.encode(), conversation)
+            return Rewritten(request.text.encode(), conversation, request.views)
         freed = result.tokens_before - result.tokens_after
         self._status.count("rewritten")
         self._status.count("tokens_removed", freed)
-        return Rewritten(text.encode(), conversation, freed)
+        return Rewritten(text.encode(), conversation, request.views, freed)
 
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
@@ -171,10 +208,6 @@ class Rewriter:
 
         work.add_done_callback(ended)
 
-    def _passed(self, body: bytes, reason: str) -> Rewritten:
-        self._status.passed(reason)
-        return Rewritten(body)
-
     def _conversation(self, name: str, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""
         conversation = self._conversations.pop(name, None)
@@ -188,6 +221,19 @@ class Rewriter:
             _, oldest = self._conversations.popitem(last=False)
             self._size -= oldest.size
         return conversation
+
+
+def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
+    """Return the items that were prepared for the next request, by message and block, and are in this one.
+
+    The client repeats a request, or the user writes before the model replies.
+    """
+    last = request.last_reply
+    return {
+        (decision.item.message, decision.item.block)
+        for decision in result.decisions
+        if decision.ref is not None and decision.item.message > last and decision.item.answers > 0
+    }
 
 
 def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
@@ -209,6 +255,6 @@ def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
         "turn_budget_tokens": None,
         "exclude_tools": (*policy.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
     }
-    if policy.cache == CacheModel():
-        changes["cache"] = CacheModel.preset(api.cache)
+    cache = CacheModel.preset(api.cache) if policy.cache == CacheModel() else policy.cache
+    changes["cache"] = cache.model_copy(update={"lookback": cache.lookback or LOOKBACK})
     return policy.model_copy(update=changes)

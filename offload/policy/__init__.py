@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from offload.policy._cost import Candidate, CostPlan
 from offload.policy._facts import ByCost, Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
-from offload.policy._tool_names import READ_TOOLS, RETRIEVAL_TOOLS, TOOL_NAMES, words_of
+from offload.policy._tool_names import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back, words_of
 
 if TYPE_CHECKING:
     from offload.policy._cache import CACHES, CacheModel, KnownCache
@@ -25,7 +25,6 @@ __all__ = [
     "CACHES",
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
-    "READ_TOOLS",
     "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
     "ByCost",
@@ -43,6 +42,7 @@ __all__ = [
     "Sweep",
     "excess",
     "explain",
+    "is_read_back",
     "matches_any",
     "over_budget",
     "over_ceiling",

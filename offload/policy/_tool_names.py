@@ -9,6 +9,7 @@ TOOL_NAMES = ("context_list", "context_read", "context_tail", "context_grep", "c
 RETRIEVAL_TOOLS = (*TOOL_NAMES, "context_diff")
 # The tools that show parts of an item.
 READ_TOOLS = frozenset(RETRIEVAL_TOOLS) - {"context_list"}
+_READ_ENDINGS = tuple(mark + name for mark in "_-./:" for name in READ_TOOLS)
 # Words in the names of file readers and browsers; some names write two words as one.
 _WORDS = frozenset(
     (
@@ -23,6 +24,11 @@ _WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
 def words_of(name: str) -> list[str]:
     """Return the words of a tool's or server's name, in lower case: `notebook`, `read` of `NotebookRead`."""
     return [word.lower() for word in _WORD.findall(name)]
+
+
+def is_read_back(tool_name: str) -> bool:
+    """Return whether a tool shows parts of an item, also with a client's prefix: `mcp__x__context_read`."""
+    return tool_name in READ_TOOLS or tool_name.endswith(_READ_ENDINGS)
 
 
 def is_reader(tool_name: str) -> bool:

@@ -315,7 +315,24 @@ def test_the_same_result_gets_the_same_placeholder_in_all_requests_and_after_a_r
     for texts in sent:
         assert texts[:-1] == sent[4][: len(texts) - 1]
     assert upstream.seen[5].body == upstream.seen[4].body
-    assert len(off.records()) == 4
+    assert 4 <= len(off.records()) <= 5
+
+
+def test_what_is_stored_ahead_leaves_no_request_before_the_model_has_replied_to_it(alone, upstream, off):
+    interrupted = [*turns(3), {"role": "user", "content": "Wait."}]
+
+    ask(alone + PATH, body_of(turns(3)))
+    while len(off.records()) < 3:
+        time.sleep(0.01)
+    ask(alone + PATH, body_of(turns(3)))
+    ask(alone + PATH, body_of(interrupted))
+    ask(alone + PATH, body_of(turns(4)))
+
+    first, again, waits, later = (seen.json["messages"] for seen in upstream.seen)
+    assert again == first
+    assert waits == [*first, interrupted[-1]]
+    assert later[:6] == first[:6]
+    assert later[6]["content"][0]["content"].startswith("[Offloaded: ")
 
 
 def test_a_fork_that_cites_a_result_of_its_parent_gets_the_same_placeholder(gateway, upstream):
@@ -482,4 +499,4 @@ def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream
 
     first, second = upstream.seen
     assert first.body == second.body
-    assert len(Offloader(tmp_path / "store", session="gateway").records()) == 2
+    assert len(Offloader(tmp_path / "store", session="gateway").records()) >= 2

@@ -279,7 +279,9 @@ def test_settings_of_the_user_apply_to_results_that_the_model_has_seen():
 
 
 def test_prices_of_the_settings_win():
-    assert policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache == OffloadPolicy(cache="deepseek").cache
+    cache = policy_for(OffloadPolicy(cache="deepseek"), CHAT).cache
+
+    assert (cache.read, cache.ttl, cache.lookback) == (0.02, 7200, 20)
 
 
 # Usage

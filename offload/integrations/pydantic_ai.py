@@ -28,9 +28,9 @@ __all__ = ["OffloadCapability", "OffloadOverflowStore"]
 class OffloadCapability(AbstractCapability[Any]):
     """Offloads the messages of an agent, with one session per conversation.
 
-    Tool results, prompts and tool-call arguments are offloaded just before a model request, in the run's
-    history too. Files in them are kept, as are parts that the framework reads: results of tools with a kind,
-    native tools and system prompts.
+    Tool results, prompts and tool-call arguments are offloaded just before a model request, and at the end of
+    a run that waits for deferred tool calls, in the run's history too. Files in them are kept, as are parts
+    that the framework reads: results of tools with a kind, native tools and system prompts.
 
     Arguments and errors are those of `Offloader`. Without `session`, the `conversation_id`, which messages
     carry from run to run, is the session name.
@@ -76,20 +76,32 @@ class OffloadCapability(AbstractCapability[Any]):
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """Offload the messages of the request, and replace changed ones in the run's history too."""
         before = request_context.messages
-        converted = [_blocks_of(message) for message in before]
-        offloader = self.offloader(ctx.conversation_id)
         reply = next(
             (message for message in reversed(before) if isinstance(message, sdk.ModelResponse)), None
         )
         if reply is not None:
-            offloader.report_usage(reply)
-        out = await offloader.aoffload(converted)
+            self.offloader(ctx.conversation_id).report_usage(reply)
+        request_context.messages = await self._offloaded(ctx, before, ctx.messages)
+        return request_context
+
+    async def after_run(self, ctx: RunContext[Any], *, result: Any) -> Any:
+        """Offload results that the model has not seen, as of a run that waits for deferred tool calls."""
+        history = result.all_messages()
+        if history and isinstance(history[-1], sdk.ModelRequest):
+            await self._offloaded(ctx, list(history), history)
+        return result
+
+    async def _offloaded(
+        self, ctx: RunContext[Any], before: list[sdk.ModelMessage], history: list[sdk.ModelMessage]
+    ) -> list[sdk.ModelMessage]:
+        """Return messages with placeholders, which replace them in the run's history too."""
+        converted = [_blocks_of(message) for message in before]
+        out = await self.offloader(ctx.conversation_id).aoffload(converted)
         after = list(map(_message_of, before, converted, out.messages))
         changed = {id(old): new for old, new in zip(before, after, strict=True) if new is not old}
         if changed:
-            ctx.messages[:] = [changed.get(id(message), message) for message in ctx.messages]
-            request_context.messages = after
-        return request_context
+            history[:] = [changed.get(id(message), message) for message in history]
+        return after if changed else before
 
     # Positional only: a model may send arguments named `self` or `ctx`.
     async def _answer(self, name: str, ctx: RunContext[Any], /, **arguments: Any) -> str:

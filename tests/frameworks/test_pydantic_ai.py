@@ -10,10 +10,9 @@ from frameworks.scenario import ANSWER, QUERY, READER, Call, Script, needle, rep
 
 pytest.importorskip("pydantic_ai", reason="in the environment of the group integration-pydantic-ai")
 
-from frameworks.scripted_pydantic import WAYS, agent, results, sync, texts, tool
-from pydantic_ai.messages import (
-    ModelMessagesTypeAdapter,
-)
+from frameworks.scripted_pydantic import WAYS, agent, awaited, results, sync, texts, tool
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, Tool, ToolOutput
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from offload import ConfigError, StoreUnavailableError
 from offload.integrations.pydantic_ai import OffloadCapability, OffloadOverflowStore
@@ -196,6 +195,52 @@ def test_a_file_reader_result_is_shown_once_in_full_and_then_replaced_in_the_his
     assert scenario.refs([script.seen[2][2]])
     assert results(messages) == [script.seen[2][2], report("bob")]
     assert results(capability.restore(messages)) == [report("alice"), report("bob")]
+
+
+def deferring(script, capability):
+    send = Tool(lambda: "Sent.", name="send", requires_approval=True)
+    return agent(script, capability, tool(), send, output_type=[str, DeferredToolRequests])
+
+
+@pytest.mark.parametrize("run", [sync, awaited])
+def test_the_history_of_a_run_that_waits_for_an_approval_has_the_placeholder(store, run):
+    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+    script = Script([lambda _: calls, scenario.search, scenario.end])
+    capability = OffloadCapability(store)
+    made = deferring(script, capability)
+
+    waiting = run(made)
+    kept = waiting.all_messages()
+    approved = DeferredToolResults(approvals={"call_1": True})
+    saved = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(kept))
+    resumed = sync(made, None, message_history=saved, deferred_tool_results=approved)
+
+    assert b"entry 01500" not in ModelMessagesTypeAdapter.dump_json(kept)
+    assert results(capability.restore(kept)) == [report()]
+    assert script.seen[1][-2:] == [*results(kept), "Sent."]
+    assert needle("alice") in script.seen[2][-1]
+    assert resumed.output == ANSWER
+
+
+def test_a_result_next_to_an_output_tool_is_offloaded_in_the_history(store):
+    both = [Call(QUERY, {}, "call_0"), Call("final_result", {"response": 7}, "call_1")]
+    capability = OffloadCapability(store)
+    made = agent(Script([lambda _: both]), capability, output_type=ToolOutput(int), end_strategy="exhaustive")
+
+    result = sync(made)
+
+    assert result.output == 7
+    assert scenario.refs(results(result.all_messages()))
+
+
+def test_a_store_that_fails_ends_no_run_that_waits(store, caplog):
+    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+    faulty = FaultyStore(store, verb="put", is_lasting=True)
+
+    waiting = sync(deferring(Script([lambda _: calls]), OffloadCapability(faulty)))
+
+    assert results(waiting.all_messages()) == [report()]
+    assert "kept in the message" in caplog.text
 
 
 def test_results_of_concurrent_calls_are_all_offloaded(store):

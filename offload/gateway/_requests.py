@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from offload.gateway._spans import Edit, Path, Reader, place_of, replaced
+from offload.gateway._spans import Edit, Path, Places, Reader, replaced
 from offload.messages import Block, role_or_none
 from offload.placeholder import known_refs
 
@@ -44,6 +44,7 @@ READ_BACK = "context_read"
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
 _AGENT_HEADER = "x-claude-code-agent-id"
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
+_MOST_REMINDERS = 50
 _PLACEHOLDER_CHARS = 30_000
 # Of the Responses API: the rest of the conversation is with the provider.
 _KEPT_ELSEWHERE = ("previous_response_id", "conversation")
@@ -101,20 +102,23 @@ class Request:
             ValueError: a change has no place in the text.
         """
         edits: list[Edit] = []
+        places = Places(self.text)
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
             if new is not view:
                 changes = [change for change in _changes(view, new) if not _is_in(without, index, change[0])]
-                edits += (self._edit(index, path, value) for path, value in changes)
+                edits += (self._edit(places, index, path, value) for path, value in changes)
         return replaced(self.text, edits) if edits else self.text
 
-    def _edit(self, index: int, path: Path, value: str | None) -> Edit:
+    def _edit(self, places: Places, index: int, path: Path, value: str | None) -> Edit:
         if value is None and (tail := self.tails.get((index, (*path, "text")))):
             # The text of the block went to another one; its reminder is kept.
             path, value = (*path, "text"), tail.lstrip()
         elif value is not None:
             value += self.tails.get((index, path), "")
-        start, end, before = place_of(self.text, self.starts[index], path)
-        return Edit(before, end, "") if value is None else Edit(start, end, json.dumps(value))
+        place = places.find(self.starts[index], path)
+        if value is None:
+            return Edit(place.before, place.end, "")
+        return Edit(place.start, place.end, json.dumps(value))
 
 
 def read_request(body: bytes, api: Api) -> Request | None:
@@ -231,8 +235,9 @@ def _must_stay(blocks: list[Any]) -> bool:
 def _split(text: str) -> tuple[str, str]:
     """Return a text without the reminders at its end, and these; all of a placeholder is in the second."""
     end = len(text)
-    while (closed := text[:end].rstrip()).endswith(_CLOSING):
-        start = closed.rfind(_OPENING)
+    for _ in range(_MOST_REMINDERS):
+        closed = text[:end].rstrip()
+        start = closed.rfind(_OPENING) if closed.endswith(_CLOSING) else -1
         if start < 0:
             break
         end = len(text[:start].rstrip())

@@ -213,7 +213,7 @@ class Rewriter:
         conversation = self._conversations.pop(name, None)
         if conversation is None:
             policy = policy_for(self._offloader.policy, api)
-            conversation = Conversation(name, self._offloader.with_options(policy=policy))
+            conversation = Conversation(name, self._offloader.with_options(policy=policy, on_error="keep"))
         self._conversations[name] = conversation
         self._size += max(size, _LEAST_BYTES) - conversation.size
         conversation.size = max(size, _LEAST_BYTES)

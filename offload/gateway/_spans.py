@@ -89,20 +89,54 @@ class Reader:
         self.at = match.end() if match else self.at
 
 
-def place_of(text: str, start: int, path: Path) -> tuple[int, int, int]:
-    """Return the place of the value at `path` below the value at `start`: its start and its end.
+class Place(NamedTuple):
+    """The place of a value: its start and end, and the end of the value before it in its object or array."""
 
-    The third place is the end of the element before it in its array, or its own start.
+    start: int
+    end: int
+    before: int
 
-    Raises:
-        ValueError: there is no such value, or two, for a key that its object has twice.
-    """
-    before = start = Reader(text, start).at
-    for step in path:
-        before, start = _child(text, start, step)
-    reader = Reader(text, start)
-    reader.value()
-    return start, reader.at, before
+
+class Places:
+    """Finds values in a JSON text; each object and array on the way is read once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        # By start of an object or an array: the key or index and the place of each value in it.
+        self._known: dict[int, list[tuple[str | int, Place]]] = {}
+
+    def find(self, start: int, path: Path) -> Place:
+        """Return the place of the value at `path` below the value at `start`.
+
+        Raises:
+            ValueError: there is no such value, or two, for a key that its object has twice.
+        """
+        reader = Reader(self._text, start)
+        place = Place(reader.at, reader.at, reader.at)
+        if not path:
+            reader.value()
+            return place._replace(end=reader.at)
+        for step in path:
+            found = [part for name, part in self._parts(place.start) if name == step]
+            if len(found) != 1:
+                raise ValueError(f"{len(found)} values for {step!r:.40}")
+            [place] = found
+        return place
+
+    def _parts(self, start: int) -> list[tuple[str | int, Place]]:
+        if start not in self._known:
+            reader = Reader(self._text, start)
+            is_array = self._text.startswith("[", start)
+            names: Iterator[str | int] = reader.elements() if is_array else reader.members()
+            parts: list[tuple[str | int, Place]] = []
+            before = start
+            for name in names:
+                at = reader.at
+                reader.value()
+                parts.append((name, Place(at, reader.at, before)))
+                before = reader.at
+            self._known[start] = parts
+        return self._known[start]
 
 
 def replaced(text: str, edits: Iterable[Edit]) -> str:
@@ -112,18 +146,3 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
         parts += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*parts, text[at:]])
-
-
-def _child(text: str, start: int, step: str | int) -> tuple[int, int]:
-    reader = Reader(text, start)
-    found: list[tuple[int, int]] = []
-    last: int | None = None
-    names: Iterator[str | int] = reader.members() if isinstance(step, str) else reader.elements()
-    for name in names:
-        if name == step:
-            found.append((reader.at if last is None else last, reader.at))
-        reader.value()
-        last = reader.at
-    if len(found) != 1:
-        raise ValueError(f"{len(found)} values for {step!r:.40}")
-    return found[0]

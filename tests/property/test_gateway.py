@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from offload import Offloader, OffloadPolicy
 from offload.gateway._requests import APIS, read_request
 from offload.gateway._rewriter import policy_for
-from offload.gateway._spans import Edit, place_of, replaced
+from offload.gateway._spans import Edit, Places, replaced
 
 texts = st.text(max_size=8)
 values = st.recursive(
@@ -46,7 +46,7 @@ def test_the_place_of_a_value_is_its_text_and_nothing_around_it(data):
     text = data.draw(spelled(value))
     path = data.draw(st.sampled_from(paths_in(value)))
 
-    start, end, before = place_of(text, 0, path)
+    start, end, before = Places(text).find(0, path)
 
     for step in path:
         value = value[step]
@@ -76,7 +76,7 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
 
     new = json.loads(after)["messages"][2]["content"][0]["content"]
     assert new.startswith("[Offloaded: ")
-    start, end, _ = place_of(text, 0, ("messages", 2, "content", 0, "content"))
+    start, end, _ = Places(text).find(0, ("messages", 2, "content", 0, "content"))
     assert after == text[:start] + json.dumps(new) + text[end:]
 
 

@@ -113,6 +113,12 @@ def test_reminders_at_the_end_of_a_result_stay():
     assert content_after(LOG + REMINDER * 2).endswith(f"]\n{REMINDER * 2}")
 
 
+def test_no_number_of_reminders_holds_a_request_up():
+    tail = REMINDER * 40_000
+
+    assert content_after(LOG + tail).endswith(REMINDER * 50)
+
+
 def test_a_reminder_in_a_block_of_its_own_stays_as_it_is():
     reminder = {"type": "text", "text": REMINDER.strip(), "cache_control": {"type": "ephemeral"}}
     shown = [{"type": "text", "text": LOG}, reminder]

@@ -25,15 +25,18 @@ from offload.config import load_config
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
+_HEADER = re.compile(r"([\w!#$%&'*+.^`|~-]+)(?:=|:)(.*)", re.ASCII | re.DOTALL)
+_VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
+HttpOption = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP at this address, not over stdio.")
+]
 
 
 def mcp(
     url: Annotated[str, typer.Argument(metavar="URL", help="Store path or URL.", show_default=False)],
     *,
     session: SessionName,
-    http: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve over HTTP at this address, not over stdio.")
-    ] = None,
+    http: HttpOption = None,
 ) -> None:
     """Serve one session to an MCP client: five retrieval tools, its records as resources.
 
@@ -54,8 +57,19 @@ def mcp(
 
 
 def mcp_proxy(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", show_default=False)],
+    command: Annotated[list[str] | None, typer.Argument(metavar="COMMAND", show_default=False)] = None,
     *,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Wrap the server at this URL, over streamable HTTP.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Send this header to --url; ${NAME} in the value is a variable; may be repeated.",
+        ),
+    ] = None,
+    http: HttpOption = None,
     store: StoreOption = None,
     session: Annotated[
         str | None,
@@ -80,16 +94,21 @@ def mcp_proxy(
         typer.Option("--hide-schemas", help="Declare no output schemas: large results become text only."),
     ] = False,
 ) -> None:
-    """Run the MCP server COMMAND behind a proxy that offloads its large results.
+    """Run the MCP server COMMAND, or the one at --url, behind a proxy that offloads its large results.
 
     The client gets the server's tools and five retrieval tools. Options after COMMAND belong to COMMAND; `--`
-    may precede it.
+    may precede it. With --http, clients use http://HOST:PORT/mcp as for `offload mcp`.
     """
     logging.basicConfig(format=_LOG_FORMAT)
-    from offload.integrations.mcp import ResultOffloader, wrap  # noqa: PLC0415 # an extra, and slow to load
+    from offload.integrations import mcp as proxies  # noqa: PLC0415 # an extra, and slow to load
 
+    if url is None:
+        upstream = proxies.command_upstream(_program(command or [], header))
+    else:
+        _check_alone(command or [])
+        upstream = proxies.url_upstream(url, dict(map(_header, header or ())))
     settings = load_config(arguments={"session": session}).settings
-    results = ResultOffloader(
+    results = proxies.ResultOffloader(
         store_at(store),
         settings.session or _folder_session(),
         min_tokens=min_tokens,
@@ -101,11 +120,14 @@ def mcp_proxy(
         tools=settings.tools,
         max_answer_chars=settings.max_answer_chars,
     )
-    asyncio.run(wrap(_program(command), results))
+    if http is None:
+        asyncio.run(proxies.wrap(upstream, results))
+    else:
+        proxies.serve_proxy(upstream, results, *_address(http), os.environ.get(TOKEN_VARIABLE))
 
 
-def _program(command: list[str]) -> list[str]:
-    """Return the program and its arguments. Raises `ConfigError` if there is none.
+def _program(command: list[str], headers: list[str] | None) -> list[str]:
+    """Return the program and its arguments. Raises `ConfigError` if there is none, or if there are headers.
 
     Clients and the tools that write their configuration add, double and drop `--`, and some pass a whole
     command line as one argument.
@@ -117,9 +139,34 @@ def _program(command: list[str]) -> list[str]:
     if not words or words[0].startswith("-"):
         raise ConfigError(
             f"COMMAND must be the program of an MCP server, got {shlex.join(words[:1]) or 'none'}; write "
-            "offload mcp-proxy [OPTIONS] -- COMMAND [ARGUMENTS]"
+            "offload mcp-proxy [OPTIONS] -- COMMAND [ARGUMENTS], or --url URL"
         )
+    if headers:
+        raise ConfigError("--header needs --url; a program gets environment variables")
     return words
+
+
+def _check_alone(command: list[str]) -> None:
+    if {*command} - {"--"}:
+        raise ConfigError(f"give COMMAND or --url, not both; got COMMAND {command[0]}")
+
+
+def _header(text: str) -> tuple[str, str]:
+    """Return the name and the value of a header, with variables of the environment in the value."""
+    match = _HEADER.fullmatch(text)
+    # The value may be a secret: no error shows it.
+    if match is None:
+        raise ConfigError("--header must be NAME=VALUE, such as 'Authorization=Bearer ${TOKEN}'")
+    name, value = match[1], _VARIABLE.sub(lambda each: _variable(each[1], match[1]), match[2]).strip()
+    if not value.isascii() or not value.isprintable():
+        raise ConfigError(f"--header {name}: the value must be one line of ASCII characters")
+    return name, value
+
+
+def _variable(variable: str, header: str) -> str:
+    if variable not in os.environ:
+        raise ConfigError(f"--header {header}: the variable {variable} is not set")
+    return os.environ[variable]
 
 
 def _folder_session() -> str:

@@ -61,6 +61,7 @@ def _results(seed: int) -> dict[str, dict[str, Any]]:
     blob = {"uri": "file:///picture", "mimeType": "image/png", "blob": picture()}
     return {
         "big": {"content": [_text(big)]},
+        "huge": {"content": [_text(big * 10)]},
         "small": {"content": [_text("little")]},
         "failing": {"content": [_text(big)], "isError": True},
         "report": {"content": [_text(big)], "structuredContent": {"result": big}},
@@ -105,7 +106,7 @@ SCHEMAS = {
 class _Handlers:
     """Results of the server. A tool that does more than return a value is a method."""
 
-    own_tools = ("die", "busy", "ask", "wait", "was_cancelled")
+    own_tools = ("die", "busy", "ask", "wait", "was_cancelled", "announce")
 
     def __init__(self) -> None:
         self._cancelled: list[str] = []
@@ -146,6 +147,10 @@ class _Handlers:
             self._cancelled.append("wait")
             raise
         return "never"
+
+    async def announce(self, context: Any) -> str:
+        await context.session.send_tool_list_changed()
+        return "announced"
 
     async def was_cancelled(self, _context: Any) -> str:
         return str(self._cancelled)

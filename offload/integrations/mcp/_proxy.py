@@ -7,7 +7,6 @@ the greeting and the lists, which show the added tools and resources, and tool r
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,15 +15,14 @@ from typing import Any
 
 import anyio
 from mcp import types
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from offload.errors import ConfigError
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
 from offload.integrations.mcp._results import ResultOffloader, ToolCall
 from offload.integrations.mcp._server import FIRST_WITH_LINKS, error_code
+from offload.integrations.mcp._upstream import RequestHeaders, Streams, Upstream, command_upstream
 from offload.threads import in_thread
 from offload.tools import RETRIEVAL_TOOLS
 
@@ -49,26 +47,23 @@ _LISTS = {
     "resources/templates/list": "resourceTemplates",
 }
 
-Streams = tuple[Any, Any]
 
+async def wrap(server: Sequence[str] | Upstream, results: ResultOffloader) -> None:
+    """Run a proxy on stdin and stdout for `server`, until stdin ends.
 
-async def wrap(command: Sequence[str], results: ResultOffloader) -> None:
-    """Start `command` as a server and run a proxy for it on stdin and stdout, until stdin ends.
+    Args:
+        server: the command that starts the server, or the connection to one, as `url_upstream` returns.
+        results: what is offloaded, and where to.
 
-    The server inherits this process's environment and stderr. Raises `ConfigError` if it cannot be started.
+    Raises:
+        ConfigError: the command cannot be started.
     """
     # Nothing else can stop the thread that waits for a line from stdin.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    server = StdioServerParameters(
-        command=command[0], args=list(command[1:]), env=dict(os.environ), encoding_error_handler="replace"
-    )
-    proxy = Proxy(results)
-    try:
-        # The writer to stdout ends only when its stream is closed.
-        async with stdio_client(server) as inner, stdio_server() as outer, outer[1]:
-            await proxy.run(outer, inner)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot start {command[0]!r}: {error}") from error
+    upstream = server if callable(server) else command_upstream(server)
+    # The writer to stdout ends only when its stream is closed.
+    async with upstream() as inner, stdio_server() as outer, outer[1]:
+        await Proxy(results).run(outer, inner)
 
 
 class Proxy:
@@ -79,6 +74,7 @@ class Proxy:
         self._answers = ContextAnswers(results.offloader)
         self._pending: dict[Any, Any] = {}
         self._version = ""
+        self._headers = RequestHeaders()
         self._has_server = True
         self._to_client: Any = None
         self._to_server: Any = None
@@ -118,8 +114,10 @@ class Proxy:
     async def _pass_on(self, message: Any) -> bool:
         """Send a message to the wrapped server; return whether the server is running."""
         if self._has_server:
+            own = _own_version(message)
+            headers = self._headers.of(message, own or self._version, is_modern=own is not None)
             try:
-                await self._to_server.send(SessionMessage(message))
+                await self._to_server.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 self._has_server = False
         return self._has_server
@@ -187,6 +185,8 @@ class Proxy:
                     call = ToolCall(name, call_id, self._has_links(request), arguments)
                     return self._results.offload(result, call)
                 case "tools/list":
+                    for tool in result["tools"]:
+                        self._headers.note(tool)
                     tools = [self._results.note(_tool_for_client(tool)) for tool in result["tools"]]
                     return _extended({**result, "tools": tools}, {"tools": self._answers.tools})
                 case "resources/list":
@@ -284,7 +284,7 @@ def _own_version(request: Any) -> str | None:
 
 
 def _meta(request: Any, key: str) -> str | None:
-    meta = (request.params or {}).get("_meta")
+    meta = (getattr(request, "params", None) or {}).get("_meta")
     value = meta.get(key) if isinstance(meta, dict) else None
     return value if isinstance(value, str) else None
 

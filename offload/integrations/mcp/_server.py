@@ -19,6 +19,9 @@ from offload import ConfigError, NotFoundError, Offloader, OffloadError, __versi
 from offload.integrations.mcp._context import TEMPLATE, ContextAnswers, Json
 from offload.threads import in_thread
 
+# Returns an ASGI app with the checks of `Host` and `Origin` that it gets.
+AppWith = Callable[[TransportSecuritySettings], Any]
+
 # The first protocol revision with resource links.
 FIRST_WITH_LINKS = "2025-06-18"
 
@@ -76,16 +79,7 @@ def serve_http(offloader: Offloader, host: str, port: int, token: str | None = N
     `Authorization: Bearer TOKEN`. Raises `ConfigError` if the server cannot listen on the address, or a
     non-local address has no token.
     """
-    _check_exposure(host, token)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
-    port = listening.getsockname()[1]
-    sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
-    config = uvicorn.Config(http_app(offloader, host, port, token), log_config=None)
-    uvicorn.Server(config).run(sockets=[listening])
+    serve_app(_app_of(offloader), host, port, token)
 
 
 def http_app(offloader: Offloader, host: str, port: int, token: str | None = None) -> Any:
@@ -95,13 +89,37 @@ def http_app(offloader: Offloader, host: str, port: int, token: str | None = Non
     resolve their own name to this address. A loopback `host` allows all three loopback names. Arguments and
     errors are those of `serve_http`.
     """
+    return guarded_app(_app_of(offloader), host, port, token)
+
+
+def serve_app(app_with: AppWith, host: str, port: int, token: str | None) -> None:
+    """Serve an app as `serve_http` does."""
+    _check_exposure(host, token)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen on {host}, port {port}: {error}") from error
+    port = listening.getsockname()[1]
+    sys.stderr.write(f"offload: serving http://{_name(host)}:{port}/mcp\n")
+    config = uvicorn.Config(guarded_app(app_with, host, port, token), log_config=None)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def guarded_app(app_with: AppWith, host: str, port: int, token: str | None) -> Any:
+    """Return an app for the names of an address, which requires the token."""
     _check_exposure(host, token)
     names = [f"{_name(h)}:{port}" for h in (_LOOPBACK if host in _LOOPBACK else (host,))]
     security = TransportSecuritySettings(
         allowed_hosts=names, allowed_origins=[f"http://{name}" for name in names]
     )
-    app = context_server(offloader).streamable_http_app(transport_security=security)
+    app = app_with(security)
     return app if token is None else _guarded(app, token)
+
+
+def _app_of(offloader: Offloader) -> AppWith:
+    server = context_server(offloader)
+    return lambda security: server.streamable_http_app(transport_security=security)
 
 
 def _check_exposure(host: str, token: str | None) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any
@@ -22,12 +22,35 @@ from offload.store import StoredObject
 
 with errors.needs_extra("deepagents"):
     from deepagents.backends import protocol, utils
+    from deepagents.middleware.subagents import GENERAL_PURPOSE_SUBAGENT
     from langchain_core.runnables.config import var_child_runnable_config
 
 # Files that a search keeps in memory at once.
 _BATCH_FILES = 16
 
-__all__ = ["OffloadBackend"]
+__all__ = ["OffloadBackend", "with_offloading"]
+
+
+def with_offloading(offloading: Any, subagents: Sequence[Mapping[str, Any]] = ()) -> list[Mapping[str, Any]]:
+    """Return specs of subagents that offload and read items as the main agent does, for `create_deep_agent`.
+
+    deepagents passes no middleware on to subagents. The general-purpose subagent is added if it is missing.
+    Compiled and remote subagents are unchanged, as are forks, which have the middleware of the main agent.
+
+    Args:
+        offloading: the `OffloadMiddleware` of the main agent.
+        subagents: specs of further subagents.
+    """
+    is_general = GENERAL_PURPOSE_SUBAGENT["name"] in [spec.get("name") for spec in subagents]
+    specs = [*subagents] if is_general else [GENERAL_PURPOSE_SUBAGENT, *subagents]
+    return [_joined(spec, offloading) for spec in specs]
+
+
+def _joined(spec: Mapping[str, Any], offloading: Any) -> Mapping[str, Any]:
+    own = list(spec.get("middleware", ()))
+    if "runnable" in spec or "graph_id" in spec or spec.get("mode") == "fork" or offloading in own:
+        return spec
+    return {**spec, "middleware": [*own, offloading]}
 
 
 def _reporting(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -75,8 +98,11 @@ class OffloadBackend(protocol.BackendProtocol):
 
     @_reporting(protocol.ReadResult)
     def read(self, file_path: str, offset: int = 0, limit: int = 2000) -> Any:
-        """Read `limit` lines of a text from line `offset`, counted from 0; read other content in full."""
-        data = self._data(file_path)
+        """Read `limit` lines of a text from line `offset`, counted from 0; read other content in full.
+
+        A file is media by its extension, as everywhere in deepagents, or if its content is not a text.
+        """
+        data = self._data(file_path, is_media=_is_media(file_path))
         if data["encoding"] == "base64":
             return protocol.ReadResult(file_data=data)
         return utils.slice_read_response(data, offset, limit)
@@ -159,11 +185,11 @@ class OffloadBackend(protocol.BackendProtocol):
             )
         return ObjectStore(self._store, FILE, session or self._without_thread)
 
-    def _data(self, path: str) -> Any:
+    def _data(self, path: str, *, is_media: bool = False) -> Any:
         content = self._files().get(path)
         if content is None:
             raise _not_found(path)
-        return _file_data(content)
+        return _binary(content) if is_media else _file_data(content)
 
     def _put(self, path: str, content: bytes) -> None:
         self._files().put(path, content)
@@ -200,7 +226,17 @@ def _file_data(content: bytes) -> Any:
     try:
         return protocol.FileData(content=content.decode("utf-8", "surrogatepass"), encoding="utf-8")
     except UnicodeDecodeError:
-        return protocol.FileData(content=base64.b64encode(content).decode(), encoding="base64")
+        return _binary(content)
+
+
+def _binary(content: bytes) -> Any:
+    return protocol.FileData(content=base64.b64encode(content).decode(), encoding="base64")
+
+
+def _is_media(path: str) -> bool:
+    """Return whether deepagents gives the model the file as an image, a document or other media."""
+    kind: str = utils._get_backend_read_file_type(path)  # noqa: SLF001 # the one list of extensions
+    return kind != "text"
 
 
 def _info(info: StoredObject) -> Any:

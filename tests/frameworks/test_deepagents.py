@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+from typing import Any
 
 import pytest
 from frameworks import scenario
@@ -11,13 +13,13 @@ from frameworks.scenario import ANSWER, NEEDLE_LINE, QUESTION, Call, Script, nee
 pytest.importorskip("deepagents", reason="in the environment of the group integration-deepagents")
 
 from deepagents import create_deep_agent
-from deepagents.backends import CompositeBackend, StateBackend, StoreBackend
+from deepagents.backends import CompositeBackend, FilesystemBackend, StateBackend, StoreBackend
 from frameworks.scripted import scripted, tool
 from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
-from offload.integrations.deepagents import OffloadBackend
+from offload.integrations.deepagents import OffloadBackend, with_offloading
 from offload.integrations.langchain import OffloadMiddleware
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload_backends.memory import MemoryStore
@@ -377,6 +379,116 @@ def test_a_subagent_of_a_run_without_a_thread_changes_nothing_of_that_run(store)
     assert needle("alice") in script.seen[4][-1]
     results = [message for message in state["messages"] if isinstance(message, ToolMessage)]
     assert middleware.offloader(state["offload_session"]).restore(results)[0].content == report()
+
+
+def delegating(script, offloading, *subagents, **options):
+    """A deep agent whose first tool call is to its first subagent."""
+    return create_deep_agent(
+        scripted(script),
+        [tool()],
+        middleware=[offloading],
+        subagents=with_offloading(offloading, subagents),
+        checkpointer=InMemorySaver(),
+        **options,
+    )
+
+
+def delegate(to="general-purpose", message="Look."):
+    return lambda _: Call("task", {"description": message, "subagent_type": to}, "call_t")
+
+
+RESEARCHER = {"name": "researcher", "description": "Researches.", "system_prompt": "Be brief."}
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize("subagents", [[], [RESEARCHER]])
+def test_a_subagent_offloads_and_its_ids_resolve_for_the_main_agent(store, run, subagents):
+    name = subagents[0]["name"] if subagents else "general-purpose"
+    found = lambda texts: f"In {scenario.refs(texts)[-1]}."  # noqa: E731 # one turn
+    look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[-1][3:13]}, "call_g")  # noqa: E731 # one turn
+    script = Script([delegate(name), scenario.ask(), scenario.search, found, look, scenario.end])
+    offloading = OffloadMiddleware(store)
+
+    run(delegating(script, offloading, *subagents), thread())
+
+    assert scenario.refs(script.seen[2])
+    assert needle("alice") in script.seen[3][-1]
+    assert needle("alice") in script.seen[5][-1]
+    assert len(offloading.offloader("alice").records()) == 1
+
+
+def test_a_subagent_reads_an_item_whose_id_the_main_agent_passes(store):
+    hand_over = lambda texts: delegate(message=f"Look into {scenario.refs(texts)[-1]}.")(texts)  # noqa: E731 # one turn
+    look = lambda texts: Call("context_grep", {"pattern": "needle of", "id": texts[0][10:20]}, "call_g")  # noqa: E731 # one turn
+    script = Script([scenario.ask(), hand_over, look, scenario.end, scenario.end])
+
+    run(delegating(script, OffloadMiddleware(store)), thread())
+
+    assert needle("alice") in script.seen[3][-1]
+
+
+def test_the_usage_of_a_subagent_is_not_taken_for_that_of_the_main_agent(store, monkeypatch):
+    missed = scenario.missed_tokens(monkeypatch)
+    usages = [(0, 9000), (0, 3000), (3000, 100), (9000, 200)]
+    script = Script([delegate(), scenario.ask(), scenario.end, scenario.end], usages=usages)
+
+    run(delegating(script, OffloadMiddleware(store)), thread())
+
+    assert missed == [0, 0, 0, 0]
+
+
+def test_specs_that_offload_already_or_run_elsewhere_are_unchanged(store):
+    offloading = OffloadMiddleware(store)
+    compiled = {"name": "compiled", "description": "x", "runnable": object()}
+    remote = {"name": "remote", "description": "x", "graph_id": "g"}
+    fork = {"name": "fork", "description": "x", "mode": "fork"}
+    general = {
+        "name": "general-purpose",
+        "description": "x",
+        "system_prompt": "x",
+        "middleware": [offloading],
+    }
+
+    given: list[Any] = [compiled, remote, fork, general]
+
+    assert with_offloading(offloading, given) == given
+    [own] = with_offloading(offloading, [{**general, "middleware": []}])
+    assert own["middleware"] == [offloading]
+
+
+# ASCII, so that only the extension shows that it is no text.
+MEDIA = {"/chart.png": b"not a text\n" * 3000, "/paper.PDF": b"%PDF-1.4\n" * 3000, "/clip.mkv": b"\x1aE"}
+
+
+@pytest.mark.parametrize("path", MEDIA)
+@pytest.mark.parametrize("is_offloading", [True, False])
+def test_a_file_that_is_media_by_its_extension_reaches_the_model_whole(store, path, is_offloading):
+    files = OffloadBackend(store)
+    script = Script([lambda _: Call("read_file", {"file_path": path}, "r"), scenario.end])
+    made = create_deep_agent(
+        scripted(script),
+        [],
+        backend=files,
+        middleware=[OffloadMiddleware(store)] if is_offloading else [],
+        checkpointer=InMemorySaver(),
+    )
+    OffloadBackend(store, session="alice").upload_files([(path, MEDIA[path])])
+
+    state = run(made, thread())
+
+    [block] = result(state).content_blocks
+    assert base64.b64decode(block["base64"]) == MEDIA[path]
+
+
+def test_media_are_encoded_as_by_the_frameworks_own_files(tmp_path, files):
+    theirs = FilesystemBackend(tmp_path / "theirs", virtual_mode=True)
+    for each in (files, theirs):
+        each.upload_files(list(MEDIA.items()))
+
+    for path in MEDIA:
+        assert files.read(path, 1, 1) == theirs.read(path, 1, 1)
+    assert files.write("/notes.md", "x\ny").error is None
+    assert files.read("/notes.md", 1, 1).file_data["content"] == "y"
 
 
 def test_a_file_and_a_folder_of_one_name_are_both_listed(store):

@@ -75,6 +75,8 @@ def test_the_four_tools_are_listed_as_harmless(mode: str) -> None:
         hints = tool.annotations
         assert (hints.read_only_hint, hints.idempotent_hint) == (True, True)
         assert (hints.destructive_hint, hints.open_world_hint) == (False, False)
+        # Else Claude Code sends a model their names only.
+        assert tool.meta["anthropic/alwaysLoad"] is True
 
 
 @MODES

@@ -28,6 +28,8 @@ MAX_RESOURCE_BYTES = 8 * 1024 * 1024
 _URI = re.compile(rf"{SCHEME}([a-z]{{10,20}})", re.ASCII)
 _DATA_URL = re.compile(r"data:([\w.+-]{1,60}/[\w.+-]{1,60});base64,", re.ASCII)
 _PAGE = 100
+# Of other tools Claude Code sends only the names, so that a model could not call what a placeholder names.
+_ALWAYS_LOADED = {"_meta": {"anthropic/alwaysLoad": True}}
 # Tools that read the one item in their argument `id`.
 _ONE_ITEM_TOOLS = ("context_read", "context_tail")
 
@@ -38,7 +40,7 @@ class ContextAnswers:
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
         self.instructions = offloader.prompt()
-        self.tools: list[Json] = offloader.tools.definitions("mcp")
+        self.tools: list[Json] = [{**tool, **_ALWAYS_LOADED} for tool in offloader.tools.definitions("mcp")]
 
     def call(self, name: str, arguments: Mapping[str, Any] | None, *, has_links: bool) -> Json:
         """Return the result of `tools/call`, with a link to the item if the client supports links."""

@@ -11,6 +11,7 @@ from offload.integrations import (
     google_adk,
     haystack,
     langchain,
+    llama_index,
     openai_agents,
     pydantic_ai,
     smolagents,
@@ -34,6 +35,7 @@ anthropic.AsyncOffloadMemory("memory://", session="u", polcy=3)  # type: ignore[
 crewai.OffloadCrew("memory://", polcy=3)  # type: ignore[call-arg]
 google_adk.AdkOffloadPlugin("memory://", polcy=3)  # type: ignore[call-arg]
 haystack.OffloadToolset("memory://", polcy=3)  # type: ignore[call-arg]
+llama_index.OffloadContexts("memory://", polcy=3)  # type: ignore[call-arg]
 openai_agents.OffloadRuns("memory://", polcy=3)  # type: ignore[call-arg]
 pydantic_ai.OffloadCapability("memory://", polcy=3)  # type: ignore[call-arg]
 smolagents.OffloadSteps("memory://", polcy=3)  # type: ignore[call-arg]

@@ -1,0 +1,47 @@
+"""A model of LlamaIndex that follows a script. Only for tests in an environment with LlamaIndex."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from frameworks.scenario import QUERY, Call, Script, report
+from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.tools import FunctionTool
+
+
+def scripted(script: Script) -> MockFunctionCallingLLM:
+    """Return a model that answers as `script` says."""
+
+    def answer(messages: Any, **_: Any) -> ChatMessage:
+        return _message(script.reply(texts_of(messages)))
+
+    return MockFunctionCallingLLM(response_generator=answer, is_chat_model=True)
+
+
+def texts_of(messages: Any) -> list[str]:
+    """Return the texts that a model is sent after its system message, in order; a tool call as its name."""
+    return [_text(block) for m in messages if m.role.value != "system" for block in m.blocks]
+
+
+def tool(name: str = QUERY, *, returns: Any = report, **options: Any) -> FunctionTool:
+    """Return a tool that returns what `returns` returns."""
+
+    def call(n: int | None = None) -> Any:
+        return returns() if n is None else returns(n)
+
+    return FunctionTool.from_defaults(call, name=name, description="Sales.", **options)
+
+
+def _text(block: Any) -> str:
+    return block.tool_name if isinstance(block, ToolCallBlock) else getattr(block, "text", "")
+
+
+def _message(said: Call | list[Call] | str) -> ChatMessage:
+    if isinstance(said, str):
+        return ChatMessage(role="assistant", blocks=[TextBlock(text=said)])
+    calls = said if isinstance(said, list) else [said]
+    blocks = [
+        ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=call.arguments) for call in calls
+    ]
+    return ChatMessage(role="assistant", blocks=blocks)

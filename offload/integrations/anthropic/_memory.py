@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import posixpath
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import islice
 from typing import Any
 
 from anthropic.lib import tools as sdk
@@ -19,13 +21,17 @@ CacheControl = BetaCacheControlEphemeralParam | None
 
 _ROOT = "/memories"
 _LEVELS = 2
+_MAX_LINES = 999_999
+# Enough to see why a text is not unique.
+_MAX_NAMED_LINES = 50
+_UNIT, _UNITS = 1024, "BKMG"
 
 
 class OffloadMemory(sdk.BetaAbstractMemoryTool):
     """The files of the memory tool as objects of a store.
 
-    A path must start with /memories and must not contain the parts `..` or `.`. Of two concurrent edits, the
-    later one wins. Errors are reported to the model.
+    It answers in the words of the SDK's `BetaLocalFilesystemMemoryTool`. A path must be inside /memories. Of two
+    concurrent edits, the later one wins. Errors are reported to the model.
 
     `session` is the owner of the memory, such as a user or a project; other sessions do not see it.
     `cache_control` is that of the SDK's memory tool; the other arguments and errors are those of
@@ -51,74 +57,89 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
             raise sdk.ToolError(f"The memory could not be used: {error}") from error
 
     def view(self, command: Any) -> str:
-        """Show a file with line numbers, or a folder up to two levels deep."""
+        """Show a file with line numbers, or a folder up to two levels deep without hidden names."""
         path = _path(command.path)
         content = self._files.get(path)
         if content is None:
-            return self._folder(path)
+            return self._folder(path, command.path)
         lines = decode_text(content).split("\n")
+        if len(lines) > _MAX_LINES and not command.view_range:
+            raise sdk.ToolError(f"File {command.path} exceeds maximum line limit of {_MAX_LINES:,} lines.")
         first, last = command.view_range or (1, -1)
         lines = lines[max(first, 1) - 1 : None if last == -1 else last]
-        return f"Here's the content of {path} with line numbers:\n{_numbered(lines, max(first, 1))}"
+        return f"Here's the content of {command.path} with line numbers:\n{_numbered(lines, max(first, 1))}"
 
     def create(self, command: Any) -> str:
         """Write a new file."""
         path = _path(command.path)
-        if path == _ROOT or any(self._files.list(f"{path}/")):
-            raise sdk.ToolError(f"{path} is a folder")
-        self._create(path, encode_text(command.file_text), f"File {path} already exists")
-        return f"File created successfully at: {path}"
+        if self._is_folder(path):
+            raise sdk.ToolError(f"File {command.path} already exists")
+        self._create(path, encode_text(command.file_text), f"File {command.path} already exists")
+        return f"File created successfully at: {command.path}"
 
     def str_replace(self, command: Any) -> str:
         """Replace the only occurrence of a text in a file."""
-        path = _path(command.path)
-        text = decode_text(self._existing(path))
-        if not command.old_str or command.old_str not in text:
-            raise sdk.ToolError(f"No replacement was performed: old_str is not in {path}")
-        before, _, after = text.partition(command.old_str)
-        if command.old_str in after:
-            raise sdk.ToolError(f"No replacement was performed: old_str is in {path} more than once")
-        edited = before + command.new_str + after
+        path, old = _path(command.path), command.old_str
+        text = self._text(path, command.path)
+        lines = [*islice(_lines_with(old, text), _MAX_NAMED_LINES)]
+        if not lines:
+            raise sdk.ToolError(
+                f"No replacement was performed, old_str `{old}` did not appear verbatim in {command.path}."
+            )
+        if len(lines) > 1:
+            raise sdk.ToolError(
+                f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
+                f"{', '.join(map(str, lines))}. Please ensure it is unique"
+            )
+        edited = text.replace(old, command.new_str, 1)
         self._files.put(path, encode_text(edited))
-        line = before.count("\n")
-        first = max(0, line - 2)
-        lines = edited.split("\n")[first : line + 3]
-        return f"The memory file has been edited. The lines around the change:\n{_numbered(lines, first + 1)}"
+        first = max(0, lines[0] - 3)
+        shown = edited.split("\n")[first : lines[0] + 2]
+        return (
+            "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+            f"{_numbered(shown, first + 1)}"
+        )
 
     def insert(self, command: Any) -> str:
         """Insert lines into a file after a line number; 0 is the start."""
         path = _path(command.path)
-        lines = decode_text(self._existing(path)).splitlines(keepends=True)
+        lines = self._text(path, command.path).split("\n")
+        if not lines[-1]:
+            lines.pop()
         if not 0 <= command.insert_line <= len(lines):
-            raise sdk.ToolError(f"insert_line must be 0 to {len(lines)} in {path}, got {command.insert_line}")
-        before = "".join(lines[: command.insert_line])
-        gap = "\n" if before and not before.endswith("\n") else ""
-        text = command.insert_text.removesuffix("\n") + "\n"
-        self._files.put(path, encode_text(before + gap + text + "".join(lines[command.insert_line :])))
-        return f"The file {path} has been edited."
+            raise sdk.ToolError(
+                f"Invalid `insert_line` parameter: {command.insert_line}. "
+                f"It should be within the range [0, {len(lines)}]."
+            )
+        lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
+        self._files.put(path, encode_text("\n".join(lines) + "\n"))
+        return f"The file {command.path} has been edited."
 
     def delete(self, command: Any) -> str:
         """Delete a file, or a folder with its files."""
         path = _path(command.path)
         if path == _ROOT:
-            raise sdk.ToolError(f"{_ROOT} itself cannot be deleted")
-        for name in self._all_of(path):
+            raise sdk.ToolError(f"Cannot delete the {_ROOT} directory itself")
+        for name in self._all_of(path, command.path):
             self._files.delete(name)
-        return f"Successfully deleted {path}"
+        return f"Successfully deleted {command.path}"
 
     def rename(self, command: Any) -> str:
         """Move a file or a folder to a new path."""
         old, new = _path(command.old_path), _path(command.new_path)
-        if old == _ROOT or new.startswith(f"{old}/"):
-            raise sdk.ToolError(f"{old} cannot be renamed to {new}")
-        names = self._all_of(old)
-        if new == _ROOT or any(self._files.list(f"{new}/")):
-            raise sdk.ToolError(f"The destination {new} already exists")
+        if old == _ROOT:
+            raise sdk.ToolError(f"Cannot rename the {_ROOT} directory itself")
+        if new.startswith(f"{old}/"):
+            raise sdk.ToolError(f"Cannot rename {command.old_path} to {command.new_path}, which is inside it")
+        names = self._all_of(old, command.old_path)
+        exists = f"The destination {command.new_path} already exists"
+        if self._is_folder(new):
+            raise sdk.ToolError(exists)
         for name in names:
             target = new + name.removeprefix(old)
-            self._create(target, self._existing(name), f"The destination {target} already exists")
+            self._create(target, encode_text(self._text(name, name)), exists)
             self._files.delete(name)
-        return f"Successfully renamed {old} to {new}"
+        return f"Successfully renamed {command.old_path} to {command.new_path}"
 
     def clear_all_memory(self) -> str:
         """Delete every file."""
@@ -132,33 +153,42 @@ class OffloadMemory(sdk.BetaAbstractMemoryTool):
         except ExistsError:
             raise sdk.ToolError(otherwise) from None
 
-    def _existing(self, path: str) -> bytes:
-        content = self._files.get(path)
-        if content is None:
-            raise sdk.ToolError(f"The file {path} does not exist")
-        return content
+    def _is_folder(self, path: str) -> bool:
+        return path == _ROOT or any(self._files.list(f"{path}/"))
 
-    def _all_of(self, path: str) -> list[str]:
+    def _text(self, path: str, shown_path: str) -> str:
+        """Return the text of a file. Raises `ToolError` with the path as the model wrote it."""
+        content = self._files.get(path)
+        if content is not None:
+            return decode_text(content)
+        if self._is_folder(path):
+            raise sdk.ToolError(f"The path {shown_path} is not a file.")
+        raise sdk.ToolError(f"The path {shown_path} does not exist. Please provide a valid path.")
+
+    def _all_of(self, path: str, shown_path: str) -> list[str]:
         """Return the names of a file or of all files in a folder. Raises `ToolError` if neither exists."""
         listed = (info.key for info in self._files.list(path))
         names = sorted(name for name in listed if name == path or name.startswith(f"{path}/"))
         if not names:
-            raise sdk.ToolError(f"The path {path} does not exist")
+            raise sdk.ToolError(f"The path {shown_path} does not exist")
         return names
 
-    def _folder(self, path: str) -> str:
+    def _folder(self, path: str, shown_path: str) -> str:
         sizes: dict[str, int] = {}
         infos = sorted(self._files.list(f"{path}/"), key=lambda info: info.key)
         if not infos and path != _ROOT:
-            raise sdk.ToolError(f"The path {path} does not exist. Please provide a valid path.")
+            raise sdk.ToolError(f"The path {shown_path} does not exist. Please provide a valid path.")
         for info in infos:
             parts = info.key.removeprefix(f"{path}/").split("/")
             for depth in range(1, min(len(parts), _LEVELS) + 1):
+                if parts[depth - 1].startswith("."):
+                    break
                 name = "/".join(parts[:depth]) + ("/" if depth < len(parts) else "")
                 sizes[name] = sizes.get(name, 0) + info.size
-        rows = [f"{sum(info.size for info in infos)}\t{path}"]
-        rows += [f"{size}\t{path}/{name}" for name, size in sizes.items()]
-        return "\n".join([f"Here are the files and folders up to 2 levels deep in {path}, in bytes:", *rows])
+        rows = [f"{_size(sum(info.size for info in infos))}\t{shown_path}"]
+        rows += [f"{_size(size)}\t{shown_path}/{name}" for name, size in sizes.items()]
+        head = f"Here're the files and directories up to {_LEVELS} levels deep in {shown_path}"
+        return "\n".join([f"{head}, excluding hidden items:", *rows])
 
 
 def _in_thread(command: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -194,11 +224,32 @@ class AsyncOffloadMemory(sdk.BetaAsyncAbstractMemoryTool):
 
 
 def _path(path: str) -> str:
-    """Return `path` without redundant slashes. Raises `ToolError` for a path outside /memories."""
-    parts = [part for part in path.split("/") if part]
-    if not path.startswith("/") or not parts or f"/{parts[0]}" != _ROOT or {".", ".."} & set(parts):
-        raise sdk.ToolError(f"path must start with {_ROOT} and not contain '..' or '.', got {path!r:.200}")
-    return "/" + "/".join(parts)
+    """Return `path` in its shortest form. Raises `ToolError` for a path outside /memories."""
+    if not path.startswith(_ROOT):
+        raise sdk.ToolError(f"Path must start with {_ROOT}, got: {path:.200}")
+    shortest = posixpath.normpath(path)
+    if not f"{shortest}/".startswith(f"{_ROOT}/"):
+        raise sdk.ToolError(f"Path {path:.200} would escape {_ROOT} directory")
+    return shortest
+
+
+def _lines_with(part: str, text: str) -> Iterator[int]:
+    """Yield the number of the line in which each occurrence of `part` starts, overlapping ones too."""
+    line, last = 1, 0
+    position = text.find(part)
+    while position >= 0:
+        line += text.count("\n", last, position)
+        last = position
+        yield line
+        position = text.find(part, position + 1)
+
+
+def _size(size: int) -> str:
+    """Return a number of bytes as the SDK's own memory shows it."""
+    unit, amount = 0, float(size)
+    while amount >= _UNIT and unit < len(_UNITS) - 1:
+        unit, amount = unit + 1, amount / _UNIT
+    return f"{amount:.0f}{_UNITS[unit]}" if amount.is_integer() else f"{amount:.1f}{_UNITS[unit]}"
 
 
 def _numbered(lines: list[str], first: int) -> str:

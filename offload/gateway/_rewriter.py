@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeVar, TypeVarTuple
 
 from offload.engine.results import OffloadResult
-from offload.errors import StoreError
+from offload.errors import OffloadError, StoreError
 from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, read_request
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, usage_of
@@ -23,9 +25,10 @@ Ts = TypeVarTuple("Ts")
 
 # Anthropic looks back over so many content blocks for a cached prompt, OpenAI over as many ends of messages.
 LOOKBACK = 20
-# A request waits no longer for the store.
+# A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
-_THREADS = 8
+_QUEUE_SECONDS = 10.0
+_THREADS, _SPARE = 4, 1
 # Bodies of the conversations that are held in memory, and the least that one counts.
 _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
@@ -51,7 +54,7 @@ class Conversation:
         size: bytes of its latest request.
         latest: messages of that request.
         lock: held by the one request that is being rewritten.
-        is_late: whether that one takes so long that others pass.
+        began: when that began, if it has not ended; others pass while it takes too long.
     """
 
     name: str
@@ -59,7 +62,7 @@ class Conversation:
     size: int = 0
     latest: Sequence[Any] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    is_late: bool = False
+    began: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +97,20 @@ class Rewriter:
         self._needs_read_back = needs_read_back
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
         self._size = 0
-        self._threads = ThreadPoolExecutor(_THREADS, "offload-gateway")
+        self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
+        self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails."""
         try:
-            async with asyncio.timeout(DEADLINE):
-                return await self._rewritten(body, api, headers)
+            return await self._in_time(lambda: self._rewritten(body, api, headers))
         except _UnchangedError as why:
             reason = str(why)
         except TimeoutError:
             self._status.count("late")
-            self._status.say_once(f"a request passed unchanged: the store took longer than {DEADLINE:g} s")
+            self._status.say_once(f"requests pass unchanged while the store takes longer than {DEADLINE:g} s")
             reason = _SLOW
         except (ValueError, RecursionError):
             reason = "not understood"
@@ -130,23 +133,42 @@ class Rewriter:
         conversation = request.conversation
         if conversation is None:
             return None if reply is None else usage_of(reply)
-        if request.tokens_removed and conversation.latest is request.views:
+        if request.tokens_removed and conversation.latest is request.views and not self._spare.locked():
             work = asyncio.ensure_future(self._prepare(conversation, request.views))
             self._preparing.add(work)
             work.add_done_callback(self._preparing.discard)
         return None if reply is None else conversation.offloader.report_usage(reply)
 
     async def _prepare(self, conversation: Conversation, views: Sequence[Any]) -> None:
-        async with conversation.lock:
+        async with self._spare, conversation.lock:
             if conversation.latest is views:
                 with suppress(RuntimeError):  # The gateway stops.
                     result = await self._in_thread(conversation.offloader.offload, [*views, _REPLY])
                     self._note_errors(result)
 
-    async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
-        """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
+    async def _in_time(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run work when it is its turn. Raises `TimeoutError` if it takes too long; it ends later then."""
         if self._late >= _THREADS:
             raise _UnchangedError(_SLOW)
+        async with asyncio.timeout(_QUEUE_SECONDS):
+            await self._turns.acquire()
+        work = asyncio.ensure_future(start())
+        work.add_done_callback(lambda _: self._turns.release())
+        try:
+            async with asyncio.timeout(DEADLINE):
+                return await asyncio.shield(work)
+        finally:
+            if not work.done():
+                self._late += 1
+                work.add_done_callback(self._ended_late)
+
+    def _ended_late(self, work: asyncio.Future[Any]) -> None:
+        self._late -= 1
+        if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
+            self._status.failed(f"offloading failed: {error!r:.200}")
+
+    async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
+        """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
         request = await self._in_thread(read_request, body, api)
         if request is None:
             raise _UnchangedError("without tools or messages")
@@ -154,18 +176,14 @@ class Rewriter:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
         conversation = self._conversation(conversation_of(request, headers), api, len(body))
-        if conversation.is_late:
+        if conversation.began < time.monotonic() - DEADLINE / 2:
             raise _UnchangedError(_SLOW)
-        work = asyncio.ensure_future(self._in_turn(conversation, request))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            self._note_late(conversation, work)
-            raise
-
-    async def _in_turn(self, conversation: Conversation, request: Request) -> Rewritten:
         async with conversation.lock:
-            return await self._in_thread(self._offload, conversation, request)
+            conversation.began = time.monotonic()
+            try:
+                return await self._in_thread(self._offload, conversation, request)
+            finally:
+                conversation.began = inf
 
     async def _in_thread(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         loop = asyncio.get_running_loop()
@@ -192,21 +210,6 @@ class Rewriter:
                 self._status.failed(f"results are not replaced, since the store failed: {error}")
             else:
                 self._status.say_once(str(error))
-
-    def _note_late(self, conversation: Conversation, work: asyncio.Future[Rewritten]) -> None:
-        """Let the work that a request no longer waits for come to its end."""
-        if work.done():
-            return
-        conversation.is_late = True
-        self._late += 1
-
-        def ended(done: asyncio.Future[Rewritten]) -> None:
-            self._late -= 1
-            conversation.is_late = False
-            if not done.cancelled() and (error := done.exception()) is not None:
-                self._status.failed(f"offloading failed: {error!r:.200}")
-
-        work.add_done_callback(ended)
 
     def _conversation(self, name: str, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""

@@ -15,8 +15,10 @@ from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
+from offload.tokens import estimate_tokens
 
 with needs_extra("agno"):
+    from agno.exceptions import AgentRunException
     from agno.run import RunContext
     from agno.run.base import BaseRunOutputEvent
     from agno.tools import Toolkit
@@ -60,20 +62,34 @@ class OffloadTools(Toolkit):
         team: Any = None,
     ) -> Any:
         """Run a tool and offload its result; for `tool_hooks` of sync and async runs."""
-        returned, runner = func(**arguments), agent or team
+        runner = agent or team
         tools = [*_listed(runner, "tools"), *_listed(run_context, "tools")]
         if _is_shown(name, tools) or _is_answer_of_member(name, team):
-            return returned
-        call = _call_id(run_context, name, arguments)
+            return func(**arguments)
         offloader = self._of_run(run_context, runner)
         offload = partial(
             offloader.offload_text,
             tool_name=name,
-            tool_use_id=call,
+            tool_use_id=_call_id(run_context, name, arguments),
             readers="keep",
             title=main_argument(name, arguments),
         )
-        return _later(returned, offload) if isawaitable(returned) else _offloaded(returned, offload)
+        shorten = partial(_raise_shorter, offloader.policy.max_view_tokens, offload)
+        try:
+            returned = func(**arguments)
+        except Exception as error:
+            shorten(error)
+            raise
+        return _later(returned, offload, shorten) if isawaitable(returned) else _offloaded(returned, offload)
+
+    def offload_input(
+        self, run_input: Any, run_context: RunContext, *, agent: Any = None, team: Any = None
+    ) -> None:
+        """Offload a long user message; for `pre_hooks`. The input of the run becomes the placeholder."""
+        text = run_input.input_content
+        if isinstance(text, str):
+            offloader = self._of_run(run_context, agent or team)
+            run_input.input_content = offloader.offload_text(text, item_type="user_message")
 
     def _of_run(self, run_context: RunContext, runner: Any) -> Offloader:
         is_named = run_context.session_id and not _is_drawn(run_context.session_id, runner)
@@ -143,8 +159,24 @@ def _offloaded(returned: Any, offload: Callable[[str], str]) -> Any:
     return returned if placeholder == text else placeholder
 
 
-async def _later(returned: Awaitable[Any], offload: Callable[[str], str]) -> Any:
-    return await in_thread(_offloaded, await returned, offload)
+async def _later(
+    returned: Awaitable[Any], offload: Callable[[str], str], shorten: Callable[[Exception], None]
+) -> Any:
+    try:
+        value = await returned
+    except Exception as error:
+        await in_thread(shorten, error)
+        raise
+    return await in_thread(_offloaded, value, offload)
+
+
+def _raise_shorter(most: int | None, offload: Callable[[str], str], error: Exception) -> None:
+    """Raise an error with a placeholder, if the text of `error` is longer than the model may see at once."""
+    if isinstance(error, AgentRunException):  # it directs the run
+        return
+    text = str(error)
+    if most is not None and estimate_tokens(text) > most:
+        raise RuntimeError(offload(text)) from error
 
 
 def _streamed(stream: Iterator[Any], offload: Callable[[str], str]) -> Iterator[Any]:

@@ -15,6 +15,7 @@ pytest.importorskip("agno", reason="in the environment of the group integration-
 from agno.agent import Agent
 from agno.db.in_memory import InMemoryDb
 from agno.db.json import JsonDb
+from agno.exceptions import StopAgentRun
 from agno.media import Image
 from agno.run.agent import CustomEvent
 from agno.team import Team
@@ -354,6 +355,52 @@ def test_a_stream_that_fails_is_the_error_that_agno_makes_of_it(store):
     run(agent(script, OffloadTools(store), _named(failing)))
 
     assert script.seen[1][-1] == "the table is locked"
+
+
+@pytest.mark.parametrize(("run", "is_async"), [(run, False), (arun, False), (arun, True)])
+@pytest.mark.parametrize("times", [1, 5])
+def test_an_error_is_offloaded_only_above_the_ceiling(store, run, is_async, times):
+    def fail():
+        raise RuntimeError(report()[:20_000] * times)
+
+    offloading = OffloadTools(store)
+    script = Script([scenario.ask(), scenario.end])
+
+    output = run(agent(script, offloading, tool(returns=fail, is_async=is_async)))
+
+    [message] = [message for message in output.messages if message.role == "tool"]
+    assert message.tool_call_error
+    assert bool(scenario.refs(script.seen[1])) is (times == 5)
+    assert len(offloading.offloader("alice").records()) == (times == 5)
+    assert output.content == ANSWER
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_an_error_that_stops_the_run_still_does(store, run):
+    def stop():
+        raise StopAgentRun(report() * 2)
+
+    script = Script([scenario.ask(), scenario.end])
+
+    run(agent(script, OffloadTools(store), tool(returns=stop)))
+
+    assert len(script.seen) == 1
+
+
+@pytest.mark.parametrize("ask", [Agent.run, lambda made, *text, **of: asyncio.run(made.arun(*text, **of))])
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_users_text_is_offloaded_before_the_run_only_above_the_ceiling(store, ask, times):
+    offloading = OffloadTools(store)
+    script = Script([scenario.search if times == 5 else scenario.end, scenario.end])
+    made = agent(script, offloading, pre_hooks=[offloading.offload_input])
+    asked = (QUESTION + report()[:20_000] + needle("alice")) * times
+
+    ask(made, asked, session_id="alice")
+
+    assert (script.seen[0][0] == asked) is (times == 1)
+    assert len(offloading.offloader("alice").records()) == (times == 5)
+    if times == 5:
+        assert needle("alice") in script.seen[1][-1]
 
 
 @pytest.mark.parametrize("value", [7, ["a", "b"], {"k": "v"}, None])

@@ -276,12 +276,12 @@ def test_long_arguments_of_a_call_are_offloaded(store):
 
 
 def many():
-    return {str(n): {"amount": n, "state": "settled"} for n in range(3000)}
+    return {str(n): {"amount": n, "note": None, "state": "settled"} for n in range(3000)}
 
 
 @AGENTS
 @pytest.mark.parametrize("returns", [many, lambda: list(many().items()), lambda: tuple(many())])
-def test_a_result_that_is_no_text_is_offloaded_as_the_text_that_the_model_would_see(store, agent, returns):
+def test_a_value_of_python_is_offloaded_as_json(store, agent, returns):
     script = Script([scenario.ask(), scenario.end])
     offloading = OffloadSteps(store)
 
@@ -289,7 +289,27 @@ def test_a_result_that_is_no_text_is_offloaded_as_the_text_that_the_model_would_
 
     assert len(script.shown(2)) < 5000
     [ref] = scenario.refs(script.seen[1])
-    assert content(offloading, ref) == str(returns())
+    assert json.loads(content(offloading, ref)) == json.loads(json.dumps(returns()))
+
+
+@AGENTS
+def test_a_value_that_json_does_not_have_is_offloaded_as_its_text(store, agent):
+    values = {f"{n:09}" for n in range(3000)}
+    script = Script([scenario.ask(), scenario.end])
+    offloading = OffloadSteps(store)
+
+    agent(script, offloading, tool(returns=lambda: values)).run(QUESTION)
+
+    [ref] = scenario.refs(script.seen[1])
+    assert content(offloading, ref) == str(values)
+
+
+def test_a_small_value_of_python_is_shown_as_it_is(store):
+    script = Script([scenario.ask(), scenario.end])
+
+    calling(script, OffloadSteps(store), tool(returns=lambda: {"a": None})).run(QUESTION)
+
+    assert "{'a': None}" in script.seen[1][-1]
 
 
 @AGENTS

@@ -111,14 +111,14 @@ class _File(NamedTuple):
 
     @property
     def space(self) -> str:
-        """The object space of its versions. Raises `InputValidationError` if the session is missing."""
+        """The object space of its versions. Raises `InputValidationError` for an invalid or missing id."""
         if self.filename.startswith(_USER_SCOPE):
-            return _space(self.app_name, self.user_id)
+            return _space_of(self.app_name, self.user_id)
         if self.session_id is None:
             raise InputValidationError(
                 f"a file without a session must start with {_USER_SCOPE!r}, got {self.filename!r:.80}"
             )
-        return _space(self.app_name, self.user_id, self.session_id)
+        return _space_of(self.app_name, self.user_id, self.session_id)
 
     def target(self, part: types.Part, remaining: int = _MAX_REFERENCES) -> tuple[_File, int] | None:
         """Return the file and the version to which `part` refers, None if it is an artifact itself.
@@ -159,8 +159,9 @@ class _Artifact(BaseModel):
 class OffloadArtifactService(BaseArtifactService):
     """The artifacts of ADK's sessions and users on any store.
 
-    Any text is a valid file, user or session name. Every save creates a version, also if two run at once. A
-    failing store raises `offload.StoreError`.
+    Any text is a valid file name. Ids of apps, users and sessions follow ADK's rules, else they raise its
+    `InputValidationError`. Every save creates a version, also if two run at once. A failing store raises
+    `offload.StoreError`.
 
     `store`, `storage_options` and errors are those of `offload.Offloader`.
     """
@@ -170,33 +171,33 @@ class OffloadArtifactService(BaseArtifactService):
 
     async def save_artifact(self, *, artifact: Any, custom_metadata: Any = None, **where: Any) -> int:
         """Store an artifact as the next version of its file; return the version, from 0."""
-        return await in_thread(self._save, _File(**where), ensure_part(artifact), custom_metadata or {})
+        return await in_thread(self._save, _file(**where), ensure_part(artifact), custom_metadata or {})
 
     async def load_artifact(self, *, version: int | None = None, **where: Any) -> types.Part | None:
         """Return a version of a file, by default the latest; None if it does not exist."""
-        return await in_thread(self._load, _File(**where), version)
+        return await in_thread(self._load, _file(**where), version)
 
     async def list_artifact_keys(
         self, *, app_name: str, user_id: str, session_id: str | None = None
     ) -> list[str]:
         """Return the names of a user's files and, if given, a session's files, sorted."""
-        spaces = [_space(app_name, user_id)]
+        spaces = [_space_of(app_name, user_id)]
         if session_id is not None:
-            spaces.append(_space(app_name, user_id, session_id))
+            spaces.append(_space_of(app_name, user_id, session_id.strip()))
         names = await in_thread(lambda: [each.key for space in spaces for each in self._open(space).list()])
         return sorted({name.rpartition("/")[0] for name in names})
 
     async def delete_artifact(self, **where: Any) -> None:
         """Delete all versions of a file; a missing file is success."""
-        await in_thread(self._delete, _File(**where))
+        await in_thread(self._delete, _file(**where))
 
     async def list_versions(self, **where: Any) -> list[int]:
         """Return the versions of a file, in order."""
-        return await in_thread(self._versions, _File(**where))
+        return await in_thread(self._versions, _file(**where))
 
     async def list_artifact_versions(self, **where: Any) -> list[ArtifactVersion]:
         """Return the description of each version of a file, in order. Reads all of them."""
-        file = _File(**where)
+        file = _file(**where)
         versions = await in_thread(self._versions, file)
         artifacts = [await in_thread(self._read, file, version) for version in versions]
         return [each.version for each in artifacts if each is not None]
@@ -205,12 +206,16 @@ class OffloadArtifactService(BaseArtifactService):
         self, *, version: int | None = None, **where: Any
     ) -> ArtifactVersion | None:
         """Return the description of a version, by default the latest; None if it does not exist."""
-        artifact = await in_thread(self._read, _File(**where), version)
+        artifact = await in_thread(self._read, _file(**where), version)
         return None if artifact is None else artifact.version
 
     def _save(self, file: _File, part: types.Part, metadata: dict[str, Any]) -> int:
-        if part.inline_data is None and part.text is None and part.file_data is None:
-            raise InputValidationError("artifact must have inline_data, text or file_data")
+        has_data = part.inline_data is not None and part.inline_data.data is not None
+        has_uri = part.file_data is not None and bool(part.file_data.file_uri)
+        if not has_data and not has_uri and part.text is None:
+            raise InputValidationError(
+                "artifact must have inline_data with data, text or file_data with a URI"
+            )
         file.target(part)
         files = self._open(file.space)
         version = max(self._versions(file), default=-1) + 1
@@ -243,6 +248,19 @@ class OffloadArtifactService(BaseArtifactService):
     def _versions(self, file: _File) -> list[int]:
         names = (each.key.rpartition("/") for each in self._open(file.space).list())
         return sorted(int(version) for name, _, version in names if name == file.filename)
+
+
+def _file(session_id: str | None = None, **where: Any) -> _File:
+    """Return a file by ADK's names. Session services store a session under its id without outer spaces."""
+    return _File(**where, session_id=None if session_id is None else session_id.strip())
+
+
+def _space_of(app_name: str, user_id: str, *session_id: str) -> str:
+    """Return the object space of a user or a session. Raises `InputValidationError` for an invalid id."""
+    ids = (app_name, user_id, *session_id)
+    for name, value in zip(("app_name", "user_id", "session_id"), ids, strict=False):
+        artifact_util.validate_path_segment(value, name)
+    return _space(*ids)
 
 
 def _space(*names: str) -> str:

@@ -532,9 +532,60 @@ def test_a_file_without_a_session_is_refused(store):
         saved(OffloadArtifactService(store), "f", blob(b"x"), session_id=None)
 
 
-def test_a_part_that_is_not_an_artifact_is_refused(store):
+@pytest.mark.parametrize(
+    "part",
+    [
+        types.Part(),
+        types.Part(inline_data=types.Blob(mime_type="image/png")),
+        types.Part(file_data=types.FileData(file_uri="")),
+        types.Part(file_data=types.FileData(file_uri="artifact://apps/app/invalid")),
+    ],
+)
+def test_a_part_that_is_not_an_artifact_is_refused(store, part):
     with pytest.raises(InputValidationError):
-        saved(OffloadArtifactService(store), "f", types.Part())
+        saved(OffloadArtifactService(store), "f", part)
+    assert list(store.keys()) == []
+
+
+@pytest.mark.parametrize("field", ["app_name", "user_id", "session_id"])
+@pytest.mark.parametrize("value", ["", "..", "a/../b", "/etc", "a\0b", "C:x", "victim/sessions/s1"])
+def test_an_id_that_adks_own_services_refuse_is_refused_by_every_operation(store, field, value):
+    service = OffloadArtifactService(store)
+    where = {**ALICE, field: value}
+    for operation in (
+        service.save_artifact(**where, filename="f", artifact=blob(b"x")),
+        service.load_artifact(**where, filename="f"),
+        service.delete_artifact(**where, filename="f"),
+        service.list_versions(**where, filename="f"),
+        service.list_artifact_versions(**where, filename="f"),
+        service.get_artifact_version(**where, filename="f"),
+        service.list_artifact_keys(**where),
+    ):
+        with pytest.raises(InputValidationError, match=field):
+            called(operation)
+
+
+def test_an_id_of_a_session_with_spaces_around_it_names_the_same_session(store):
+    service = OffloadArtifactService(store)
+    saved(service, "f", blob(b"x"), session_id="s\n")
+    uri = "artifact://apps/app/users/alice/sessions/s/artifacts/f/versions/0"
+    saved(service, "link", reference(uri), session_id=" s")
+
+    assert loaded(service, "link", session_id="s ").inline_data.data == b"x"
+    assert listed(service) == listed(service, session_id=" s\n") == ["f", "link"]
+    called(service.delete_artifact(**ALICE, filename="f"))
+    assert loaded(service, "f", session_id="s\n") is None
+
+
+def test_metadata_that_cannot_be_stored_leaves_no_version(store):
+    service, nested = OffloadArtifactService(store), {"a": 1}
+    for _ in range(500):
+        nested = {"a": nested}
+
+    with pytest.raises(ValueError, match=r"recursion|depth"):
+        called(service.save_artifact(**ALICE, filename="f", artifact=blob(b"x"), custom_metadata=nested))
+
+    assert called(service.list_versions(**ALICE, filename="f")) == []
 
 
 def test_a_deleted_file_is_gone_with_all_versions_and_no_other_file(store):

@@ -30,8 +30,8 @@ _UNIT, _UNITS = 1024, "BKMG"
 class OffloadMemory(sdk.BetaAbstractMemoryTool):
     """The files of the memory tool as objects of a store.
 
-    It answers in the words of the SDK's `BetaLocalFilesystemMemoryTool`. A path must be inside /memories. Of two
-    concurrent edits, the later one wins. Errors are reported to the model.
+    It answers in the words of the SDK's `BetaLocalFilesystemMemoryTool`. Paths must be inside /memories. Of
+    two concurrent edits, the later one wins. Errors are reported to the model.
 
     `session` is the owner of the memory, such as a user or a project; other sessions do not see it.
     `cache_control` is that of the SDK's memory tool; the other arguments and errors are those of

@@ -121,7 +121,7 @@ class Forwarder:
             return None
         if headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
-            return Rewritten(body.start)
+            return Rewritten(body.start, reason="encoded")
         return await self._rewriter.rewrite(body.start, api, headers)
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
@@ -169,7 +169,9 @@ class Forwarder:
             return
         parts = [f"{scope['method']} {scope['path']} {status}"]
         if request is not None:
-            parts.append(f"{request.tokens_removed:,} tokens removed in {waited * 1000:.0f} ms")
+            removed = f"{request.tokens_removed:,} tokens removed"
+            change = f"unchanged, {request.reason}" if request.reason else removed
+            parts.append(f"{change} in {waited * 1000:.0f} ms")
         if counted is not None:
             parts.append(f"cache read {counted.read or 0:,}, written {counted.written:,}")
         logger.info("%s", "; ".join(parts))

@@ -74,12 +74,14 @@ class Rewritten:
         conversation: None if the request passed without a look at its messages.
         views: its messages as the engine saw them.
         tokens_removed: tokens of results that this request lacks.
+        reason: why it passes unchanged; empty if it does not.
     """
 
     body: bytes
     conversation: Conversation | None = None
     views: Sequence[Any] = ()
     tokens_removed: int = 0
+    reason: str = ""
 
 
 class Rewriter:
@@ -118,10 +120,12 @@ class Rewriter:
             self._status.failed(f"a request passed unchanged: {error!r:.200}")
             reason = "failed"
         self._status.passed(reason)
-        return Rewritten(body)
+        return Rewritten(body, reason=reason)
 
     def close(self) -> None:
         """Start no more work."""
+        for work in self._preparing:
+            work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
@@ -197,8 +201,9 @@ class Rewriter:
         text = request.with_messages(result.messages, _unseen(request, result))
         self._status.count("results_replaced", len(result.records))
         if text is request.text:
-            self._status.passed("nothing to replace")
-            return Rewritten(request.text.encode(), conversation, request.views)
+            reason = "nothing to replace"
+            self._status.passed(reason)
+            return Rewritten(request.text.encode(), conversation, request.views, reason=reason)
         freed = result.tokens_before - result.tokens_after
         self._status.count("rewritten")
         self._status.count("tokens_removed", freed)

@@ -7,6 +7,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -477,6 +478,21 @@ def test_no_key_is_stored_logged_or_shown(upstream, off, tmp_path, caplog):
     assert b"gateway" in stored or list(off.records())
     for text in (stored.decode("latin-1"), caplog.text, failed.body.decode(), said):
         assert KEY not in text
+
+
+def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
+    with caplog.at_level(logging.INFO, "offload.gateway"):
+        ask(alone + PATH, body_of(turns(2)))
+        ask(alone + PATH, body_of(turns(2), tools=[]))
+        ask(f"{alone}/v1/models?key={KEY}", method="GET")
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert re.fullmatch(
+        r"POST /base/v1/messages 200; \d,\d+ tokens removed in \d+ ms; cache read 5,000, written 700",
+        lines[0],
+    )
+    assert lines[1].startswith("POST /base/v1/messages 200; unchanged, without tools or messages in ")
+    assert lines[2] == "GET /v1/models 200"
 
 
 @pytest.mark.parametrize("url", ["api.example", "ftp://x", "https://u:p@x", "https://x/?key=1", "https://"])

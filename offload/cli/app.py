@@ -171,6 +171,7 @@ COMMANDS = {
         "Browse a store in web pages",
         "offload serve ./context",
     ),
+    "claude-code": Command("claude_code", "app", "Offload the tool results of Claude Code"),
     "mcp": Command(
         "mcp",
         "mcp",
@@ -195,7 +196,7 @@ COMMANDS = {
 GROUPS = {
     "See the effect": ("demo", "savings"),
     "Read": ("ls", "show", "tail", "grep", "diff", "query", "cat", "stats", "serve"),
-    "Serve agents": ("mcp", "mcp-proxy", "gateway"),
+    "Serve agents": ("claude-code", "mcp", "mcp-proxy", "gateway"),
     "Move and share": ("copy", "fork", "export", "import", "share", "revoke"),
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),
     "Check and repair": ("doctor", "verify", "reindex", "config"),

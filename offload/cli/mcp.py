@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import os
-import re
 import shlex
 import shutil
 import signal
 from contextlib import suppress
 from itertools import dropwhile
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from offload import ConfigError
-from offload.cli.stores import open_session, store_at
-from offload.cli.terminal import SessionName, StoreOption
+from offload.cli.stores import folder_session, open_session, store_at
+from offload.cli.terminal import StoreOption
 from offload.config import load_config
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"
+Program = Literal["claude-code"]
 TOKEN_VARIABLE = "OFFLOAD_MCP_TOKEN"  # noqa: S105 # the name of a variable
 _HEADER = re.compile(r"([\w!#$%&'*+.^`|~-]+)(?:=|:)(.*)", re.ASCII | re.DOTALL)
 _VARIABLE = re.compile(r"\$\{(\w+)\}", re.ASCII)
@@ -33,10 +31,30 @@ HttpOption = Annotated[
 
 
 def mcp(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Store path or URL.", show_default=False)],
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL", help="Store path or URL; from settings with --hook.", show_default=False
+        ),
+    ] = None,
     *,
-    session: SessionName,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Session name; with --hook one for the project.", show_default=False
+        ),
+    ] = None,
     http: HttpOption = None,
+    hook: Annotated[
+        Program | None,
+        typer.Option(
+            help="Also answer the hooks of this program, which offload its results.", show_default=False
+        ),
+    ] = None,
+    readers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="With --hook: offload file reads of at least N tokens."),
+    ] = None,
 ) -> None:
     """Serve one session to an MCP client: five retrieval tools, its records as resources.
 
@@ -44,13 +62,26 @@ def mcp(
     an address that other machines can reach requires one.
     """
     logging.basicConfig(format=_LOG_FORMAT)
+    if hook is None and (url is None or session is None or readers is not None):
+        missing = "the store's URL" if url is None else "--session NAME"
+        raise ConfigError(f"{missing} is missing" if readers is None else "--readers needs --hook")
+    if hook is not None and http is not None:
+        raise ConfigError("--hook serves one program over stdio: omit --http")
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
+    if address is None:
+        # Python cannot interrupt the thread that waits for a line of stdin.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hook is not None:
+        from offload.integrations.claude_code._hook import Hook, offloader_for  # noqa: PLC0415 # slow to load
+
+        settings = load_config(arguments={"store": url, "session": session}).settings
+        own = offloader_for(settings, folder_session(), readers)
+        asyncio.run(serve_stdio(own, Hook(own).answer))
+        return
     with open_session(url, session) as off:
         if address is None:
-            # Python cannot interrupt the thread that waits for a line of stdin.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             asyncio.run(serve_stdio(off))
         else:
             serve_http(off, *address, os.environ.get(TOKEN_VARIABLE))
@@ -110,7 +141,7 @@ def mcp_proxy(
     settings = load_config(arguments={"session": session}).settings
     results = proxies.ResultOffloader(
         store_at(store),
-        settings.session or _folder_session(),
+        settings.session or folder_session(),
         min_tokens=min_tokens,
         exclude=exclude or (),
         has_images=has_images,
@@ -167,13 +198,6 @@ def _variable(variable: str, header: str) -> str:
     if variable not in os.environ:
         raise ConfigError(f"--header {header}: the variable {variable} is not set")
     return os.environ[variable]
-
-
-def _folder_session() -> str:
-    """Return a session name derived from the working folder: a resumed conversation finds its items."""
-    folder = Path.cwd()
-    readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
-    return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open
 from offload.config import load_config
 from offload.errors import StoreMissingError, did_you_mean
 from offload.index import list_sessions, session_name, sessions
-from offload.layout import is_link
+from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
 from offload.session import SessionReader, check_known, is_ref, with_titles
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # The number of existing names that fit on the line of an error.
 _MAX_NAMES = 5
 _WORD = re.compile(r"[0-9a-z]+", re.ASCII)
+_LAST = "last"
 _PREFIX = re.compile(r"[0-9a-z]{1,20}", re.ASCII)
 
 
@@ -102,19 +104,32 @@ def open_record(url: str | None, session: str | None, text: str) -> Iterator[tup
     """Open the session of a record; yield it and the record's id.
 
     The session is the named, the configured or the only one, else the one with the only record that `text`
-    names: by its id, the beginning of its id, or a placeholder.
+    names: by its id, the beginning of its id, or a placeholder. "last" is the newest record:
+    of the session, else of the working folder's session, else of the store.
 
     Raises:
         NotFoundError: there is no such session, or no such record in any.
         ConfigError: the text is the beginning of several ids; the error lists them.
     """
     name = load_config(arguments={"session": session}).settings.session
-    if name is None:
+    if text == _LAST:
+        name, text = _last_record(existing_store(url, name), name)
+    elif name is None:
         store = existing_store(url)
         if len(list(islice(sessions(store), 2))) > 1:
             name, text = _record_in(store, text)
     with open_session(url, name) as off:
         yield off, full_ref(off, text)
+
+
+def folder_session() -> str:
+    """Return a session name derived from the project's folder: a resumed conversation finds its items.
+
+    Claude Code names the project's folder to the programs that it starts; else it is the working folder.
+    """
+    folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
+    readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
+    return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def full_ref(off: Offloader, text: str) -> str:
@@ -130,6 +145,21 @@ def full_ref(off: Offloader, text: str) -> str:
     if len(infos) > 1:
         raise _ambiguous(off.store, ref, [(off.session, info) for info in infos])
     return infos[0].ref
+
+
+def _last_record(store: OffloadStore, session: str | None) -> tuple[str, str]:
+    """Return the session and the id of the newest record; see `open_record`."""
+    wanted = folder_session() if session is None else session
+    found = [objects for objects in list_sessions(store) if objects.records]
+    of_session = [objects for objects in found if objects.part == encode_part(wanted)]
+    newest = max(
+        of_session if of_session or session is not None else found,
+        key=lambda objects: objects.newest,
+        default=None,
+    )
+    if newest is None:
+        raise NotFoundError(f"no record yet in {place_of(store, session)}")
+    return session_name(store, newest.part), newest.records[-1].ref
 
 
 def _record_in(store: OffloadStore, text: str) -> tuple[str, str]:

@@ -70,7 +70,9 @@ SessionName = Annotated[
 IdArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="Id or its beginning, placeholder, or path of a context file.", show_default=False
+        metavar="ID",
+        help="Id or its beginning, `last`, placeholder, or path of a context file.",
+        show_default=False,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 EVENT = "PostToolUse"
+# Names of the plugin, which begin the names of its tools.
+PLUGIN, SERVER = "offload", "store"
+TOOL_PREFIX = f"mcp__plugin_{PLUGIN}_{SERVER}__"
 # The tool whose results are kept unless the user asks.
 READER = "Read"
 
@@ -29,6 +32,7 @@ _TOO_LARGE = re.compile(
 )
 _OUR_TOOL = re.compile(r"mcp__.+__context_(list|read|tail|grep|query|diff)")
 _FOLDER = "tool-results"
+_CHUNK_BYTES = 1 << 20
 
 
 class Result(NamedTuple):
@@ -61,7 +65,7 @@ def result_of(tool: str, response: Any) -> Result | None:
 def event_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a hook's event whose values may be texts, as the hook type `mcp_tool` passes them.
 
-    There an object or a list is its JSON, and a text is bare: only the form of a result distinguishes them.
+    There an object or a list is its JSON, and a text is bare. Only their form distinguishes them.
     """
     event = dict(fields)
     for name in ("tool_input", "tool_response"):
@@ -77,21 +81,30 @@ def answer(result: Result, text: str, message: str) -> dict[str, Any]:
     return {"systemMessage": message, "hookSpecificOutput": output}
 
 
+def is_plugin_tool(tool: str) -> bool:
+    """Return whether a tool is one of the plugin's, which read stored content and change nothing."""
+    return _OUR_TOOL.fullmatch(tool) is not None and tool.startswith(TOOL_PREFIX)
+
+
 @contextmanager
-def whole_output(path: str, transcript: str) -> Iterator[BinaryIO | None]:
-    """Open the file with the whole of a result; None if it is not one of this conversation (rule R15).
+def chunks_of(result: Result, transcript: str) -> Iterator[Iterator[str | bytes] | None]:
+    """Yield the whole text of a result in chunks, or None if it is in a file that must not be read.
+
+    A tool may have written the name of that file, so it must be one of this conversation (rule R15).
 
     Args:
-        path: the file that the result names. A tool may have written that name.
+        result: the result.
         transcript: the hook's `transcript_path`; the folder of its conversation has the same name.
     """
-    file = None
-    try:
-        file = _opened(Path(path), Path(transcript))
-        yield file
-    finally:
-        if file is not None:
-            file.close()
+    if result.path is None:
+        yield iter([result.text])
+        return
+    file = _opened(Path(result.path), Path(transcript))
+    if file is None:
+        yield None
+        return
+    with file:
+        yield iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
 def _opened(path: Path, transcript: Path) -> BinaryIO | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hmac
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import anyio
 import uvicorn
 from mcp import types
 from mcp.server.lowlevel import Server
@@ -30,12 +31,36 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
 
-def context_server(offloader: Offloader) -> Any:
+# A tool that is in no list: a program calls it for its events, a model cannot.
+HOOK_TOOL = "hook"
+_ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
+
+Hook = Callable[[Mapping[str, Any]], str]
+
+
+def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: float = 15.0) -> Any:
     """Return a server (`mcp.server.lowlevel.Server`) that offers the session of `offloader` for reading.
 
     It has the retrieval tools, and each record as a resource `ctx://ID`.
+
+    Args:
+        offloader: the session.
+        hook: answers the events of a coding agent, which calls the tool `hook` with the fields of an event.
+            No list has that tool, and no server without a hook. The retrieval tools are then marked to be
+            loaded from the start.
+        seconds: after so many seconds an event is answered by an empty object.
     """
     answers = ContextAnswers(offloader)
+    more = {} if hook is None else {"_meta": _ALWAYS_LOADED}
+    tools = [{**tool, **more} for tool in answers.tools]
+
+    async def call_tool(context: Any, params: Any) -> Any:
+        if hook is None or params.name != HOOK_TOOL:
+            return await answered(context, params)
+        text = "{}"
+        with anyio.move_on_after(seconds):
+            text = await in_thread(hook, params.arguments or {})
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     def call(context: Any, params: Any) -> Json:
         has_links = context.protocol_version >= FIRST_WITH_LINKS
@@ -44,13 +69,14 @@ def context_server(offloader: Offloader) -> Any:
     def page(_context: Any, params: Any) -> Json:
         return answers.list_resources(params and params.cursor)
 
+    answered = _handler(types.CallToolResult, call)
     templates = {"resourceTemplates": [TEMPLATE]}
     return Server(
         "offload",
         version=__version__,
         instructions=answers.instructions,
-        on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": answers.tools}),
-        on_call_tool=_handler(types.CallToolResult, call),
+        on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": tools}),
+        on_call_tool=call_tool,
         on_list_resources=_handler(types.ListResourcesResult, page),
         on_list_resource_templates=_handler(types.ListResourceTemplatesResult, lambda *_: templates),
         on_read_resource=_handler(
@@ -65,9 +91,9 @@ def error_code(error: Exception) -> int:
     return int(types.INVALID_PARAMS if is_invalid else types.INTERNAL_ERROR)
 
 
-async def serve_stdio(offloader: Offloader) -> None:
-    """Serve one session over stdin and stdout until stdin ends."""
-    server = context_server(offloader)
+async def serve_stdio(offloader: Offloader, hook: Hook | None = None) -> None:
+    """Serve one session over stdin and stdout until stdin ends; `hook` as in `context_server`."""
+    server = context_server(offloader, hook)
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

@@ -1,0 +1,164 @@
+"""Answers to the events of Claude Code: large results become placeholders, our tools need no permission."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from offload.config import Settings
+from offload.errors import ConfigError
+from offload.integrations.claude_code import _shapes as shapes
+from offload.messages import main_argument
+from offload.offloader import Offloader
+from offload.placeholder import tool_label
+from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.registry import open_store
+from offload.store import OffloadStore
+
+_log = logging.getLogger("offload")
+
+# The program waits for `_plugin.TIMEOUT` seconds.
+SECONDS = 15.0
+KEEP = "{}"
+# A placeholder with such a preview has fewer than 3,000 characters.
+_PREVIEW_CHARS = 1500
+# More than any threshold.
+_HUGE = 1 << 60
+_COMPACTION = (
+    "Placeholders such as [Offloaded: ..., id kqzmwpxhva] name stored content by its id. Keep in the summary "
+    "every id that may be needed later, and what it is of: context_read and context_grep find it by the id."
+)
+
+
+def offloader_for(settings: Settings, session: str, readers: int | None = None) -> Offloader:
+    """Return the offloader of a project's tool results.
+
+    Args:
+        settings: where they are stored, and the policy: what it offloads at any time is offloaded at once.
+        session: name of the session, unless the settings have one.
+        readers: offload results of `Read` of at least so many tokens; None keeps them all.
+
+    Raises:
+        ConfigError: an invalid setting, or a store that no other process can read.
+    """
+    store = open_store(settings.store, storage_options=settings.storage_options)
+    check_lasting(store)
+    arguments = settings.arguments()
+    del arguments["storage_options"]
+    arguments["session"] = arguments["session"] or session
+    arguments["policy"] = _at_append(settings.policy, readers)
+    return Offloader(store, **arguments)
+
+
+def check_lasting(store: OffloadStore) -> None:
+    """Raise `ConfigError` for a store that ends with its process: a resumed conversation needs its items."""
+    if urlsplit(store.url).scheme == "memory":
+        raise ConfigError(
+            f"{store.url} is lost when its process ends; set OFFLOAD_STORE to a folder or the URL of a store"
+        )
+
+
+def _at_append(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
+    """Return a policy for results that can be replaced only before the model sees them."""
+    now = policy.at_once()
+    read = Rule(enabled=False) if readers is None else Rule(min_tokens=readers)
+    tools = {shapes.READER: read, **now.tools}
+    return now.model_copy(
+        update={
+            "types": {name: _short(rule) for name, rule in now.types.items()},
+            "tools": {glob: _short(rule) for glob, rule in tools.items()},
+        }
+    )
+
+
+def _short(rule: Rule) -> Rule:
+    return rule.model_copy(update={"preview_chars": min(rule.preview_chars, _PREVIEW_CHARS)})
+
+
+class Hook:
+    """Answers the events of conversations in one session; after any failure the original result is kept."""
+
+    def __init__(self, offloader: Offloader) -> None:
+        self._offloader = offloader
+
+    def answer(self, fields: Mapping[str, Any]) -> str:
+        """Return the text that answers an event.
+
+        Args:
+            fields: the fields of the event; values may be JSON texts.
+        """
+        try:
+            return self._answer(shapes.event_of(fields))
+        except Exception as error:  # noqa: BLE001 # no failure reaches the conversation (rule R2)
+            # Without the error's text, which may quote the result.
+            _log.warning("a result is kept in full: %s", type(error).__name__)
+            return KEEP
+
+    def _answer(self, event: Mapping[str, Any]) -> str:
+        match event.get("hook_event_name"):
+            case shapes.EVENT:
+                return json.dumps(self._of_result(event))
+            case "PreToolUse":
+                return json.dumps(_allowed(str(event.get("tool_name"))))
+            case "PreCompact":
+                return _COMPACTION
+        return KEEP
+
+    def _of_result(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        tool = str(event["tool_name"])
+        result = shapes.result_of(tool, event["tool_response"])
+        if result is None or self._is_kept(tool):
+            return {}
+        with shapes.chunks_of(result, str(event.get("transcript_path"))) as chunks:
+            if chunks is None:
+                return {}
+            title = main_argument(tool, event.get("tool_input"))
+            call_id = str(event["tool_use_id"])
+            with self._offloader.open_sink(tool_name=tool, tool_use_id=call_id, title=title) as sink:
+                for chunk in _in_time(chunks):
+                    sink.write(chunk)
+        if sink.error is not None:
+            _log.warning("a result of %s is kept in full: %s", tool, sink.error)
+        if sink.info is None:
+            return {}
+        name = tool_label(tool)
+        said = f"offload stored {sink.info.chars:,} characters of {name}: offload show {sink.info.ref}"
+        return shapes.answer(result, sink.placeholder, said)
+
+    def _is_kept(self, tool: str) -> bool:
+        """Return whether the policy keeps what a tool returns at any size; a sink offloads any long text."""
+        facts = ItemFacts(
+            message=0,
+            block=None,
+            item_type="tool_result",
+            tool_name=tool,
+            tool_use_id=None,
+            chars=_HUGE,
+            bytes=_HUGE,
+            tokens=_HUGE,
+            is_error=False,
+            is_stored=False,
+            answers=0,
+        )
+        return self._offloader.policy.decide(facts, readers="offload").action == "keep"
+
+
+def _in_time(chunks: Iterator[str | bytes]) -> Iterator[str | bytes]:
+    """Yield the chunks; raise `TimeoutError` if it takes too long."""
+    until = time.monotonic() + SECONDS
+    for chunk in chunks:
+        if time.monotonic() > until:
+            raise TimeoutError
+        yield chunk
+
+
+def _allowed(tool: str) -> dict[str, Any]:
+    """Return the permission for a tool of the plugin's own that reads; no decision for any other."""
+    if not shapes.is_plugin_tool(tool):
+        return {}
+    decision = {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
+    return {"hookSpecificOutput": {**decision, "permissionDecisionReason": "It only reads stored content."}}

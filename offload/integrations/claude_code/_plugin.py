@@ -1,0 +1,104 @@
+"""The plugin of Claude Code as files: hooks, and the server of the tools that read.
+
+The hooks call a tool of the plugin's own server, which has the store open; no process is started for a call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from offload import __version__
+from offload.integrations.claude_code._shapes import EVENT, PLUGIN, READER, SERVER, TOOL_PREFIX
+
+MARKETPLACE = "offload-local"
+# Seconds that the program waits for a hook; the hook itself ends before.
+TIMEOUT = 20
+# Without it Python would import modules from the project's folder (rule R15).
+ENVIRON = {"PYTHONSAFEPATH": "1"}
+
+_ABOUT = "Moves large tool results out of the context to a store; tools read them back."
+_TOOLS = ("Bash", "Agent", "Task", "WebFetch", "WebSearch")
+# What the hook needs of an event.
+_FIELDS = ("hook_event_name", "tool_name", "tool_use_id", "tool_input", "tool_response", "transcript_path")
+
+
+def write_plugin(folder: Path, readers: int | None = None) -> Path:
+    """Write the plugin to a folder and return it; files that are right already are kept.
+
+    Args:
+        folder: the plugin's folder.
+        readers: offload results of `Read` of at least so many tokens; None keeps them all.
+    """
+    for name, content in _plugin(readers).items():
+        _write(folder / name, content)
+    return folder
+
+
+def write_marketplace(folder: Path, readers: int | None = None) -> Path:
+    """Write a marketplace with the plugin to a folder and return it; `readers` as in `write_plugin`."""
+    entry = {"name": PLUGIN, "source": f"./{PLUGIN}", "description": _ABOUT}
+    about = {"name": MARKETPLACE, "owner": {"name": PLUGIN}, "plugins": [entry]}
+    write_plugin(folder / PLUGIN, readers)
+    _write(folder / ".claude-plugin" / "marketplace.json", about)
+    return folder
+
+
+def server_command(plugin: Path) -> list[str] | None:
+    """Return the command of the server in a plugin's folder, None if there is no plugin."""
+    try:
+        server = json.loads((plugin / ".mcp.json").read_text(encoding="utf-8"))["mcpServers"][SERVER]
+        return [server["command"], *server["args"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def server_command_of(readers: int | None) -> list[str]:
+    """Return the command of the server, with this interpreter."""
+    options = [] if readers is None else ["--readers", str(readers)]
+    return [sys.executable, "-m", "offload", "mcp", "--hook", "claude-code", *options]
+
+
+def _plugin(readers: int | None) -> dict[str, Any]:
+    command, *args = server_command_of(readers)
+    server = {"command": command, "args": args, "env": ENVIRON}
+    about = {"name": PLUGIN, "version": __version__, "description": _ABOUT, "author": {"name": PLUGIN}}
+    return {
+        ".claude-plugin/plugin.json": about,
+        "hooks/hooks.json": {"hooks": _hooks(has_readers=readers is not None)},
+        ".mcp.json": {"mcpServers": {SERVER: server}},
+    }
+
+
+def _hooks(*, has_readers: bool) -> dict[str, Any]:
+    own = re.escape(TOOL_PREFIX)
+    tools = "|".join([*_TOOLS, *([READER] if has_readers else []), rf"(?!{own})mcp__.*"])
+    call = {
+        "type": "mcp_tool",
+        "server": f"plugin:{PLUGIN}:{SERVER}",
+        "tool": "hook",
+        "input": {name: f"${{{name}}}" for name in _FIELDS},
+        "timeout": TIMEOUT,
+    }
+    return {
+        EVENT: [{"matcher": f"^({tools})$", "hooks": [call]}],
+        "PreToolUse": [{"matcher": f"^{own}.*$", "hooks": [call]}],
+        "PreCompact": [{"hooks": [call]}],
+    }
+
+
+def _write(path: Path, content: Any) -> None:
+    """Write JSON to a file at once, so that a program that starts meanwhile reads all of it."""
+    text = json.dumps(content, indent=2) + "\n"
+    if path.is_file() and path.read_bytes() == text.encode():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=".new-", delete=False
+    ) as new:
+        new.write(text)
+    Path(new.name).replace(path)

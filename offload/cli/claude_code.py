@@ -21,9 +21,10 @@ from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, pri
 from offload.config import load_config
 from offload.errors import MissingExtraError
 from offload.integrations.claude_code import _plugin as plugin
+from offload.integrations.claude_code._shapes import PLUGIN
 from offload.registry import default_path
 
-_PLUGIN_ID = f"{plugin.PLUGIN}@{plugin.MARKETPLACE}"
+_PLUGIN_ID = f"{PLUGIN}@{plugin.MARKETPLACE}"
 _NO_EXTRA = "the plugin's server needs the extra `claude-code`: pip install 'offload[claude-code]'"
 _OTHER_WAY = 'or start it with the plugin: claude --plugin-dir "$(offload claude-code path)"'
 _ABSENT = b"null"
@@ -42,6 +43,7 @@ _GREETING = {
 
 app = typer.Typer(
     help="Offload the tool results of Claude Code.",
+    epilog="Example: offload claude-code install",
     context_settings=CONTEXT,
     no_args_is_help=True,
     add_completion=False,
@@ -73,8 +75,8 @@ def install(*, readers: ReadersOption = None, claude: ClaudeOption = None) -> No
     program = _program(claude, f", {_OTHER_WAY}")
     _remember_settings()
     marketplace = plugin.write_marketplace(_home() / "marketplace", readers)
-    _call(program, "install", plugin.PLUGIN, "--marketplace", str(marketplace))
-    folder = marketplace / plugin.PLUGIN
+    _call(program, "install", PLUGIN, "--marketplace", str(marketplace))
+    folder = marketplace / PLUGIN
     used = _used_folder(program)
     if used != folder:
         raise OffloadError(
@@ -171,7 +173,7 @@ def _restore_settings() -> None:
     kept = before.read_bytes()
     with suppress(ValueError):
         had = json.loads(kept) or {}
-        empty = {"enabledPlugins": {}, "extraKnownMarketplaces": {}}
+        empty: dict[str, Any] = {"enabledPlugins": {}, "extraKnownMarketplaces": {}}
         if {**empty, **had} != {**empty, **_settings()}:
             return
         if kept == _ABSENT:
@@ -222,7 +224,7 @@ def _installed_folder() -> Path | None:
     """Return the folder of the plugin that the user's settings name."""
     with suppress(KeyError, TypeError):
         marketplace = _settings()["extraKnownMarketplaces"][plugin.MARKETPLACE]
-        return Path(marketplace["source"]["path"]) / plugin.PLUGIN
+        return Path(marketplace["source"]["path"]) / PLUGIN
     return None
 
 

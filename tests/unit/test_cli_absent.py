@@ -18,7 +18,7 @@ from command import Run, runner
 from rich.console import Console
 
 from offload import Offloader, open_store
-from offload.cli import config, retention, terminal
+from offload.cli import claude_code, config, retention, terminal
 from offload.cli.app import COMMANDS, GROUPS
 
 UNKNOWN = "zzzzzzzzzz"
@@ -562,10 +562,15 @@ def test_help_shows_every_word_of_a_docstring(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("TERMINAL_WIDTH", columns)
-    functions = {name: function_of(name) for name in COMMANDS.keys() - {"config"}}
+    functions = {name: function_of(name) for name in COMMANDS.keys() - {"config", "claude-code"}}
     assert len(functions) > 20
+    functions |= {"config show": config.show}
+    functions |= {
+        f"claude-code {name}": getattr(claude_code, name)
+        for name in ("install", "uninstall", "status", "path")
+    }
 
-    for command, function in {**functions, "config show": config.show}.items():
+    for command, function in functions.items():
         shown = run(*command.split(), "--help").stdout
         assert "".join(str(function.__doc__).split()) in "".join(shown.split())
         assert "…" not in shown

@@ -1,0 +1,541 @@
+"""Claude Code's tool results: which leave, what the hook answers, and the plugin as files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Run, runner
+
+from offload import ConfigError, Offloader, OffloadPolicy, Rule
+from offload.cli.stores import folder_session
+from offload.config import Settings
+from offload.integrations.claude_code._hook import Hook, offloader_for
+from offload.integrations.claude_code._plugin import ENVIRON, server_command, write_marketplace, write_plugin
+from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+
+LOG = "\n".join(f"line {n} of the log" for n in range(2000))
+BASH = {"stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
+FILE = {"filePath": "/a.txt", "numLines": 2000, "startLine": 1, "totalLines": 2000}
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+WEB = {"bytes": 9, "code": 200, "codeText": "OK", "durationMs": 7, "url": "https://example.org"}
+# By tool: a result with the text, and the same with a placeholder in its place.
+LEAVE: list[tuple[str, Any, Any]] = [
+    ("Bash", BASH | {"stdout": LOG}, BASH | {"stdout": "new"}),
+    ("mcp__files__find", LOG, "new"),
+    ("mcp__files__find", [{"type": "text", "text": LOG}], [{"type": "text", "text": "new"}]),
+    ("mcp__files__find", [{"type": "text", "text": LOG}, IMAGE], [{"type": "text", "text": "new"}, IMAGE]),
+    ("Agent", {"status": "completed", "agentId": "a", "content": [{"type": "text", "text": LOG}]},
+     {"status": "completed", "agentId": "a", "content": [{"type": "text", "text": "new"}]}),
+    ("WebFetch", WEB | {"result": LOG}, WEB | {"result": "new"}),
+    ("WebSearch", {"query": "q", "results": [LOG]}, {"query": "q", "results": ["new"]}),
+    ("Read", {"type": "text", "file": FILE | {"content": LOG}},
+     {"type": "text", "file": FILE | {"content": "new"}}),
+]  # fmt: skip
+STAY: list[tuple[str, Any]] = [
+    ("Bash", BASH | {"stdout": LOG, "isImage": True}),
+    ("Bash", BASH | {"stdout": LOG, "backgroundTaskId": "b1"}),
+    ("Bash", BASH | {"stdout": LOG, "structuredContent": [IMAGE]}),
+    ("Bash", LOG),
+    ("Bash", None),
+    ("Read", {"type": "image", "file": {"base64": LOG, "type": "image/png", "originalSize": 9}}),
+    ("Read", {"type": "pdf", "file": {"filePath": "/a.pdf", "base64": LOG, "originalSize": 9}}),
+    ("Edit", {"filePath": "/a", "oldString": LOG, "newString": LOG, "originalFile": LOG}),
+    ("Write", {"type": "create", "filePath": "/a", "content": LOG}),
+    ("Agent", {"isAsync": True, "status": "async_launched", "agentId": "a", "outputFile": "/o"}),
+    ("ToolSearch", {"matches": [LOG], "query": "q"}),
+    ("TaskList", {"tasks": [LOG]}),
+    ("mcp__plugin_offload_store__context_read", [{"type": "text", "text": LOG}]),
+    ("mcp__other__context_grep", LOG),
+    ("mcp__shots__take", [IMAGE]),
+    ("mcp__shots__take", {"unknown": LOG}),
+]
+
+
+@pytest.mark.parametrize(("tool", "response", "replaced"), LEAVE)
+def test_a_result_that_leaves_keeps_all_its_other_fields(tool: str, response: Any, replaced: Any) -> None:
+    before = json.dumps(response)
+
+    result = result_of(tool, response)
+
+    assert result is not None
+    assert (result.text, result.path) == (LOG, None)
+    assert result.replaced("new") == replaced
+    assert json.dumps(response) == before
+
+
+@pytest.mark.parametrize(("tool", "response"), STAY)
+def test_every_other_result_stays(tool: str, response: Any) -> None:
+    assert result_of(tool, response) is None
+
+
+def test_several_texts_leave_as_one() -> None:
+    result = result_of("mcp__a__b", [{"type": "text", "text": "one"}, IMAGE, {"type": "text", "text": "two"}])
+
+    assert result is not None
+    assert result.text == "one\ntwo"
+    assert result.replaced("new") == [{"type": "text", "text": "new"}, IMAGE]
+
+
+def test_a_notebook_is_answered_as_a_text() -> None:
+    cells = [{"cellType": "code", "source": "1 + 1"}, {"cellType": "markdown", "source": "ü"}]
+
+    result = result_of("Read", {"type": "notebook", "file": {"filePath": "/n.ipynb", "cells": cells}})
+
+    assert result is not None
+    assert [json.loads(line) for line in result.text.splitlines()] == cells
+    assert result.replaced("new\nline") == {
+        "type": "text",
+        "file": {
+            "filePath": "/n.ipynb",
+            "content": "new\nline",
+            "numLines": 2,
+            "startLine": 1,
+            "totalLines": 2,
+        },
+    }
+
+
+def test_only_the_forms_of_mcp_results_may_be_bare_texts() -> None:
+    def response(tool: str, text: str) -> Any:
+        return event_of({"tool_name": tool, "tool_response": text})["tool_response"]
+
+    assert response("Bash", '{"stdout": "x"}') == {"stdout": "x"}
+    assert response("mcp__a__b", '{"rows": []}') == '{"rows": []}'
+    assert response("mcp__a__b", '[{"type": "text", "text": "x"}]') == [{"type": "text", "text": "x"}]
+    assert response("mcp__a__b", "[not JSON") == "[not JSON"
+
+
+class Folder:
+    """The files of one conversation, as Claude Code lays them out."""
+
+    def __init__(self, root: Path) -> None:
+        self.transcript = str(root / "projects" / "-p" / "0001.jsonl")
+        self.results = root / "projects" / "-p" / "0001" / "tool-results"
+        self.results.mkdir(parents=True)
+
+    def bash(self, path: object) -> dict[str, Any]:
+        cut = {"stdout": LOG[:100], "persistedOutputPath": str(path), "persistedOutputSize": 9}
+        return BASH | cut | {"stdoutHoldsOutputEnd": True}
+
+    def read(self, path: object) -> bytes | None:
+        result = result_of("Bash", self.bash(path))
+        assert result is not None
+        with chunks_of(result, self.transcript) as chunks:
+            return None if chunks is None else b"".join(map(bytes, chunks))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_a_cut_result_is_read_from_the_file_that_has_all_of_it(folder: Folder) -> None:
+    file = folder.results / "b1.txt"
+    file.write_bytes(b"\xff" + LOG.encode())
+
+    assert folder.read(file) == b"\xff" + LOG.encode()
+    result = result_of("Bash", folder.bash(file))
+    assert result is not None
+    # Else Claude Code shows its own notice, with the placeholder as its preview.
+    assert result.replaced("new") == BASH | {"stdout": "new"}
+
+
+def test_a_file_that_is_not_of_the_conversation_is_not_read(folder: Folder, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    other = folder.results.parent.parent / "0002" / "tool-results"
+    other.mkdir(parents=True)
+    (other / "b1.txt").write_text("secret")
+    (folder.results / "link.txt").symlink_to(secret)
+    (folder.results / "links").symlink_to(tmp_path)
+    os.mkfifo(folder.results / "pipe")
+
+    for path in (
+        secret,
+        other / "b1.txt",
+        folder.results / "link.txt",
+        folder.results / "links" / "secret.txt",
+        folder.results / ".." / ".." / ".." / ".." / "secret.txt",
+        folder.results / "pipe",
+        folder.results,
+        folder.results / "absent.txt",
+        "b1.txt",
+        "a\0b",
+        "",
+    ):
+        assert folder.read(path) is None
+
+
+def test_a_conversation_cannot_link_its_folder_to_another_place(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder.results.rmdir()
+    folder.results.symlink_to(tmp_path)
+
+    assert folder.read(folder.results / "secret.txt") is None
+    assert folder.read(tmp_path / "secret.txt") is None
+
+
+def test_the_file_of_a_too_large_mcp_result_is_named_by_its_first_line_only(folder: Folder) -> None:
+    path = folder.results / "mcp a.txt"
+    notice = (
+        "Error: result (187,889 characters across 9,000 lines) exceeds maximum allowed tokens. "
+        f"Output has been saved to {path}.\nFormat: Plain text\n"
+    )
+
+    for text, expected in (
+        (notice, str(path)),
+        (f"x\n{notice}", None),
+        (notice.replace("Error", "Note"), None),
+    ):
+        result = result_of("mcp__a__b", text)
+        assert result is not None
+        assert result.path == expected
+
+
+def asked(off: Offloader, tool: str, response: Any, **fields: Any) -> dict[str, Any]:
+    event = {
+        "hook_event_name": "PostToolUse",
+        "tool_name": tool,
+        "tool_use_id": "toolu_1",
+        "tool_input": json.dumps({"command": "make"}),
+        "tool_response": response if isinstance(response, str) else json.dumps(response),
+        **fields,
+    }
+    answer: dict[str, Any] = json.loads(Hook(off).answer(event))
+    return answer
+
+
+def opened(store: Any = None, readers: int | None = None, **settings: Any) -> Offloader:
+    return offloader_for(Settings(store=store or Lasting(), **settings), "s", readers)
+
+
+class Lasting(MemoryStore):
+    """A store that says that it lasts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url = "test://"
+
+
+def test_the_answer_has_a_placeholder_and_says_how_to_see_what_it_replaces() -> None:
+    off = opened()
+
+    answer = asked(off, "Bash", BASH | {"stdout": LOG})
+
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode() == LOG
+    output = answer["hookSpecificOutput"]
+    assert output["hookEventName"] == "PostToolUse"
+    assert output["updatedToolOutput"].keys() == BASH.keys() | {"stdout"}
+    shown = output["updatedToolOutput"]["stdout"]
+    assert f", id {info.ref}]\n" in shown
+    assert f'id="{info.ref}"' in shown
+    assert len(shown) < 3000
+    assert (
+        answer["systemMessage"] == f"offload stored {len(LOG):,} characters of Bash: offload show {info.ref}"
+    )
+    assert info.title == "make"
+
+
+def test_a_small_result_is_answered_by_nothing() -> None:
+    off = opened()
+
+    assert asked(off, "Bash", BASH | {"stdout": "ok"}) == {}
+    assert off.records() == []
+
+
+def test_a_cut_result_is_stored_whole(folder: Folder) -> None:
+    whole = "".join(f"{n}\n" for n in range(400_000))
+    (folder.results / "b1.txt").write_text(whole)
+    off = opened()
+
+    answer = asked(off, "Bash", folder.bash(folder.results / "b1.txt"), transcript_path=folder.transcript)
+
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode() == whole
+    assert len(answer["hookSpecificOutput"]["updatedToolOutput"]["stdout"]) < 3000
+
+
+def test_a_notice_whose_file_must_not_be_read_is_kept(folder: Folder) -> None:
+    off = opened()
+
+    assert asked(off, "Bash", folder.bash("/etc/passwd"), transcript_path=folder.transcript) == {}
+    assert off.records() == []
+
+
+def test_a_policy_that_excludes_a_tool_keeps_a_result_of_any_size(folder: Folder) -> None:
+    (folder.results / "b1.txt").write_text("x\n" * 5_000_000)
+    off = opened(policy=OffloadPolicy(exclude_tools=("bash",)))
+
+    assert asked(off, "Bash", folder.bash(folder.results / "b1.txt"), transcript_path=folder.transcript) == {}
+    assert off.records() == []
+
+
+def test_a_long_preview_of_the_policy_stays_under_the_limit() -> None:
+    mixed = "\n".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(3000))
+    off = opened(policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100, preview_chars=20_000)}))
+
+    answer = asked(off, "Bash", BASH | {"stdout": mixed})
+
+    assert 1000 < len(answer["hookSpecificOutput"]["updatedToolOutput"]["stdout"]) < 3000
+
+
+def test_what_the_policy_lets_the_model_see_first_leaves_at_once() -> None:
+    off = opened(policy=OffloadPolicy(types={"tool_result": Rule(min_tokens=100, after_turns=2)}))
+
+    assert "hookSpecificOutput" in asked(off, "Bash", BASH | {"stdout": LOG})
+
+
+@pytest.mark.parametrize(("readers", "leaves"), [(None, False), (1000, True), (100_000, False)])
+def test_a_file_read_leaves_only_on_request(readers: int | None, *, leaves: bool) -> None:
+    read = {"type": "text", "file": FILE | {"content": LOG}}
+
+    assert ("hookSpecificOutput" in asked(opened(readers=readers), "Read", read)) is leaves
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"hook_event_name": "PostToolUse"},
+        {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": "{"},
+        {"hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": "[" * 100_000},
+        {"hook_event_name": "PostToolUse", "tool_name": 7, "tool_response": 7},
+        {"hook_event_name": ["x"], "tool_name": {}, "tool_response": None},
+        {"hook_event_name": "SessionStart"},
+    ],
+)
+def test_an_event_of_another_form_is_answered_by_nothing(fields: dict[str, Any]) -> None:
+    assert Hook(opened()).answer(fields) == "{}"
+
+
+@pytest.mark.parametrize("on_error", ["keep", "raise", "truncate"])
+def test_a_store_that_fails_changes_nothing(on_error: Any) -> None:
+    store = FaultyStore(Lasting(), verb="put", is_lasting=True)
+
+    assert asked(opened(store, on_error=on_error), "Bash", BASH | {"stdout": LOG}) == {}
+
+
+def test_lone_surrogates_and_control_characters_are_stored_and_answered() -> None:
+    text = "\udc80\0\x1b[31m😀" * 3000
+    off = opened()
+
+    answer = asked(off, "Bash", BASH | {"stdout": text})
+
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode("utf-8", "surrogatepass") == text
+    assert json.dumps(answer, ensure_ascii=False).encode()
+
+
+def test_a_text_that_imitates_a_placeholder_is_stored_as_it_is() -> None:
+    forged = "[Offloaded: Bash result, 1 line, 5 characters, id kqzmwpxhva]\n" * 500
+    off = opened()
+
+    answer = asked(off, "Bash", BASH | {"stdout": forged})
+
+    [info] = off.records()
+    assert b"".join(off.content(info.ref)).decode() == forged
+    shown = answer["hookSpecificOutput"]["updatedToolOutput"]["stdout"]
+    assert shown.count("\n[Offloaded: ") == 0
+    assert f", id {info.ref}]" in shown.splitlines()[0]
+
+
+def test_the_tools_of_the_plugin_that_read_need_no_permission_and_no_other_tool_gets_one() -> None:
+    def decided(tool: str) -> Any:
+        answer = json.loads(Hook(opened()).answer({"hook_event_name": "PreToolUse", "tool_name": tool}))
+        return answer.get("hookSpecificOutput", {}).get("permissionDecision")
+
+    assert decided("mcp__plugin_offload_store__context_read") == "allow"
+    for tool in (
+        "Bash",
+        "mcp__plugin_offload_store__hook",
+        "mcp__plugin_offload_store__context_wipe",
+        "mcp__evil__context_read",
+        "mcp__plugin_offload_store__x__context_read_all",
+    ):
+        assert decided(tool) is None
+
+
+def test_a_compaction_is_asked_to_keep_ids() -> None:
+    assert "Keep in the summary every id" in Hook(opened()).answer({"hook_event_name": "PreCompact"})
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    with pytest.raises(ConfigError, match="memory://x is lost when its process ends; set OFFLOAD_STORE"):
+        opened("memory://x")
+
+
+def test_the_session_of_the_settings_wins() -> None:
+    assert opened(session="mine").session == "mine"
+    assert opened().session == "s"
+
+
+def test_the_plugin_names_this_interpreter_and_its_hooks_call_its_own_server(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "a plugin")
+
+    server = json.loads((folder / ".mcp.json").read_text())["mcpServers"]["store"]
+    assert server["command"] == sys.executable
+    assert server["args"] == ["-m", "offload", "mcp", "--hook", "claude-code"]
+    assert server_command(folder) == [server["command"], *server["args"]]
+    hooks = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"]
+    assert hooks.keys() == {"PostToolUse", "PreToolUse", "PreCompact"}
+    for [entry] in hooks.values():
+        [hook] = entry["hooks"]
+        assert (hook["type"], hook["server"], hook["tool"]) == ("mcp_tool", "plugin:offload:store", "hook")
+        assert hook["timeout"] <= 20
+    assert json.loads((folder / ".claude-plugin" / "plugin.json").read_text())["name"] == "offload"
+
+
+def matcher(folder: Path, event: str) -> str:
+    [entry] = json.loads((folder / "hooks" / "hooks.json").read_text())["hooks"][event]
+    return str(entry["matcher"])
+
+
+def test_only_tools_whose_results_may_leave_call_the_hook(tmp_path: Path) -> None:
+    plain = matcher(write_plugin(tmp_path / "a"), "PostToolUse")
+    readers = matcher(write_plugin(tmp_path / "b", 4000), "PostToolUse")
+
+    for tool in ("Bash", "Agent", "WebFetch", "WebSearch", "mcp__files__find"):
+        assert re.search(plain, tool)
+    for tool in (
+        "Read",
+        "Edit",
+        "Write",
+        "TaskCreate",
+        "ToolSearch",
+        "mcp__plugin_offload_store__context_read",
+    ):
+        assert not re.search(plain, tool)
+    assert re.search(readers, "Read")
+    assert "--readers" in (server_command(tmp_path / "b") or [])
+
+
+def test_writing_again_changes_nothing_and_repairs_what_differs(tmp_path: Path) -> None:
+    folder = write_marketplace(tmp_path)
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert len(files) == 4
+
+    write_marketplace(tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == files
+
+    old = tmp_path / "offload" / ".claude-plugin" / "plugin.json"
+    right = old.read_text()
+    old.write_text('{"name": "offload", "version": "0.0.1"}')
+    write_marketplace(tmp_path)
+    assert old.read_text() == right
+    assert {path for path in folder.rglob("*") if path.is_file()} == files.keys()
+
+
+def test_the_server_imports_nothing_from_the_folder_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "offload").mkdir()
+    (tmp_path / "offload" / "__init__.py").write_text("raise SystemExit('from the project')")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "offload", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, **ENVIRON},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_results_needs_the_standard_library_only() -> None:
+    program = (
+        "import sys, offload.integrations.claude_code._shapes; "
+        "print({m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names))"
+    )
+
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+
+    others = {n for n in eval(done.stdout) if not n.startswith("_")}  # noqa: S307 # a printed set
+    assert others == {"offload"}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    home = tmp_path / "a home"
+    home.mkdir()
+    for name in ("XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CLAUDE_PROJECT_DIR", "OFFLOAD_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    # Without a program of this name.
+    monkeypatch.setenv("PATH", str(home))
+    return runner(capsys, monkeypatch)
+
+
+def test_path_writes_the_plugin_and_prints_its_folder(run: Run) -> None:
+    first, second = run("claude-code", "path"), run("claude-code", "path")
+
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    assert (Path(first.stdout.splitlines()[-1]) / ".mcp.json").is_file()
+
+
+def test_install_without_the_program_says_what_to_do(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offload.cli.claude_code.find_spec", lambda _name: True)
+
+    done = run("claude-code", "install")
+
+    assert done.returncode == 2
+    assert "--claude PATH" in done.stderr
+    assert '--plugin-dir "$(offload claude-code path)"' in done.stderr
+
+
+def test_uninstall_without_an_installation_says_so(run: Run) -> None:
+    done = run("claude-code", "uninstall")
+
+    assert (done.returncode, done.stdout) == (0, "nothing to remove: the plugin is not installed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        ([], "the store's URL is missing"),
+        (["./store"], "--session NAME is missing"),
+        (["./store", "--session", "s", "--readers", "9"], "--readers needs --hook"),
+        (["--hook", "claude-code", "--http", "127.0.0.1:0"], "omit --http"),
+    ],
+)
+def test_a_server_without_what_it_needs_says_so(run: Run, arguments: list[str], missing: str) -> None:
+    done = run("mcp", *arguments)
+
+    assert done.returncode == 2
+    assert missing in done.stderr
+
+
+def test_last_is_the_newest_record_of_the_folder_or_else_of_the_store(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    refs = {}
+    for when, session in enumerate([folder_session(), "a", "b"]):
+        off = Offloader(str(store), session=session)
+        off.offload_text(f"{session} {LOG}")
+        [info] = off.records()
+        refs[session] = info.ref
+        file = next(store.rglob(f"{info.ref}~*"))
+        os.utime(file, (when + 1e9, when + 1e9))
+
+    assert refs[folder_session()] in run("show", "last", "--store", store).stdout
+    monkeypatch.chdir(tmp_path)
+    assert refs["b"] in run("show", "last", "--store", store).stdout
+    assert refs["a"] in run("show", "last", "--store", store, "--session", "a").stdout
+    (tmp_path / "empty").mkdir()
+    done = run("show", "last", "--store", tmp_path / "empty")
+    assert (done.returncode, "no record yet in" in done.stderr) == (1, True)

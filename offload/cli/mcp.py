@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -62,29 +63,44 @@ def mcp(
     an address that other machines can reach requires one.
     """
     logging.basicConfig(format=_LOG_FORMAT)
-    if hook is None and (url is None or session is None or readers is not None):
-        missing = "the store's URL" if url is None else "--session NAME"
-        raise ConfigError(f"{missing} is missing" if readers is None else "--readers needs --hook")
-    if hook is not None and http is not None:
+    if http is None:
+        # Python cannot interrupt the thread that waits for a line of stdin.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hook is None:
+        _check_reading(url, session, readers)
+        _serve(str(url), str(session), http)
+    elif http is None:
+        _serve_hook(url, session, readers)
+    else:
         raise ConfigError("--hook serves one program over stdio: omit --http")
+
+
+def _check_reading(url: str | None, session: str | None, readers: int | None) -> None:
+    if readers is not None:
+        raise ConfigError("--readers needs --hook")
+    if url is None or session is None:
+        raise ConfigError(f"{'the URL of the store' if url is None else '--session NAME'} is missing")
+
+
+def _serve(url: str, session: str, http: str | None) -> None:
     from offload.integrations.mcp import serve_http, serve_stdio  # noqa: PLC0415 # an extra, and slow to load
 
     address = None if http is None else _address(http)
-    if address is None:
-        # Python cannot interrupt the thread that waits for a line of stdin.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hook is not None:
-        from offload.integrations.claude_code._hook import Hook, offloader_for  # noqa: PLC0415 # slow to load
-
-        settings = load_config(arguments={"store": url, "session": session}).settings
-        own = offloader_for(settings, folder_session(), readers)
-        asyncio.run(serve_stdio(own, Hook(own).answer))
-        return
     with open_session(url, session) as off:
         if address is None:
             asyncio.run(serve_stdio(off))
         else:
             serve_http(off, *address, os.environ.get(TOKEN_VARIABLE))
+
+
+def _serve_hook(url: str | None, session: str | None, readers: int | None) -> None:
+    """Serve the session of a project, which need not exist yet, and answer the hooks."""
+    from offload.integrations.claude_code._hook import Hook, offloader_for  # noqa: PLC0415 # slow to load
+    from offload.integrations.mcp import serve_stdio  # noqa: PLC0415 # an extra, and slow to load
+
+    settings = load_config(arguments={"store": url, "session": session}).settings
+    off = offloader_for(settings, folder_session(), readers)
+    asyncio.run(serve_stdio(off, Hook(off).answer))
 
 
 def mcp_proxy(

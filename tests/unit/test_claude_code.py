@@ -131,7 +131,11 @@ class Folder:
         result = result_of("Bash", self.bash(path))
         assert result is not None
         with chunks_of(result, self.transcript) as chunks:
-            return None if chunks is None else b"".join(map(bytes, chunks))
+            return (
+                None
+                if chunks is None
+                else b"".join(c if isinstance(c, bytes) else c.encode() for c in chunks)
+            )
 
 
 @pytest.fixture
@@ -503,7 +507,7 @@ def test_uninstall_without_an_installation_says_so(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "missing"),
     [
-        ([], "the store's URL is missing"),
+        ([], "the URL of the store is missing"),
         (["./store"], "--session NAME is missing"),
         (["./store", "--session", "s", "--readers", "9"], "--readers needs --hook"),
         (["--hook", "claude-code", "--http", "127.0.0.1:0"], "omit --http"),

@@ -67,6 +67,8 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._threads = Sessions(store, **options)
         self._prompt = self._threads.own.prompt()
+        # Tools whose results go to the user; another middleware may hide them from a model call.
+        self._direct: set[str] = set()
         self.tools = [
             _RetrievalTool(
                 name=tool["name"],
@@ -127,17 +129,22 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         return _with_update(request, messages, self._noted(request, response))
 
     def _offloaded(self, request: Any, returned: Any) -> Any:
+        before = request.state["messages"]
+        pinned = self._pinned(before, [request.tool, *getattr(request.runtime, "tools", ())])
         results = [] if getattr(request.tool, "return_direct", False) else _results(returned)
         if not results:
             return returned
-        before = request.state["messages"]
-        pinned = _pinned(before, getattr(request.runtime, "tools", ()))
         out = self._here(request.state).offload([*before, *results], pinned=pinned)
         return _with_results(returned, iter(out.messages[len(before) :]))
 
     def _outgoing(self, request: ModelRequest[Any]) -> list[Any]:
-        pinned = _pinned(request.messages, request.tools)
+        pinned = self._pinned(request.messages, request.tools)
         return self._here(request.state).offload(request.messages, pinned=pinned).messages
+
+    def _pinned(self, messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
+        """Return the ids of calls whose results go directly to the user."""
+        self._direct |= {tool.name for tool in tools if getattr(tool, "return_direct", False)}
+        return {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.name in self._direct}
 
     def _noted(self, request: ModelRequest[Any], response: ModelResponse[Any]) -> ModelResponse[Any]:
         """Return the model's response; its usage is reported to the offloader."""
@@ -189,14 +196,6 @@ class _RetrievalTool(BaseTool):
 
     async def _arun(self, /, **arguments: Any) -> str:
         return await in_thread(partial(self._run, **arguments))
-
-
-def _pinned(messages: Sequence[Any], tools: Sequence[Any]) -> set[str]:
-    """Return the ids of calls whose results go directly to the user."""
-    direct = {tool.name for tool in tools if getattr(tool, "return_direct", False)}
-    if not direct:
-        return set()
-    return {m.tool_call_id for m in messages if isinstance(m, ToolMessage) and m.name in direct}
 
 
 def _results(returned: Any) -> list[ToolMessage]:

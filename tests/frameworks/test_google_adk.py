@@ -578,7 +578,8 @@ def test_an_id_of_a_session_with_spaces_around_it_names_the_same_session(store):
 
 
 def test_metadata_that_cannot_be_stored_leaves_no_version(store):
-    service, nested = OffloadArtifactService(store), {"a": 1}
+    service = OffloadArtifactService(store)
+    nested: Any = {"a": 1}
     for _ in range(500):
         nested = {"a": nested}
 

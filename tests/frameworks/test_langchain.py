@@ -317,6 +317,81 @@ def test_a_result_for_the_user_is_always_kept_in_full(store, run):
     assert usual.content.startswith("[Offloaded:")
 
 
+def unnamed():
+    return Command(update={"messages": [ToolMessage(report(), tool_call_id="call_0")]})
+
+
+def with_artifact():
+    return report(), {"rows": [1, 2]}
+
+
+@pytest.mark.parametrize("run", [run, arun])
+@pytest.mark.parametrize("returns", [unnamed, with_artifact])
+def test_a_result_for_the_user_is_kept_in_any_form_in_the_turns_after_it(store, run, returns):
+    direct = shown_to_the_user(returns)
+    direct.response_format = "content_and_artifact" if returns is with_artifact else "content"
+    script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
+    made = agent(script, OffloadMiddleware(store), direct, tool())
+
+    run(made, thread())
+    first, usual = results(run(made, thread()))
+
+    assert first.content == report()
+    assert first.artifact == ({"rows": [1, 2]} if returns is with_artifact else None)
+    assert usual.content.startswith("[Offloaded:")
+
+
+class _Selector(AgentMiddleware):
+    """Hides a tool from the model once it has a result, as middlewares that select tools do."""
+
+    def wrap_model_call(self, request, handler):
+        if any(message.type == "tool" for message in request.messages):
+            request = request.override(tools=[each for each in request.tools if each.name != "show_report"])
+        return handler(request)
+
+
+def test_a_result_for_the_user_is_kept_while_its_tool_is_hidden_from_the_model(store):
+    script = Script([scenario.ask("show_report"), scenario.ask(call="call_1"), scenario.end])
+    made = create_agent(
+        scripted(script),
+        [shown_to_the_user(), tool()],
+        middleware=[_Selector(), OffloadMiddleware(store)],
+        checkpointer=InMemorySaver(),
+    )
+
+    run(made, thread())
+    direct, usual = results(run(made, thread()))
+
+    assert direct.content == report()
+    assert usual.content.startswith("[Offloaded:")
+
+
+@pytest.mark.parametrize("run", [run, arun])
+def test_a_result_for_the_user_next_to_another_is_kept_and_the_other_offloaded(store, run):
+    def both(_):
+        return [Call("show_report", {}, "call_0"), Call(QUERY, {}, "call_1")]
+
+    script = Script([both, scenario.end])
+
+    state = run(agent(script, OffloadMiddleware(store), shown_to_the_user(), tool()), thread())
+
+    direct, usual = results(state)
+    assert direct.content == report()
+    assert usual.content.startswith("[Offloaded:")
+
+
+def test_a_result_with_an_artifact_keeps_the_artifact_and_offloads_the_content(store):
+    made = tool(returns=with_artifact)
+    made.response_format = "content_and_artifact"
+
+    [result] = results(
+        run(agent(Script([scenario.ask(), scenario.end]), OffloadMiddleware(store), made), thread())
+    )
+
+    assert result.content.startswith("[Offloaded:")
+    assert result.artifact == {"rows": [1, 2]}
+
+
 class Odd:
     """Compares as a DataFrame does, and cannot be copied."""
 

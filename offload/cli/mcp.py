@@ -16,9 +16,10 @@ from typing import Annotated, Literal
 import typer
 
 from offload import ConfigError
-from offload.cli.stores import folder_session, open_session, store_at
+from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import StoreOption
 from offload.config import load_config
+from offload.integrations._sessions import folder_session
 
 # Logs go to stderr: stdout carries the protocol.
 _LOG_FORMAT = "offload: %(message)s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from offload import ConfigError, ExpiredError, NotFoundError, OffloadStore, open
 from offload.config import load_config
 from offload.errors import StoreMissingError, did_you_mean
 from offload.index import list_sessions, session_name, sessions
+from offload.integrations._sessions import folder_session
 from offload.layout import encode_part, is_link
 from offload.record import RecordInfo
 from offload.registry import folder_of, is_root, roots_near, with_layout
@@ -120,16 +120,6 @@ def open_record(url: str | None, session: str | None, text: str) -> Iterator[tup
             name, text = _record_in(store, text)
     with open_session(url, name) as off:
         yield off, full_ref(off, text)
-
-
-def folder_session() -> str:
-    """Return a session name derived from the project's folder: a resumed conversation finds its items.
-
-    Claude Code names the project's folder to the programs that it starts; else it is the working folder.
-    """
-    folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
-    readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
-    return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def full_ref(off: Offloader, text: str) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, Unpack
 
 from offload.offloader import Offloader
@@ -42,6 +46,16 @@ class Sessions:
     def named(self, name: str | None, messages: str = "") -> Offloader:
         """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""
         return self.own if name is None or self.session is not None else self._named(name, messages)
+
+
+def folder_session() -> str:
+    """Return a session name derived from the project's folder: a resumed conversation finds its items.
+
+    Claude Code names the project's folder to the programs that it starts; else it is the working folder.
+    """
+    folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
+    readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
+    return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def is_error(answer: str) -> bool:

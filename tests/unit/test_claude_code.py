@@ -15,8 +15,8 @@ import pytest
 from command import Run, runner
 
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
-from offload.cli.stores import folder_session
 from offload.config import Settings
+from offload.integrations._sessions import folder_session
 from offload.integrations.claude_code._hook import Hook, offloader_for
 from offload.integrations.claude_code._plugin import ENVIRON, server_command, write_marketplace, write_plugin
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of

@@ -124,6 +124,8 @@ class Api(ThreadingHTTPServer):
         count: tokens of a body that is sent to be counted.
 
     Attributes:
+        script: as above; may be set.
+        agents: the same.
         requests: the requests for messages.
         counted: the requests for a count of tokens.
     """
@@ -134,7 +136,7 @@ class Api(ThreadingHTTPServer):
 
     def __init__(self, script: Script, agents: Script = (), count: Callable[[bytes], int] | None = None):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self._script, self._agents = script, agents
+        self.script, self.agents = script, agents
         self.count = count or (lambda body: len(body) // 4)
         self.requests: list[Request] = []
         self.counted: list[Request] = []
@@ -152,7 +154,7 @@ class Api(ThreadingHTTPServer):
     def answer(self, request: Request) -> Answer | None:
         """Log a request and return its answer, None for 529."""
         self.requests.append(request)
-        script = self._agents if request.is_of_agent else self._script
+        script = self.agents if request.is_of_agent else self.script
         if callable(script):
             answer = script(request)
         else:

@@ -341,6 +341,16 @@ def test_lone_surrogates_and_control_characters_are_stored_and_answered() -> Non
     assert json.dumps(answer, ensure_ascii=False).encode()
 
 
+def test_the_placeholder_of_binary_output_is_short_too() -> None:
+    blocks = (hashlib.sha512(b"%d" % n).digest() for n in range(1000))
+    binary = b"".join(blocks).decode("utf-8", "surrogateescape")
+
+    shown = asked(opened(), "Bash", BASH | {"stdout": binary})["hookSpecificOutput"]["updatedToolOutput"]
+
+    assert len(shown["stdout"]) < 3000
+    assert 'context_read(id="' in shown["stdout"]
+
+
 def test_a_text_that_imitates_a_placeholder_is_stored_as_it_is() -> None:
     forged = "[Offloaded: Bash result, 1 line, 5 characters, id kqzmwpxhva]\n" * 500
     off = opened()

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +15,9 @@ from offload.errors import ConfigError
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
 from offload.offloader import Offloader
-from offload.placeholder import tool_label
+from offload.placeholder import DefaultRenderer, PlaceholderFacts, tool_label
 from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.preview import Preview
 from offload.registry import open_store
 from offload.store import OffloadStore
 
@@ -24,8 +26,8 @@ _log = logging.getLogger("offload")
 # The program waits for `_plugin.TIMEOUT` seconds.
 SECONDS = 15.0
 KEEP = "{}"
-# A placeholder with such a preview has fewer than 3,000 characters.
-_PREVIEW_CHARS = 1500
+# A text of this length is too long for a placeholder; one with such a preview of plain text is shorter.
+_TOO_LONG, _PREVIEW_CHARS = 3000, 1500
 # More than any threshold.
 _HUGE = 1 << 60
 _COMPACTION = (
@@ -51,7 +53,7 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
     del arguments["storage_options"]
     arguments["session"] = arguments["session"] or session
     arguments["policy"] = _at_append(settings.policy, readers)
-    return Offloader(store, **arguments)
+    return Offloader(store, placeholder=_ShortRenderer(), **arguments)
 
 
 def check_lasting(store: OffloadStore) -> None:
@@ -77,6 +79,17 @@ def _at_append(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
 
 def _short(rule: Rule) -> Rule:
     return rule.model_copy(update={"preview_chars": min(rule.preview_chars, _PREVIEW_CHARS)})
+
+
+class _ShortRenderer(DefaultRenderer):
+    """Placeholders without a preview if it is too long, as that of binary output, which has many escapes."""
+
+    def render(self, facts: PlaceholderFacts) -> str:
+        """Return the placeholder."""
+        text = super().render(facts)
+        if len(text) < _TOO_LONG:
+            return text
+        return super().render(replace(facts, preview=Preview("", 0), table=""))
 
 
 class Hook:

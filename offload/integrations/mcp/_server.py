@@ -33,7 +33,6 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 # named to be refused
 
 # A tool that is in no list: a program calls it for its events, a model cannot.
 HOOK_TOOL = "hook"
-_ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
 
 Hook = Callable[[Mapping[str, Any]], str]
 
@@ -46,13 +45,10 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
     Args:
         offloader: the session.
         hook: answers the events of a coding agent, which calls the tool `hook` with the fields of an event.
-            No list has that tool, and no server without a hook. The retrieval tools are then marked to be
-            loaded from the start.
+            No list has that tool, and no server without a hook.
         seconds: after so many seconds an event is answered by an empty object.
     """
     answers = ContextAnswers(offloader)
-    more = {} if hook is None else {"_meta": _ALWAYS_LOADED}
-    tools = [{**tool, **more} for tool in answers.tools]
 
     async def call_tool(context: Any, params: Any) -> Any:
         if hook is None or params.name != HOOK_TOOL:
@@ -75,7 +71,7 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
         "offload",
         version=__version__,
         instructions=answers.instructions,
-        on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": tools}),
+        on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": answers.tools}),
         on_call_tool=call_tool,
         on_list_resources=_handler(types.ListResourcesResult, page),
         on_list_resource_templates=_handler(types.ListResourceTemplatesResult, lambda *_: templates),

@@ -6,12 +6,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from inspect import signature
 from typing import Any
 from uuid import uuid4
 
 import anyio
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER, StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT
 from mcp.server.transport_security import (
     DEFAULT_MAX_REQUEST_BODY_SIZE,
     RequestBodyLimitMiddleware,
@@ -35,6 +35,9 @@ _log = logging.getLogger("offload")
 # Each may run a program.
 _MAX_CLIENTS = 100
 _FIRST_FAILURE = 400
+_IDLE_SECONDS = 1800
+# Releases of mcp before 2.3 end no idle session.
+_ENDS_IDLE = "idle_timeout" in signature(StreamableHTTPServerTransport).parameters
 
 
 def serve_proxy(
@@ -113,7 +116,8 @@ class _Clients:
             status = message.get("status", status)
             await send(message)
 
-        transport = StreamableHTTPServerTransport(name, idle_timeout=DEFAULT_SESSION_IDLE_TIMEOUT)
+        options: dict[str, Any] = {"idle_timeout": _IDLE_SECONDS} if _ENDS_IDLE else {}
+        transport = StreamableHTTPServerTransport(name, **options)
         self._transports[name] = transport
         await self._tasks.start(self._serve, name, transport)
         try:

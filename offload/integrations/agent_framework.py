@@ -82,22 +82,18 @@ class _Tool(FunctionTool):
     """A retrieval tool that answers calls with any arguments."""
 
     def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
-        # The framework rejects arguments that do not fit the schema of the input, without the reason.
+        # The framework leaves a tool without a function to the user.
+        self._call = partial(offloader.tools.call, tool["name"])
         super().__init__(
             name=tool["name"],
             description=tool["description"],
-            func=partial(_answer, offloader, tool["name"]),
-            input_model={"type": "object"},
+            func=self._call,
+            input_model=tool["input_schema"],
         )
-        self._schema = tool["input_schema"]
 
-    def parameters(self) -> dict[str, Any]:
-        return dict(self._schema)
-
-
-# Positional only: a model may send arguments of these names.
-async def _answer(offloader: Offloader, name: str, /, **arguments: Any) -> str:
-    return await in_thread(offloader.tools.call, name, arguments)
+    async def invoke(self, *, arguments: Any = None, **_: Any) -> list[Content]:
+        """Answer a call; the framework would reject wrong arguments without the reason."""
+        return [Content.from_text(await in_thread(self._call, arguments))]
 
 
 class _Results(FunctionMiddleware):
@@ -110,7 +106,7 @@ class _Results(FunctionMiddleware):
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         await call_next()
-        if isinstance(context.function, _Tool) or isinstance(context.result, Content):
+        if isinstance(context.result, Content):  # a request for approval
             return
         # A tool may return any value; the framework makes a text of it.
         items = Content.from_function_result("", result=context.result).items or []
@@ -153,11 +149,7 @@ class _Requests(ChatMiddleware):
         before = list(context.messages)
         converted = list(map(_blocks_of, before))
         out = await self._offloader.aoffload(converted)
-        after = list(map(_message_of, before, converted, out.messages))
-        for old, new in zip(before, after, strict=True):
-            if new is not old:
-                context.record_message_replacement(new, old)
-        return after
+        return list(map(_message_of, before, converted, out.messages))
 
     def _note(self, response: ChatResponse) -> None:
         usage = response.usage_details or {}

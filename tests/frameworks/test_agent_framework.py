@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from agent_framework import (
     Message,
     MiddlewareFailure,
     MiddlewareTermination,
+    SummarizationStrategy,
 )
 from frameworks.agent_framework_model import ScriptedClient, tool
 from pydantic import BaseModel
@@ -485,11 +487,30 @@ def test_a_long_answer_of_an_agent_that_is_a_tool_is_offloaded(store):
 def test_a_call_that_makes_no_sense_gets_an_answer_and_ends_no_run(store, arguments):
     script = Script([lambda _: Call("context_read", arguments, "c"), scenario.end])
 
-    response = awaited(agent(script, OffloadProvider(store)))
+    provider = OffloadProvider(store)
 
+    response = awaited(agent(script, provider), alice())
+
+    assert script.seen[1][-1] == provider.offloader("alice").tools.call("context_read", arguments)
     assert script.seen[1][-1].startswith("Error: ")
-    assert "past" not in script.seen[1][-1]
     assert response.text == ANSWER
+
+
+def test_a_summary_of_messages_with_placeholders_stays_in_the_conversation(store, caplog):
+    summaries = Script([summary] * 9)
+    script = Script([*(scenario.ask(READER, f"call_{n}") for n in range(4)), scenario.end])
+    strategy = SummarizationStrategy(client=ScriptedClient(summaries), target_count=3, threshold=0)
+    made = agent(script, OffloadProvider(store), tool(READER), compaction_strategy=strategy)
+
+    awaited(made, alice())
+
+    assert "Rejected" not in caplog.text
+    assert "[Offloaded:" in summaries.seen[1][-1]
+    assert "a summary of 1" in summaries.seen[2][-1]
+
+
+def summary(texts):
+    return f"a summary of {len(re.findall('a summary', texts[-1]))}"
 
 
 @pytest.mark.parametrize("given", [None, "Be brief."])

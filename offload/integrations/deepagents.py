@@ -235,8 +235,8 @@ def _binary(content: bytes) -> Any:
 
 def _is_media(path: str) -> bool:
     """Return whether deepagents gives the model the file as an image, a document or other media."""
-    kind: str = utils._get_backend_read_file_type(path)  # noqa: SLF001 # the one list of extensions
-    return kind != "text"
+    kind = getattr(utils, "_get_backend_read_file_type", None)  # the one list of extensions
+    return kind is not None and bool(kind(path) != "text")
 
 
 def _info(info: StoredObject) -> Any:

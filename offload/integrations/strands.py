@@ -138,9 +138,9 @@ class _Conversation:
 
     async def offload_pending(self, event: AfterInvocationEvent) -> None:
         """Offload the results that an interrupted agent saves until it resumes."""
-        state = event.agent._interrupt_state  # noqa: SLF001 # Strands shows it to no hook
-        results = state.pending_tool_execution and state.pending_tool_execution.completed_tool_results
-        if results:
+        state: Any = getattr(event.agent, "_interrupt_state", None)  # Strands shows it to no hook
+        pending = getattr(state, "pending_tool_execution", None)
+        if results := getattr(pending, "completed_tool_results", None):
             message = {"role": "user", "content": [{"toolResult": result} for result in results]}
             out = await self.offloader.aoffload([*event.agent.messages, message], pinned=self._kept)
             state.set_pending_tool_results([part["toolResult"] for part in out.messages[-1]["content"]])

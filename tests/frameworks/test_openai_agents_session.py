@@ -13,7 +13,7 @@ from frameworks.scenario import ANSWER, QUERY, READER, Call, Script, needle, rep
 
 pytest.importorskip("agents", reason="in the environment of the group integration-openai-agents")
 
-from agents import OpenAIConversationsSession, SQLiteSession
+from agents import OpenAIConversationsSession, Runner, RunState, SQLiteSession
 from frameworks.scripted_openai import WAYS, agent, kept, outputs, sync, texts, tool
 
 from offload import ConfigError, OffloadPolicy
@@ -212,6 +212,44 @@ def test_a_saved_state_of_an_interrupted_run_has_placeholders_and_continues_in_a
     assert len(scenario.refs(seen[0])) == 2 + 1
     assert needle("alice") in seen[1][-1]
     assert seen[0][:3] == script.seen[1][:3]
+
+
+def test_the_session_of_an_interrupted_run_has_placeholders(store, session):
+    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    made = agent(Script([lambda _: calls, scenario.end]), offloading, *risky())
+
+    state = sync(made, session=alice.memory(session), run_config=alice.run_config()).to_state()
+    waiting = json.dumps(kept(session))
+    state.approve(state.get_interruptions()[0])
+    sync(made, state, session=alice.memory(session), run_config=alice.run_config())
+
+    assert "entry 01500" not in waiting
+    assert scenario.refs([outputs(kept(session))[0]])
+
+
+def test_the_saved_state_of_an_agent_inside_an_agent_has_placeholders_too(store):
+    calls = [Call(QUERY, {}, "call_0"), Call("send", {}, "call_1")]
+    script = Script([lambda _: calls, scenario.search, scenario.end])
+    offloading = OffloadRuns(store)
+    alice = offloading.conversation("alice")
+    inner = agent(script, offloading, *risky())
+    delegate = Call("delegate", {"input": "Look."}, "call_d")
+    outer = agent(Script([lambda _: delegate, scenario.end]), offloading, inner.as_tool("delegate", "x"))
+
+    async def resumed(saved):
+        state = await RunState.from_json(outer, saved)
+        state.approve(state.get_interruptions()[0])
+        return await Runner.run(outer, state, run_config=alice.run_config())
+
+    state = sync(outer, run_config=alice.run_config()).to_state()
+    saved = asyncio.run(alice.state_json(state))
+
+    assert "entry 01500" in state.to_string()
+    assert "entry 01500" not in json.dumps(saved)
+    assert asyncio.run(resumed(saved)).final_output == ANSWER
+    assert needle("alice") in script.seen[2][-1]
 
 
 def test_a_saved_state_without_large_results_is_that_of_the_sdk(store):

@@ -3,7 +3,7 @@
 The measure is that of `offload savings`. Plain policies have the shapes of other libraries' defaults; their
 tools are 400 tokens of each request. With `--clairvoyant` (minutes) each text is replaced at the moment, and
 with the preview, that turns out cheapest with hindsight: no policy can do this, and the distance to it shows
-what is left to gain. A plot of one session goes to `plots/` if matplotlib is installed (group `bench`).
+what is left to gain. The full run also draws one session, the picture of the README.
 
 Transcripts are those of `bench_savings.py`; only sessions with the provider's usage are replayed. A second
 measure without pauses and misses is the program `session_cost.py` at OFFLOAD_SESSION_COST, or next to the
@@ -16,14 +16,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import get_args
 
-from _growth import PLOTS
 from _measure import Figure, run
+from _picture import Panel, svg
 from peers._conversations import SHARED, folder
 from peers._tables import markdown
 
@@ -43,6 +43,10 @@ RESULT = "tool_result"
 _READERS = {"read", "view", "open", "cat", "notebook"}
 # A session that costs up to this part of its cost without offloading is not dearer.
 _SAME = 1.0005
+# The picture of the README: of a session of so many requests or more, in dollars at the price of input of
+# claude-opus-4-5, https://platform.claude.com/docs/en/about-claude/pricing (2026-10).
+PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "session.svg"
+_LONG, DOLLARS = 100, 5.0
 # The words of a plain placeholder, beside the preview.
 _FRAME = " " * 216
 # A text that a clairvoyant considers, and the previews that it may leave.
@@ -145,7 +149,8 @@ def figures(is_quick: bool, *, clairvoyant: bool) -> Iterator[Figure]:
     if clairvoyant:
         bills["clairvoyant"] = [_clairvoyant(session) for session in sessions]
     _print_table(sessions, bills)
-    _draw(sessions)
+    if not is_quick:
+        _draw(sessions, bills["balanced"])
     # Budgets are for all sessions.
     budgets = {} if is_quick else _BUDGETS
     for name, each in bills.items():
@@ -277,28 +282,31 @@ def _share(sessions: Sequence[Session], bills: Sequence[Bill], sources: set[str]
     return f"{cost:.3f} ({decided:.3f})"
 
 
-def _draw(sessions: Iterable[Session]) -> None:
-    """Draw the cost over the requests of the session that costs most."""
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 # only the dependency group `bench` has it
-    except ImportError:
+def _draw(sessions: Sequence[Session], bills: Sequence[Bill]) -> None:
+    """Draw the long session whose share of the cost is nearest to that of all sessions."""
+    whole = sum(bill.cost for bill in bills) / sum(session.plain.cost for session in sessions)
+    long = [(s, b) for s, b in zip(sessions, bills, strict=True) if len(b.totals) >= _LONG]
+    if not long:
         return
-    mpl.use("agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 # only plots need it
-
-    session = max(sessions, key=lambda session: session.plain.cost)
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    names = [name for name in get_args(PolicyName) if name in ("balanced", "economy")]
-    lines = {"without offloading": session.plain.totals}
-    lines |= {name: _bill(session, _ways()[name]).totals for name in names}
-    for name, totals in lines.items():
-        axes.plot([total / 10**6 for total in totals], label=name)
-    name = session.recording.transcript.name
-    axes.set(title=f"Input cost of {name}", xlabel="requests", ylabel="million uncached input tokens")
-    axes.legend()
-    PLOTS.mkdir(exist_ok=True)
-    figure.savefig(PLOTS / "cost-of-a-session.png", dpi=120)
-    plt.close(figure)
+    session, bill = min(long, key=lambda each: abs(each[1].cost / each[0].plain.cost - whole))
+    panels = [
+        Panel(
+            "Tokens in the context, in thousands",
+            [size / 1000 for size in session.plain.sizes],
+            [size / 1000 for size in bill.sizes],
+            "{:.0f}k",
+        ),
+        Panel(
+            f"Input cost so far, at ${DOLLARS:.0f} for a million tokens, cached ones at a tenth",
+            [total * DOLLARS / 1e6 for total in session.plain.totals],
+            [total * DOLLARS / 1e6 for total in bill.totals],
+            "${:.2f}",
+        ),
+    ]
+    title = f"A recorded coding session of {len(bill.totals)} requests, at its recorded times"
+    PICTURE.parent.mkdir(exist_ok=True)
+    PICTURE.write_text(svg(title, panels), encoding="utf-8")
+    print(f"{PICTURE.name}: {session.recording.transcript.name}, {bill.cost / session.plain.cost:.3f}")
 
 
 def _without_misses(program: Path) -> Iterator[Figure]:

@@ -232,6 +232,7 @@ class Bill:
         replaced: number of replaced texts of 1,000 characters or more.
         seen: how many of them were sent in full before, by row.
         totals: the cost so far, after each request.
+        sizes: the tokens of each request, without tools.
     """
 
     texts: float = 0
@@ -242,6 +243,7 @@ class Bill:
     replaced: set[int] = field(default_factory=set)
     seen: set[int] = field(default_factory=set)
     totals: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
 
     @property
     def cost(self) -> float:
@@ -260,6 +262,7 @@ def measure(recording: Recording, sender: Sender, cache: CacheModel) -> Bill:
     for request in recording.requests:
         known = cache.write if request.is_missed else cache.read
         kept, rewritten, new = view.send(request.rows, sender.replaced(request), bill)
+        bill.sizes.append(recording.system + kept + rewritten + new + answers)
         bill.texts += (recording.system + kept) * known + (rewritten + new) * cache.write
         bill.rewritten += rewritten * (cache.write - known)
         bill.read_backs += answers * known

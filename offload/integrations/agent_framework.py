@@ -82,7 +82,7 @@ class _Tool(FunctionTool):
     """A retrieval tool that answers calls with any arguments."""
 
     def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
-        # The framework leaves a tool without a function to the user.
+        # The framework hands a tool without a function to the user.
         self._call = partial(offloader.tools.call, tool["name"])
         super().__init__(
             name=tool["name"],

@@ -133,11 +133,13 @@ class RunConversation:
         """Return the items with JSON for results that are Python."""
         texts = {item["output"] for item in items if _has_text(item)}
         known = self._as_json
-        self._as_json = {text: known[text] if text in known else as_json(text) for text in texts}
-        written = [self._as_json[item["output"]] if _has_text(item) else None for item in items]
+        # Concurrent runs may replace the attribute.
+        written = {text: known[text] if text in known else as_json(text) for text in texts}
+        self._as_json = written
+        found = [written[item["output"]] if _has_text(item) else None for item in items]
         return [
             item if text is None else {**item, "output": text}
-            for item, text in zip(items, written, strict=True)
+            for item, text in zip(items, found, strict=True)
         ]
 
     async def answer(self, name: str, arguments: str, call_id: str) -> str:

@@ -73,13 +73,14 @@ class Rewritten:
         body: the bytes to send.
         conversation: None if the request passed without a look at its messages.
         views: its messages as the engine saw them.
-        tokens_removed: tokens of results that this request lacks.
+        replaced: number of results that are replaced, and `tokens_removed` what that frees.
         reason: why it passes unchanged; empty if it does not.
     """
 
     body: bytes
     conversation: Conversation | None = None
     views: Sequence[Any] = ()
+    replaced: int = 0
     tokens_removed: int = 0
     reason: str = ""
 
@@ -107,7 +108,7 @@ class Rewriter:
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Return the request to send; `body` itself if nothing is replaced or anything fails."""
         try:
-            return await self._in_time(lambda: self._rewritten(body, api, headers))
+            rewritten = await self._in_time(lambda: self._rewritten(body, api, headers))
         except _UnchangedError as why:
             reason = str(why)
         except TimeoutError:
@@ -119,8 +120,19 @@ class Rewriter:
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
             self._status.failed(f"a request passed unchanged: {error!r:.200}")
             reason = "failed"
+        else:
+            self._note(rewritten)
+            return rewritten
         self._status.passed(reason)
         return Rewritten(body, reason=reason)
+
+    def _note(self, request: Rewritten) -> None:
+        if request.reason:
+            self._status.passed(request.reason)
+            return
+        self._status.count("rewritten")
+        self._status.count("results_replaced", request.replaced)
+        self._status.count("tokens_removed", request.tokens_removed)
 
     def close(self) -> None:
         """Start no more work."""
@@ -199,15 +211,10 @@ class Rewriter:
         result = conversation.offloader.offload(request.views)
         self._note_errors(result)
         text = request.with_messages(result.messages, _unseen(request, result))
-        self._status.count("results_replaced", len(result.records))
         if text is request.text:
-            reason = "nothing to replace"
-            self._status.passed(reason)
-            return Rewritten(request.text.encode(), conversation, request.views, reason=reason)
+            return Rewritten(request.text.encode(), conversation, request.views, reason="nothing to replace")
         freed = result.tokens_before - result.tokens_after
-        self._status.count("rewritten")
-        self._status.count("tokens_removed", freed)
-        return Rewritten(text.encode(), conversation, request.views, freed)
+        return Rewritten(text.encode(), conversation, request.views, len(result.records), freed)
 
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:

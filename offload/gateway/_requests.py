@@ -44,6 +44,7 @@ READ_BACK = "context_read"
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
 _AGENT_HEADER = "x-claude-code-agent-id"
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
+_RESULT_ROLES, _OUTPUT = ("tool", "function"), "_call_output"
 _MOST_REMINDERS = 50
 _PLACEHOLDER_CHARS = 30_000
 # Of the Responses API: the rest of the conversation is with the provider.
@@ -66,6 +67,7 @@ class Request:
         starts: where each message starts in the text.
         fields: the fields of the request, without the messages.
         tails: by message and path, the end of a text that the engine does not see.
+        problems: why messages were kept that the engine changed.
     """
 
     text: str
@@ -73,6 +75,7 @@ class Request:
     views: list[Any] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     @property
     def tool_names(self) -> list[str]:
@@ -98,15 +101,19 @@ class Request:
             messages: the views after offloading.
             without: items that are kept, by message and block.
 
-        Raises:
-            ValueError: a change has no place in the text.
+        A message that cannot be changed is kept, and `problems` says why.
         """
         edits: list[Edit] = []
         places = Places(self.text)
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
-            if new is not view:
-                changes = [change for change in _changes(view, new) if not _is_in(without, index, change[0])]
-                edits += (self._edit(places, index, path, value) for path, value in changes)
+            if new is view:
+                continue
+            try:
+                changes = [c for c in _changes(view, new) if _is_result(view, c[0])]
+                kept = [c for c in changes if not _is_in(without, index, c[0])]
+                edits += [self._edit(places, index, path, value) for path, value in kept]
+            except ValueError as error:
+                self.problems.append(f"a message with a result cannot be changed: {error}")
         return replaced(self.text, edits) if edits else self.text
 
     def _edit(self, places: Places, index: int, path: Path, value: str | None) -> Edit:
@@ -194,9 +201,9 @@ def _prepared(message: Any) -> Iterator[tuple[Path, str]]:
         # The API ran the tool: it is a part of the reply.
         message.pop("output", None)
     message.pop("cache_control", None)
-    if message.get("role") in ("tool", "function"):
+    if message.get("role") in _RESULT_ROLES:
         yield from _result(message, "content", ())
-    elif str(message.get("type")).endswith("_call_output"):
+    elif str(message.get("type")).endswith(_OUTPUT):
         yield from _result(message, "output", ())
     for index, block in enumerate(_blocks(message.get("content"))):
         if isinstance(block, dict):
@@ -254,9 +261,17 @@ def _blocks(content: Any) -> list[Any]:
     return content if isinstance(content, list) else []
 
 
+def _is_result(message: Any, path: Path) -> bool:
+    """Return whether the text at `path` is of a result, and not another one that looks like a placeholder."""
+    if message.get("role") in _RESULT_ROLES or str(message.get("type")).endswith(_OUTPUT):
+        return path[0] in ("content", "output")
+    return path[0] == "content" and path[2:3] == ("content",)
+
+
 def _is_in(items: Collection[tuple[int, Block]], message: int, path: Path) -> bool:
-    """Return whether a change belongs to one of `items`; an item that is a whole message has no block."""
-    return bool(items) and ((message, None) in items or (len(path) > 1 and (message, path[1]) in items))
+    """Return whether a change is of one of `items`; outside Anthropic's format a message is one result."""
+    is_block = path[2:3] == ("content",)
+    return any(at == message and (block == path[1] if is_block else True) for at, block in items)
 
 
 def _changes(old: Any, new: Any, path: Path = ()) -> Iterator[tuple[Path, str | None]]:

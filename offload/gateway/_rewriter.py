@@ -211,6 +211,8 @@ class Rewriter:
         result = conversation.offloader.offload(request.views)
         self._note_errors(result)
         text = request.with_messages(result.messages, _unseen(request, result))
+        for problem in request.problems:
+            self._status.failed(problem)
         if text is request.text:
             return Rewritten(request.text.encode(), conversation, request.views, reason="nothing to replace")
         freed = result.tokens_before - result.tokens_after

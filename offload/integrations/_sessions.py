@@ -48,12 +48,14 @@ class Sessions:
         return self.own if name is None or self.session is not None else self._named(name, messages)
 
 
-def folder_session() -> str:
-    """Return a session name derived from the project's folder: a resumed conversation finds its items.
+def project_folder() -> Path:
+    """Return the project's folder: Claude Code names it to its programs; else it is the working folder."""
+    return Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
 
-    Claude Code names the project's folder to the programs that it starts; else it is the working folder.
-    """
-    folder = Path(os.environ.get("CLAUDE_PROJECT_DIR") or Path.cwd()).resolve()
+
+def folder_session() -> str:
+    """Return a session name derived from the project's folder: a resumed conversation finds its items."""
+    folder = project_folder()
     readable = re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower())[:40]
     return f"mcp-{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 

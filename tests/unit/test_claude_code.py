@@ -389,6 +389,37 @@ def test_a_store_in_memory_is_refused() -> None:
         opened("memory://x")
 
 
+@pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
+@pytest.mark.parametrize("variable", ["OFFLOAD_STORE", "OFFLOAD_CONFIG", "AWS_ENDPOINT_URL_S3"])
+def test_a_file_of_the_project_does_not_choose_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, variable: str
+) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / file).write_text(json.dumps({"env": {variable: "there", "OTHER": 1}}))
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+
+    opened()
+    # Claude Code adds what it finds there to the environment of the server.
+    monkeypatch.setenv(variable, "there")
+    with pytest.raises(ConfigError, match=f"sets {variable}: a file of the project may not choose"):
+        opened()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    opened()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"env": []}', '{"env": 7}', '{"env": {"OFFLOAD_STORE": 7}}']
+)
+def test_settings_of_a_project_of_any_form_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / "settings.json").write_text(content)
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+
+    opened()
+
+
 def test_the_session_of_the_settings_wins() -> None:
     assert opened(session="mine").session == "mine"
     assert opened().session == "s"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from offload.config import Settings
 from offload.errors import ConfigError
+from offload.integrations._sessions import project_folder
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
 from offload.offloader import Offloader
@@ -21,6 +24,9 @@ from offload.preview import Preview
 from offload.registry import open_store
 from offload.store import OffloadStore
 
+# In the folder `.claude` of a project; the variables that choose a store begin with these.
+_PROJECT_FILES = ("settings.json", "settings.local.json")
+_CHOOSING = ("OFFLOAD_", "AWS_ENDPOINT_URL")
 _log = logging.getLogger("offload")
 
 # The program waits for `_plugin.TIMEOUT` seconds.
@@ -45,15 +51,41 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
         readers: offload results of `Read` of at least so many tokens; None keeps them all.
 
     Raises:
-        ConfigError: an invalid setting, or a store that no other process can read.
+        ConfigError: an invalid setting, a store that no other process can read, or one that a file of the
+            project has chosen.
     """
+    _check_project(project_folder())
     store = open_store(settings.store, storage_options=settings.storage_options)
     check_lasting(store)
     arguments = settings.arguments()
     del arguments["storage_options"]
     arguments["session"] = arguments["session"] or session
     arguments["policy"] = _at_append(settings.policy, readers)
-    return Offloader(store, placeholder=_ShortRenderer(), **arguments)
+    arguments["placeholder"] = _ShortRenderer()
+    return Offloader(store, **arguments)
+
+
+def _check_project(folder: Path) -> None:
+    """Raise `ConfigError` if the project's settings of Claude Code choose the store (rule R15).
+
+    The program adds their variables to the environment of its servers and hooks, over those of the user.
+    """
+    for file in (folder / ".claude" / name for name in _PROJECT_FILES):
+        chosen = [] if folder == Path.home() else _chosen_by(file)
+        if chosen:
+            raise ConfigError(
+                f"{file} sets {', '.join(chosen)}: a file of the project may not choose where data goes; set "
+                "it in your own environment or in ~/.claude/settings.json"
+            )
+
+
+def _chosen_by(file: Path) -> list[str]:
+    """Return the variables in effect that settings of Claude Code set and that choose a store or settings."""
+    try:
+        variables = json.loads(file.read_bytes())["env"]
+        return [n for n in variables if n.startswith(_CHOOSING) and os.environ.get(n) == variables[n]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
 
 
 def check_lasting(store: OffloadStore) -> None:
@@ -134,8 +166,6 @@ class Hook:
             with self._offloader.open_sink(tool_name=tool, tool_use_id=call_id, title=title) as sink:
                 for chunk in _in_time(chunks):
                     sink.write(chunk)
-        if sink.error is not None:
-            _log.warning("a result of %s is kept in full: %s", tool, sink.error)
         if sink.info is None:
             return {}
         name = tool_label(tool)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from offload import Decision, OffloadPolicy, Rule
 from offload.cli.terminal import count
-from offload.policy import DEFAULT_MIN_TOKENS
+from offload.policy import DEFAULT_MIN_TOKENS, RETRIEVAL_TOOLS
 
 Way = Literal["claude-code", "mcp-proxy", "gateway"]
 
@@ -52,16 +52,26 @@ def reach_of(way: Way) -> Reach:
             )
         case "gateway":
             return Reach(
-                OffloadPolicy.model_validate(
-                    {"preset": "balanced", "types": {"tool_result": {"after_turns": 1}}}
-                ),
-                "all items that the default policy offloads, once the model has seen them in full",
-                "replies of the model, system prompts, and what it has not replied to, up to the ceiling",
-                "an item that is worth replacing",
+                _once_seen(OffloadPolicy()),
+                "results of tools that the default policy offloads, once the model has seen them in full",
+                "prompts, replies, arguments of tool calls, images, and the newest results up to the ceiling",
+                "a result that is worth replacing",
             )
 
 
 _RESULTS = f"results of {DEFAULT_MIN_TOKENS:,} tokens or more of"
+
+
+def _once_seen(policy: OffloadPolicy) -> OffloadPolicy:
+    """Return a policy that offloads results alone, after a reply of the model, as `offload gateway` does."""
+    result = policy.types["tool_result"]
+    changes = {
+        "types": {name: Rule(enabled=False) for name in policy.types}
+        | {"tool_result": result.model_copy(update={"after_turns": 1})},
+        "media": Rule(enabled=False),
+        "exclude_tools": tuple(f"*{name}" for name in RETRIEVAL_TOOLS),
+    }
+    return policy.model_copy(update=changes)
 
 
 def _at_append(*tools: str) -> OffloadPolicy:
@@ -69,7 +79,7 @@ def _at_append(*tools: str) -> OffloadPolicy:
     return OffloadPolicy(
         types={name: Rule(enabled=False) for name in OffloadPolicy().types},
         tools=dict.fromkeys(tools, Rule(min_tokens=DEFAULT_MIN_TOKENS)),
-        exclude_tools=("mcp__*__context_*",),
+        exclude_tools=tuple(f"*{name}" for name in RETRIEVAL_TOOLS),
         max_view_tokens=None,
     )
 

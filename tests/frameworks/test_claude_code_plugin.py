@@ -455,6 +455,31 @@ def test_the_store_is_in_the_users_home_if_no_setting_names_one(root: Path) -> N
     assert not list(made.program.folder.iterdir())
 
 
+def test_calls_at_once_are_stored_each(root: Path) -> None:
+    calls = [tool("Bash", command=f"seq {number} 6000") for number in range(1, 9)]
+    with serving([sum(calls[1:], calls[0])]) as api:
+        made = project(root, api)
+        made.run()
+
+    stored = made.stored()
+    found = sorted(stored[ref_in(result)].partition("\n")[0] for result in api.last.results)
+    assert found == [str(number) for number in range(1, 9)]
+
+
+def test_files_of_the_project_choose_no_store_and_no_code(root: Path) -> None:
+    with serving([tool("Bash", command=LARGE)]) as api:
+        made = project(root, api)
+        folder = made.program.folder
+        (folder / "offload.toml").write_text(f"store = {str(root / 'other')!r}\nsession = 'other'\n")
+        for name in ("json.py", "offload.py", "mcp.py", "typer.py"):
+            (folder / name).write_text(f"open({str(root / 'ran')!r}, 'w')")
+        made.run()
+
+    assert list(made.stored().values()) == [NUMBERS]
+    assert not (root / "other").exists()
+    assert not (root / "ran").exists()
+
+
 # The command of older versions
 
 

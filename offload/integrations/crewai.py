@@ -87,8 +87,7 @@ class _RetrievalTool(BaseTool):
     def _run(self, /, **arguments: Any) -> str:
         if self._offloading is None:
             return "Error: no stored items are available in this run"
-        given = {name: value for name, value in arguments.items() if value is not None}
-        answer: str = self._offloading.offloader.tools.call(self.name, given)
+        answer: str = self._offloading.offloader.tools.call(self.name, arguments)
         return answer
 
     def _validate_kwargs(self, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from frameworks.scenario import QUERY, Call, Script, report
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
 from llama_index.core.llms.mock import MockFunctionCallingLLM
-from llama_index.core.tools import FunctionTool
+from llama_index.core.tools import FunctionTool, ToolSelection
 
 
 def scripted(script: Script) -> MockFunctionCallingLLM:
@@ -17,6 +17,26 @@ def scripted(script: Script) -> MockFunctionCallingLLM:
         return _message(script.reply(texts_of(messages)))
 
     return MockFunctionCallingLLM(response_generator=answer, is_chat_model=True)
+
+
+class _WithoutCalls(MockFunctionCallingLLM):
+    def get_tool_calls_from_response(self, response: Any, **_: Any) -> list[ToolSelection]:
+        calls = response.message.additional_kwargs.get("tool_calls", ())
+        return [
+            ToolSelection(tool_id=call.id, tool_name=call.name, tool_kwargs=call.arguments) for call in calls
+        ]
+
+
+def without_calls(script: Script) -> MockFunctionCallingLLM:
+    """Return a model whose messages have no blocks for their calls, as those of some providers."""
+
+    def answer(messages: Any, **_: Any) -> ChatMessage:
+        said = script.reply(texts_of(messages))
+        if isinstance(said, str):
+            return _message(said)
+        return ChatMessage(role="assistant", additional_kwargs={"tool_calls": [said]})
+
+    return _WithoutCalls(response_generator=answer, is_chat_model=True)
 
 
 def texts_of(messages: Any) -> list[str]:

@@ -11,7 +11,7 @@ from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, n
 
 pytest.importorskip("llama_index.core", reason="in the environment of the group integration-llama-index")
 
-from frameworks.llama_index_model import scripted, tool
+from frameworks.llama_index_model import scripted, tool, without_calls
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.memory import ChatMemoryBuffer, Memory
@@ -110,6 +110,18 @@ def test_the_saved_context_has_the_placeholder_and_never_the_original(store, mad
     restored = asyncio.run(offloading.restore(ctx, messages))
     assert results(restored)[0] == report()
     assert restored[-1] is messages[-1]
+
+
+def test_a_placeholder_names_the_tool_if_the_messages_of_the_model_do_not(store):
+    script = scenario.whole_run()
+    made = OffloadFunctionAgent(
+        llm=without_calls(script), tools=[tool()], offloading=OffloadContexts(store), streaming=False
+    )
+
+    run(made)
+
+    assert "[Offloaded: query_sales result" in script.shown(2)
+    assert needle("alice") in script.seen[2][-1]
 
 
 def test_the_placeholder_is_the_same_whenever_and_wherever_it_is_made(store):

@@ -118,6 +118,24 @@ def test_two_sessions_of_one_agent_with_one_call_id_read_their_own(store):
         assert scenario.calls_of(offloading.offloader(owner)) == ["call_0"]
 
 
+def test_two_runs_at_once_with_one_toolset_read_their_own(store):
+    offloading = OffloadToolset(store)
+    scripts = {owner: scenario.whole_run() for owner in ("alice", "bob")}
+
+    async def go():
+        runs = []
+        for owner, script in scripts.items():
+            made = agent(script, offloading, tool(returns=lambda owner=owner: report(owner)))
+            asked = [ChatMessage.from_user(QUESTION)]
+            runs.append(made.run_async(asked, hook_context=offloading.context(owner)))
+        await asyncio.gather(*runs)
+
+    asyncio.run(go())
+
+    for owner, script in scripts.items():
+        scenario.check_whole_run(script, owner)
+
+
 def test_a_session_cannot_read_items_of_another(store):
     offloading = OffloadToolset(store)
     run(agent(scenario.whole_run(), offloading), offloading.context("alice"))

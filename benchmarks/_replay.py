@@ -41,6 +41,7 @@ class Replay:
         mark: the cache mark.
         charges: what each request cost.
         reads: number of read-backs.
+        now: the recorded time of the latest request.
     """
 
     recording: Recording
@@ -51,9 +52,9 @@ class Replay:
     mark: Json = field(default_factory=lambda: {"type": "ephemeral"})
     charges: list[Charge] = field(default_factory=list)
     reads: int = 0
+    now: float = 0.0
     # Index of an answer → messages of the read-backs before it.
     _calls: dict[int, list[Json]] = field(default_factory=dict)
-    _last: Request | None = None
 
     def run(self) -> Bill:
         """Send every request; return which texts were replaced."""
@@ -78,10 +79,10 @@ class Replay:
     def _send(self, request: Request) -> Mapping[int, str]:
         """Send one request; return the texts that the provider got in place of others, by row."""
         messages, indexes = self._messages(request)
-        headers = {"x-provider-time": str(request.time)}
+        headers = {}
         if request.is_missed and not request.is_cold:
             headers["x-provider-forget"] = "1"
-        arrived = self._post(messages, headers)
+        arrived = self._post(request, messages, headers)
         require(len(arrived) == len(messages), "the provider got another number of messages")
         replaced: dict[int, str] = {}
         for index, sent, got in zip(indexes, messages, arrived, strict=True):
@@ -94,13 +95,11 @@ class Replay:
         ref = _OFFLOADER.options.placeholder.find_ref(text)
         require(ref is not None, "a text was replaced by one without an id")
         self.reads += 1
-        answer = (text * (1 + round(tokens * CHARS_PER_TOKEN) // len(text)))[
-            : round(tokens * CHARS_PER_TOKEN)
-        ]
+        answer = "of the text that was read, " * round(tokens * CHARS_PER_TOKEN / 27)
         pair = self._call(f"toolu_read_{self.reads}", str(ref), answer)
         self._calls.setdefault(request.answer, []).extend(pair)
         messages, _ = self._messages(request)
-        self._post(messages, {"x-provider-time": str(request.time)})
+        self._post(request, messages, {})
 
     def _call(self, call_id: str, ref: str, answer: str) -> list[Json]:
         name, arguments = "mcp__offload__context_read", {"id": ref}
@@ -127,11 +126,12 @@ class Replay:
         reads = self._calls.get(request.answer, [])
         return [*messages, *reads], [*indexes, *(None for _ in reads)]
 
-    def _post(self, messages: list[Json], headers: dict[str, str]) -> list[Json]:
+    def _post(self, request: Request, messages: list[Json], headers: dict[str, str]) -> list[Json]:
         """Send messages; return those that the provider got, without the mark."""
+        self.now = request.time
         body = self._anthropic_body(messages) if self.is_anthropic else self._chat_body(messages)
         path = "/v1/messages?beta=true" if self.is_anthropic else "/v1/chat/completions"
-        headers |= {"content-type": "application/json", "x-api-key": "dummy"}
+        headers |= {"content-type": "application/json", "x-provider-time": str(self.now)}
         headers["x-claude-code-session-id"] = self.recording.transcript.name
         address = urlsplit(self.url)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)

@@ -68,6 +68,7 @@ class Request:
         fields: the fields of the request, without the messages.
         tails: by message and path, the end of a text that the engine does not see.
         problems: why messages were kept that the engine changed.
+        lasts_an_hour: whether a cache mark asks for an hour, which has another price.
     """
 
     text: str
@@ -76,6 +77,7 @@ class Request:
     starts: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    lasts_an_hour: bool = False
 
     @property
     def tool_names(self) -> list[str]:
@@ -140,10 +142,20 @@ def read_request(body: bytes, api: Api) -> Request | None:
     is_elsewhere = any(request.fields.get(name) for name in _KEPT_ELSEWHERE)
     if is_elsewhere or not request.views or not request.tool_names:
         return None
+    request.lasts_an_hour = any(map(_lasts_an_hour, (request.fields, request.views[-1])))
     for index, message in enumerate(request.views):
         for path, tail in _prepared(message):
             request.tails[index, path] = tail
     return request
+
+
+def _lasts_an_hour(holder: Any) -> bool:
+    """Return whether a request or a message, or a block of it, has a cache mark that asks for an hour."""
+    if not isinstance(holder, dict):
+        return False
+    holders = [holder, *_blocks(holder.get("system")), *_blocks(holder.get("content"))]
+    marks = [each.get("cache_control") for each in holders if isinstance(each, dict)]
+    return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
 def _parsed(text: str, messages: str) -> Request:

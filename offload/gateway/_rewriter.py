@@ -191,7 +191,7 @@ class Rewriter:
         if self._needs_read_back and not request.can_read_back:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        conversation = self._conversation(conversation_of(request, headers), api, len(body))
+        conversation = self._conversation(conversation_of(request, headers), request, api, len(body))
         if conversation.began < time.monotonic() - DEADLINE / 2:
             raise _UnchangedError(_SLOW)
         async with conversation.lock:
@@ -225,11 +225,11 @@ class Rewriter:
             else:
                 self._status.say_once(str(error))
 
-    def _conversation(self, name: str, api: Api, size: int) -> Conversation:
+    def _conversation(self, name: str, request: Request, api: Api, size: int) -> Conversation:
         """Return a conversation; those that were not used for the longest time are dropped."""
         conversation = self._conversations.pop(name, None)
         if conversation is None:
-            policy = policy_for(self._offloader.policy, api)
+            policy = policy_for(self._offloader.policy, api, lasts_an_hour=request.lasts_an_hour)
             conversation = Conversation(name, self._offloader.with_options(policy=policy, on_error="keep"))
         self._conversations[name] = conversation
         self._size += max(size, _LEAST_BYTES) - conversation.size
@@ -253,10 +253,11 @@ def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:
     }
 
 
-def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
+def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) -> OffloadPolicy:
     """Return a policy for requests that a client made: results of tools alone, once the model saw them.
 
     All else of the client is text of a user: its instructions, its summaries and what the user wrote.
+    `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
 
     def seen(rule: Rule) -> Rule:
@@ -272,6 +273,7 @@ def policy_for(policy: OffloadPolicy, api: Api) -> OffloadPolicy:
         "turn_budget_tokens": None,
         "exclude_tools": (*policy.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
     }
-    cache = CacheModel.preset(api.cache) if policy.cache == CacheModel() else policy.cache
+    known = f"{api.cache}-1h" if lasts_an_hour else api.cache
+    cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
     changes["cache"] = cache.model_copy(update={"lookback": cache.lookback or LOOKBACK})
     return policy.model_copy(update=changes)

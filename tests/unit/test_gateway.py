@@ -305,6 +305,33 @@ def test_prices_of_the_settings_win():
     assert (cache.read, cache.ttl, cache.lookback) == (0.02, 7200, 20)
 
 
+def marked(mark: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of one turn, the last block with a cache mark."""
+    *first, last = turns(1)
+    return [*first, {**last, "content": [{**last["content"][0], **mark}]}]
+
+
+HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [HOUR, {"system": [{"type": "text", "text": "Be brief.", **HOUR}]}, {"messages": marked(HOUR)}],
+    ids=["request", "system", "message"],
+)
+def test_marks_of_an_hour_have_the_prices_of_an_hour(fields):
+    request = read_request(body_of(**{"messages": turns(1), **fields}), ANTHROPIC)
+
+    assert request.lasts_an_hour
+    assert policy_for(OffloadPolicy(), ANTHROPIC, lasts_an_hour=True).cache.write == 2
+
+
+def test_marks_of_five_minutes_do_not():
+    short = {"cache_control": {"type": "ephemeral"}}
+
+    assert not read_request(body_of(marked(short), **short), ANTHROPIC).lasts_an_hour
+
+
 # Usage
 
 STREAM = (

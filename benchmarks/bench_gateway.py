@@ -1,0 +1,166 @@
+"""A gateway before a provider with a prompt cache: input cost of recorded sessions, latency, memory, streams.
+
+Each recorded session is sent three times to a provider that charges by the published rules of its cache
+(`_provider.py`): directly, directly with the retrieval tools in every request, and with them through a
+gateway. Those with the provider's usage are sent at their recorded times, and with its recorded misses. The
+others have no times; they are in the format of OpenAI and are sent to both of its caches.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+import uvicorn
+from _measure import Figure, run
+from _provider import Provider, serving
+from _replay import ANTHROPIC, Replay
+from peers._conversations import folder
+from peers._tables import markdown
+
+from offload import CacheModel, Offloader
+from offload.cli.simulation import Recording
+from offload.cli.transcripts import Transcript, load
+from offload.gateway import gateway_app
+
+QUICK_MESSAGES = 110
+# A session that costs up to this part of its cost without the gateway is not dearer.
+_SAME = 1.0005
+
+
+class Cost(NamedTuple):
+    """What one session cost, in uncached input tokens.
+
+    Attributes:
+        name: the session.
+        requests: its requests, without read-backs.
+        plain: the cost without a gateway.
+        with_tools: the cost without a gateway, with the retrieval tools in every request.
+        through: the cost through the gateway, with the tools.
+        replaced: number of replaced texts of 1,000 characters or more.
+        reads: number of read-backs.
+        tokens: mean tokens of a request through the gateway, relative to those without it.
+    """
+
+    name: str
+    requests: int
+    plain: float
+    with_tools: float
+    through: float
+    replaced: int
+    reads: int
+    tokens: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """A provider's cache; `mark` is that of requests to Anthropic, None for OpenAI."""
+
+    name: str
+    model: str
+    mark: dict[str, str] | None = None
+
+
+WAYS = (
+    Way("Anthropic, marks of 5 minutes", "claude", {"type": "ephemeral"}),
+    Way("Anthropic, marks of 1 hour", "claude", {"type": "ephemeral", "ttl": "1h"}),
+    Way("OpenAI before GPT-5.6", "gpt-5"),
+    Way("OpenAI from GPT-5.6 on", "gpt-5.6"),
+)
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Yield the figures."""
+    yield from _costs(is_quick)
+
+
+# Cost
+
+
+def _costs(is_quick: bool) -> Iterator[Figure]:
+    files = sorted(folder().glob("trajectories/*/*.json"))
+    sessions = [t for file in files for t in load(file) if not is_quick or len(t.messages) <= QUICK_MESSAGES]
+    if not sessions:
+        print(f"no transcripts in {folder()}: set OFFLOAD_TRANSCRIPTS to a folder of them")
+    for way in WAYS:
+        costs = [_cost(session, way) for session in sessions if _fits(session, way)]
+        if costs:
+            yield from _figures_of(way, costs)
+
+
+def _fits(session: Transcript, way: Way) -> bool:
+    return session.format != ANTHROPIC if way.mark is None else bool(session.usage)
+
+
+def _cost(session: Transcript, way: Way) -> Cost:
+    recording = Recording(session, CacheModel().ttl)
+    plain, with_tools = (_sent(recording, way, has_tools=has_tools) for has_tools in (False, True))
+    with serving(Provider(keeps=True)) as provider:
+        replay = Replay(recording, provider, "", way.model, has_tools=True, mark=way.mark or {})
+        offloader = Offloader("memory://", session="gateway", clock=lambda: replay.now)
+        with running(provider.url, offloader) as replay.url:
+            bill = replay.run()
+    tokens = fmean(c.tokens for c in replay.charges) / fmean(c.tokens for c in with_tools.charges)
+    requests, replaced = len(recording.requests), len(bill.replaced)
+    all_costs = (plain.cost, with_tools.cost, replay.cost)
+    return Cost(session.name, requests, *all_costs, replaced, replay.reads, tokens)
+
+
+def _sent(recording: Recording, way: Way, *, has_tools: bool) -> Replay:
+    with serving(Provider(keeps=True)) as provider:
+        replay = Replay(
+            recording, provider, provider.url, way.model, has_tools=has_tools, mark=way.mark or {}
+        )
+        replay.run()
+    return replay
+
+
+@contextmanager
+def running(upstream: str, offloader: Offloader) -> Iterator[str]:
+    """Run a gateway in a thread; yield its URL."""
+    app = gateway_app(upstream, offloader)
+    config = uvicorn.Config(app, log_config=None, log_level="critical", access_log=False, ws="none")
+    server = uvicorn.Server(config)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _figures_of(way: Way, costs: Sequence[Cost]) -> Iterator[Figure]:
+    print(f"\n{way.name}\n")
+    header = ["session", "requests", "cost", "by what was decided", "tokens", "replaced", "read back"]
+    print(markdown(header, [_row(cost) for cost in costs]), flush=True)
+    plain, through = sum(c.plain for c in costs), sum(c.through for c in costs)
+    decided = through / sum(c.with_tools for c in costs)
+    detail = f"{decided:.3f} without tools, {sum(c.reads for c in costs)} read backs, {len(costs)} sessions"
+    yield Figure(f"{way.name}: input cost / without a gateway", through / plain, detail=detail)
+    ratios = [c.through / c.with_tools for c in costs]
+    worst = f"the dearest is {max(ratios):.3f} of its cost"
+    dearer = sum(ratio > _SAME for ratio in ratios)
+    yield Figure("  sessions dearer by what was decided", dearer, "", at_most=0, detail=worst)
+    dearer = sum(c.through > c.plain * _SAME for c in costs)
+    worst = f"the dearest is {max(c.through / c.plain for c in costs):.3f} of its cost"
+    yield Figure("  sessions dearer, tools and prompt included", dearer, "", detail=worst)
+
+
+def _row(cost: Cost) -> list[str]:
+    ratios = (cost.through / cost.plain, cost.through / cost.with_tools, cost.tokens)
+    return [cost.name, str(cost.requests), *(f"{r:.3f}" for r in ratios), str(cost.replaced), str(cost.reads)]
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

@@ -38,6 +38,7 @@ class Replay:
         url: where they are sent: the provider, or a gateway before it.
         model: the name of the model.
         has_tools: whether the retrieval tools are offered in every request.
+        reads_back: whether the model reads back what it needs.
         mark: the cache mark.
         charges: what each request cost.
         reads: number of read-backs.
@@ -49,6 +50,7 @@ class Replay:
     url: str
     model: str
     has_tools: bool = False
+    reads_back: bool = True
     mark: Json = field(default_factory=lambda: {"type": "ephemeral"})
     charges: list[Charge] = field(default_factory=list)
     reads: int = 0
@@ -62,7 +64,7 @@ class Replay:
         for request in self.recording.requests:
             replaced = self._send(request)
             view.send(request.rows, replaced, bill)
-            for text, tokens in view.read_backs(request.written):
+            for text, tokens in view.read_backs(request.written) if self.reads_back else ():
                 self._read_back(request, text, tokens)
         return bill
 

@@ -25,7 +25,7 @@ from peers._conversations import folder
 from peers._tables import markdown
 
 from offload import CacheModel, Offloader
-from offload.cli.simulation import Recording
+from offload.cli.simulation import Bill, Recording
 from offload.cli.transcripts import Transcript, load
 from offload.gateway import gateway_app
 
@@ -43,6 +43,7 @@ class Cost(NamedTuple):
         plain: the cost without a gateway.
         with_tools: the cost without a gateway, with the retrieval tools in every request.
         through: the cost through the gateway, with the tools.
+        unread: the same if the model reads nothing back.
         replaced: number of replaced texts of 1,000 characters or more.
         reads: number of read-backs.
         tokens: mean tokens of a request through the gateway, relative to those without it.
@@ -53,6 +54,7 @@ class Cost(NamedTuple):
     plain: float
     with_tools: float
     through: float
+    unread: float
     replaced: int
     reads: int
     tokens: float
@@ -100,25 +102,28 @@ def _fits(session: Transcript, way: Way) -> bool:
 
 def _cost(session: Transcript, way: Way) -> Cost:
     recording = Recording(session, CacheModel().ttl)
-    plain, with_tools = (_sent(recording, way, has_tools=has_tools) for has_tools in (False, True))
+    plain, with_tools = (_direct(recording, way, has_tools=has_tools)[0] for has_tools in (False, True))
+    unread, _ = _through(recording, way, reads_back=False)
+    through, bill = _through(recording, way, reads_back=True)
+    costs = (plain.cost, with_tools.cost, through.cost, unread.cost)
+    tokens = fmean(c.tokens for c in through.charges) / fmean(c.tokens for c in with_tools.charges)
+    return Cost(session.name, len(recording.requests), *costs, len(bill.replaced), through.reads, tokens)
+
+
+def _direct(recording: Recording, way: Way, *, has_tools: bool) -> tuple[Replay, Bill]:
     with serving(Provider(keeps=True)) as provider:
-        replay = Replay(recording, provider, "", way.model, has_tools=True, mark=way.mark or {})
-        offloader = Offloader("memory://", session="gateway", clock=lambda: replay.now)
-        with running(provider.url, offloader) as replay.url:
-            bill = replay.run()
-    tokens = fmean(c.tokens for c in replay.charges) / fmean(c.tokens for c in with_tools.charges)
-    requests, replaced = len(recording.requests), len(bill.replaced)
-    all_costs = (plain.cost, with_tools.cost, replay.cost)
-    return Cost(session.name, requests, *all_costs, replaced, replay.reads, tokens)
+        replay = Replay(recording, provider, provider.url, way.model, has_tools, mark=way.mark or {})
+        return replay, replay.run()
 
 
-def _sent(recording: Recording, way: Way, *, has_tools: bool) -> Replay:
+def _through(recording: Recording, way: Way, *, reads_back: bool) -> tuple[Replay, Bill]:
     with serving(Provider(keeps=True)) as provider:
         replay = Replay(
-            recording, provider, provider.url, way.model, has_tools=has_tools, mark=way.mark or {}
+            recording, provider, "", way.model, has_tools=True, reads_back=reads_back, mark=way.mark or {}
         )
-        replay.run()
-    return replay
+        offloader = Offloader("memory://", session="gateway", clock=lambda: replay.now)
+        with running(provider.url, offloader) as replay.url:
+            return replay, replay.run()
 
 
 @contextmanager
@@ -142,23 +147,30 @@ def running(upstream: str, offloader: Offloader) -> Iterator[str]:
 
 def _figures_of(way: Way, costs: Sequence[Cost]) -> Iterator[Figure]:
     print(f"\n{way.name}\n")
-    header = ["session", "requests", "cost", "by what was decided", "tokens", "replaced", "read back"]
+    header = ["session", "requests", "cost", "without tools", "nor read backs", "tokens", "replaced", "reads"]
     print(markdown(header, [_row(cost) for cost in costs]), flush=True)
     plain, through = sum(c.plain for c in costs), sum(c.through for c in costs)
     decided = through / sum(c.with_tools for c in costs)
     detail = f"{decided:.3f} without tools, {sum(c.reads for c in costs)} read backs, {len(costs)} sessions"
     yield Figure(f"{way.name}: input cost / without a gateway", through / plain, detail=detail)
-    ratios = [c.through / c.with_tools for c in costs]
+    yield _dearer("by what was replaced", [c.unread / c.with_tools for c in costs], at_most=0)
+    yield _dearer("with read backs", [c.through / c.with_tools for c in costs])
+    yield _dearer("with tools and prompt too", [c.through / c.plain for c in costs])
+
+
+def _dearer(why: str, ratios: Sequence[float], at_most: float | None = None) -> Figure:
+    count = sum(ratio > _SAME for ratio in ratios)
     worst = f"the dearest is {max(ratios):.3f} of its cost"
-    dearer = sum(ratio > _SAME for ratio in ratios)
-    yield Figure("  sessions dearer by what was decided", dearer, "", at_most=0, detail=worst)
-    dearer = sum(c.through > c.plain * _SAME for c in costs)
-    worst = f"the dearest is {max(c.through / c.plain for c in costs):.3f} of its cost"
-    yield Figure("  sessions dearer, tools and prompt included", dearer, "", detail=worst)
+    return Figure(f"  sessions dearer {why}", count, "", at_most=at_most, detail=worst)
 
 
 def _row(cost: Cost) -> list[str]:
-    ratios = (cost.through / cost.plain, cost.through / cost.with_tools, cost.tokens)
+    ratios = (
+        cost.through / cost.plain,
+        cost.through / cost.with_tools,
+        cost.unread / cost.with_tools,
+        cost.tokens,
+    )
     return [cost.name, str(cost.requests), *(f"{r:.3f}" for r in ratios), str(cost.replaced), str(cost.reads)]
 
 

@@ -26,9 +26,10 @@ _BENCHMARKS = (
     "compaction",
     "query",
     "growth",
+    "gateway_speed",
 )
 # They make environments of other packages, or replay every transcript: not in two minutes.
-_LONG_BENCHMARKS = ("peers", "worth")
+_LONG_BENCHMARKS = ("peers", "worth", "gateway")
 
 
 def main() -> int:

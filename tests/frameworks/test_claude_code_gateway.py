@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_all_but_the_replaced_results_is_what_claude_code_sends_without_a_gatewa
         assert marked == _blocks(request.messages[-1])[-1:]
     shown = [placeholders(request) for request in requests]
     assert len(shown[-1]) == 5
-    for earlier, later in zip(shown, shown[1:], strict=False):
+    for earlier, later in pairwise(shown):
         assert earlier.items() <= later.items()
 
 
@@ -213,7 +214,7 @@ def test_three_hundred_requests_keep_every_placeholder_and_every_other_byte(tmp_
     assert len(main) == 301
     shown = [placeholders(request) for request in main]
     assert len(shown[-1]) == 12
-    changes = sum(earlier != later for earlier, later in zip(shown, shown[1:], strict=False))
+    changes = sum(earlier != later for earlier, later in pairwise(shown))
     assert changes == 12
-    for earlier, later in zip(shown, shown[1:], strict=False):
+    for earlier, later in pairwise(shown):
         assert earlier.items() <= later.items()

@@ -322,6 +322,7 @@ HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 def test_marks_of_an_hour_have_the_prices_of_an_hour(fields):
     request = read_request(body_of(**{"messages": turns(1), **fields}), ANTHROPIC)
 
+    assert request is not None
     assert request.lasts_an_hour
     assert policy_for(OffloadPolicy(), ANTHROPIC, lasts_an_hour=True).cache.write == 2
 
@@ -329,7 +330,10 @@ def test_marks_of_an_hour_have_the_prices_of_an_hour(fields):
 def test_marks_of_five_minutes_do_not():
     short = {"cache_control": {"type": "ephemeral"}}
 
-    assert not read_request(body_of(marked(short), **short), ANTHROPIC).lasts_an_hour
+    request = read_request(body_of(marked(short), **short), ANTHROPIC)
+
+    assert request is not None
+    assert not request.lasts_an_hour
 
 
 # Usage

@@ -2,6 +2,7 @@
 #   make demo        the main job on real input from this machine
 #   make test        the tests
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
+#   make test-peers  public suites of other projects, run against the implementations of their protocols here
 #   make lint        format, lint, types, layers
 #   make docs        the documentation, into build/site; fails on a warning
 #   make bench       all benchmarks (bench-quick: the short ones)
@@ -12,7 +13,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations lint docs bench bench-quick clean
+.PHONY: demo test test-all test-integrations test-peers lint docs bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -41,6 +42,10 @@ test-integration-%: .venv-frameworks/%/.made
 	@touch $@
 
 .PRECIOUS: .venv-frameworks/%/.made
+
+# Their environments; tests/peers/run.py fetches the suites.
+test-peers: $(patsubst %,.venv-frameworks/%/.made,anthropic deepagents google-adk langchain strands)
+	$(BIN)/python tests/peers/run.py
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .

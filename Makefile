@@ -28,7 +28,7 @@ test-all: .venv/.dev
 	$(MAKE) docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
-FRAMEWORKS := agent-framework agno anthropic claude-code compaction-kit crewai deepagents google-adk haystack langchain llama-index mcp openai-agents pydantic-ai pydantic-ai-harness smolagents strands
+FRAMEWORKS := agent-framework agno anthropic claude-agent-sdk claude-code compaction-kit crewai deepagents google-adk haystack langchain llama-index mcp openai-agents pydantic-ai pydantic-ai-harness smolagents strands
 
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
 

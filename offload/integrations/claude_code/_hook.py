@@ -60,7 +60,7 @@ def offloader_for(settings: Settings, session: str, readers: int | None = None) 
     arguments = settings.arguments()
     del arguments["storage_options"]
     arguments["session"] = arguments["session"] or session
-    arguments["policy"] = _at_append(settings.policy, readers)
+    arguments["policy"] = at_append(settings.policy, readers)
     arguments["placeholder"] = _ShortRenderer()
     return Offloader(store, **arguments)
 
@@ -96,7 +96,7 @@ def check_lasting(store: OffloadStore) -> None:
         )
 
 
-def _at_append(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
+def at_append(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
     """Return a policy for results that can be replaced only before the model sees them."""
     now = policy.at_once()
     read = Rule(enabled=False) if readers is None else Rule(min_tokens=readers)

@@ -63,6 +63,12 @@ def server_command_of(readers: int | None) -> list[str]:
     return [sys.executable, "-m", "offload", "mcp", "--hook", "claude-code", *options]
 
 
+def matcher(prefix: str, *, has_readers: bool) -> str:
+    """Return the pattern of the tools whose results may be offloaded; those with `prefix` are never."""
+    readers = [READER] if has_readers else []
+    return f"^({'|'.join([*_TOOLS, *readers, rf'(?!{re.escape(prefix)})mcp__.*'])})$"
+
+
 def _plugin(readers: int | None) -> dict[str, Any]:
     command, *args = server_command_of(readers)
     server = {"command": command, "args": args, "env": ENVIRON}
@@ -76,7 +82,6 @@ def _plugin(readers: int | None) -> dict[str, Any]:
 
 def _hooks(*, has_readers: bool) -> dict[str, Any]:
     own = re.escape(TOOL_PREFIX)
-    tools = "|".join([*_TOOLS, *([READER] if has_readers else []), rf"(?!{own})mcp__.*"])
     call = {
         "type": "mcp_tool",
         "server": f"plugin:{PLUGIN}:{SERVER}",
@@ -85,7 +90,7 @@ def _hooks(*, has_readers: bool) -> dict[str, Any]:
         "timeout": TIMEOUT,
     }
     return {
-        EVENT: [{"matcher": f"^({tools})$", "hooks": [call]}],
+        EVENT: [{"matcher": matcher(TOOL_PREFIX, has_readers=has_readers), "hooks": [call]}],
         "PreToolUse": [{"matcher": f"^{own}.*$", "hooks": [call]}],
         "PreCompact": [{"hooks": [call]}],
     }

@@ -1,0 +1,88 @@
+"""Claude Agent SDK: offloading as hooks of a program's options, and a server with the retrieval tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from offload.errors import ConfigError, needs_extra
+from offload.integrations.claude_code._hook import Hook, at_append
+from offload.integrations.claude_code._plugin import TIMEOUT, matcher
+from offload.offloader import Offloader
+from offload.threads import in_thread
+
+with needs_extra("claude-agent-sdk"):
+    from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
+
+    from offload.integrations.mcp import context_server
+
+_SERVER = "offload"
+_PREFIX = f"mcp__{_SERVER}__"
+_ALLOWED = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
+
+__all__ = ["offloaded"]
+
+
+def offloaded(
+    options: ClaudeAgentOptions | None, offloader: Offloader, *, readers: int | None = None
+) -> ClaudeAgentOptions:
+    """Return `options` with hooks that offload tool results, and the retrieval tools.
+
+    A placeholder replaces a result of Bash, of an MCP tool, of a web tool or of a subagent before the model
+    sees it and before Claude Code writes it to its transcript. What the policy of `offloader` offloads at any
+    time is offloaded at once, because a hook sees a result only once. Failed calls, edits, images and other
+    results are kept. A result that Claude Code cuts is read whole from the file that it names. If storing
+    fails or takes too long, the original is kept.
+
+    Hooks, servers and agents of `options` are kept; an agent with a list of tools gets the retrieval tools
+    too. They need no permission.
+
+    Args:
+        options: options of `query` or `ClaudeSDKClient`, which are not changed; None for the default.
+        offloader: where the results are stored. Use the same session name to resume or fork a conversation.
+        readers: offload results of `Read` of at least so many tokens; None keeps them all.
+
+    Raises:
+        ConfigError: `mcp_servers` is not a dict, or has a server named "offload"; or an invalid `readers`.
+    """
+    options = ClaudeAgentOptions() if options is None else options
+    servers = options.mcp_servers
+    if not isinstance(servers, dict):
+        raise ConfigError(f"mcp_servers must be a dict, got {type(servers).__name__}; load its servers first")
+    if _SERVER in servers:
+        raise ConfigError(f"mcp_servers has a server {_SERVER!r} already; give it another name")
+    policy = at_append(offloader.policy, readers)
+    hook = Hook(offloader.with_options(policy=policy))
+    server: Any = {"type": "sdk", "name": _SERVER, "instance": context_server(offloader)}
+    return replace(
+        options,
+        mcp_servers={**servers, _SERVER: server},
+        hooks=_with_hooks(options.hooks or {}, hook, has_readers=readers is not None),
+        agents=options.agents and _with_tools(options.agents, offloader),
+    )
+
+
+def _with_hooks(hooks: dict[Any, Any], hook: Hook, *, has_readers: bool) -> dict[Any, Any]:
+    async def replaced(event: Any, _call: Any, _context: Any) -> Any:
+        return json.loads(await in_thread(hook.answer, event))
+
+    async def allowed(_event: Any, _call: Any, _context: Any) -> Any:
+        return _ALLOWED
+
+    results = matcher(_PREFIX, has_readers=has_readers)
+    added = {
+        "PostToolUse": HookMatcher(matcher=results, hooks=[replaced], timeout=TIMEOUT),
+        "PreToolUse": HookMatcher(matcher=f"^{re.escape(_PREFIX)}.*$", hooks=[allowed]),
+    }
+    return {**hooks, **{event: [*hooks.get(event, ()), each] for event, each in added.items()}}
+
+
+def _with_tools(agents: dict[str, Any], offloader: Offloader) -> dict[str, Any]:
+    """Return the agents; those that get only some tools get the retrieval tools too."""
+    names = [f"{_PREFIX}{tool['name']}" for tool in offloader.tools.definitions()]
+    return {
+        name: agent if agent.tools is None else replace(agent, tools=[*agent.tools, *names])
+        for name, agent in agents.items()
+    }

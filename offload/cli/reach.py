@@ -52,7 +52,7 @@ def reach_of(way: Way) -> Reach:
             )
         case "gateway":
             return Reach(
-                _once_seen(OffloadPolicy()),
+                OffloadPolicy().once_seen(),
                 "results of tools that the default policy offloads, once the model has seen them in full",
                 "prompts, replies, arguments of tool calls, images, and the newest results up to the ceiling",
                 "a result that is worth replacing",
@@ -60,18 +60,6 @@ def reach_of(way: Way) -> Reach:
 
 
 _RESULTS = f"results of {DEFAULT_MIN_TOKENS:,} tokens or more of"
-
-
-def _once_seen(policy: OffloadPolicy) -> OffloadPolicy:
-    """Return a policy that offloads results alone, after a reply of the model, as `offload gateway` does."""
-    result = policy.types["tool_result"]
-    changes = {
-        "types": {name: Rule(enabled=False) for name in policy.types}
-        | {"tool_result": result.model_copy(update={"after_turns": 1})},
-        "media": Rule(enabled=False),
-        "exclude_tools": tuple(f"*{name}" for name in RETRIEVAL_TOOLS),
-    }
-    return policy.model_copy(update=changes)
 
 
 def _at_append(*tools: str) -> OffloadPolicy:

@@ -18,7 +18,7 @@ from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, 
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, usage_of
 from offload.offloader import Offloader
-from offload.policy import RETRIEVAL_TOOLS, CacheModel, OffloadPolicy, Rule
+from offload.policy import CACHES, CacheModel, OffloadPolicy
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -259,21 +259,8 @@ def policy_for(policy: OffloadPolicy, api: Api, *, lasts_an_hour: bool = False) 
     All else of the client is text of a user: its instructions, its summaries and what the user wrote.
     `lasts_an_hour` says whether the requests ask for a prompt cache of an hour.
     """
-
-    def seen(rule: Rule) -> Rule:
-        return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
-
-    never = Rule(enabled=False)
-    changes: dict[str, Any] = {
-        "types": {**dict.fromkeys(policy.types, never), "tool_result": seen(policy.types["tool_result"])},
-        "tools": {glob: seen(rule) for glob, rule in policy.tools.items()},
-        "readers": None if policy.readers is None else seen(policy.readers),
-        "media": never,
-        "user_media": never,
-        "turn_budget_tokens": None,
-        "exclude_tools": (*policy.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
-    }
-    known = f"{api.cache}-1h" if lasts_an_hour else api.cache
+    hour = f"{api.cache}-1h"
+    known = hour if lasts_an_hour and hour in CACHES else api.cache
     cache = CacheModel.preset(known) if policy.cache == CacheModel() else policy.cache
-    changes["cache"] = cache.model_copy(update={"lookback": cache.lookback or LOOKBACK})
-    return policy.model_copy(update=changes)
+    cache = cache.model_copy(update={"lookback": cache.lookback or LOOKBACK})
+    return policy.once_seen().model_copy(update={"cache": cache})

@@ -145,6 +145,26 @@ class OffloadPolicy(LoadableSettings):
         }
         return self.model_copy(update=changes)
 
+    def once_seen(self) -> Self:
+        """Return a policy that offloads tool results alone, none before the model's next reply.
+
+        The retrieval tools are known under any prefix, since clients add one to the names of their tools.
+        """
+
+        def seen(rule: Rule) -> Rule:
+            return rule.model_copy(update={"after_turns": max(1, rule.after_turns)})
+
+        changes = {
+            "types": {**dict.fromkeys(self.types, NEVER), "tool_result": seen(self.types["tool_result"])},
+            "tools": {glob: seen(rule) for glob, rule in self.tools.items()},
+            "readers": None if self.readers is None else seen(self.readers),
+            "media": NEVER,
+            "user_media": NEVER,
+            "turn_budget_tokens": None,
+            "exclude_tools": (*self.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
+        }
+        return self.model_copy(update=changes)
+
     def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
         """Decide on one item. Pure: equal facts give equal decisions.
 

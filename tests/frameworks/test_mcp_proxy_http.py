@@ -328,6 +328,37 @@ def test_only_a_greeting_from_this_machine_starts_a_server(tmp_path: Path) -> No
         assert status_of(url, {}) == 200
 
 
+def test_a_client_without_a_connection_for_notifications_gets_progress_and_questions(tmp_path: Path) -> None:
+    accepted = {"Accept": "application/json, text/event-stream"}
+    greeting = {**GREETING, "params": {**GREETING["params"], "capabilities": {"elicitation": {}}}}  # type: ignore[dict-item]
+
+    def called(client: httpx2.Client, url: str, tool: str) -> list[Any]:
+        params = {"name": tool, "_meta": {"progressToken": "p1"}}
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+        seen = []
+        with client.stream("POST", url, json=call) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: {"):
+                    seen.append(json.loads(line.removeprefix("data: ")))
+                    if seen[-1].get("method") == "elicitation/create":
+                        declined = {"jsonrpc": "2.0", "id": seen[-1]["id"], "result": {"action": "decline"}}
+                        client.post(url, json=declined)
+        return seen
+
+    with (
+        program(*in_store(tmp_path), "--", sys.executable, str(WRAPPED)) as url,
+        httpx2.Client(headers=accepted, timeout=60) as client,
+    ):
+        client.headers["Mcp-Session-Id"] = client.post(url, json=greeting).headers["mcp-session-id"]
+        client.post(url, json={"jsonrpc": "2.0", "method": "notifications/initialized"})
+        progress, done = called(client, url, "busy")
+        question, answer = called(client, url, "ask")
+    assert progress["params"]["progressToken"] == "p1"
+    assert done["result"]["content"][0]["text"] == "done"
+    assert question["params"]["message"] == "which?"
+    assert answer["result"]["content"][0]["text"] == "decline"
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -16,7 +16,7 @@ from typing import Any
 import anyio
 from mcp import types
 from mcp.server.stdio import stdio_server
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp.types.jsonrpc import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from offload.integrations.mcp._context import SCHEME, TEMPLATE, ContextAnswers, Json
@@ -163,12 +163,27 @@ class Proxy:
         request = self._pending.pop(message.id, None) if is_response else None
         result = None if request is None else _result_of(request, message)
         if request is None or result is None:
-            await self._to_client.send(SessionMessage(message))
+            await self._to_client.send(SessionMessage(message, self._related(message)))
         elif request.method in ("tools/call", "resources/list"):
             # The store may be slow, and other messages need not wait for it.
             self._tasks.start_soon(self._reply_in_thread, request, result)
         else:
             await self._reply(request, self._for_client(request, result))
+
+    def _related(self, message: Any) -> ServerMessageMetadata | None:
+        """Return the pending request on whose response an HTTP client gets a message of the server.
+
+        A program does not say which request a question of it belongs to; the latest one is as good, and a
+        client may listen to no other connection.
+        """
+        related = None
+        if isinstance(message, JSONRPCRequest):
+            related = next(reversed(self._pending), None)
+        elif getattr(message, "method", "") == "notifications/progress":
+            token = (message.params or {}).get("progressToken")
+            tokens = ((name, _meta_of(each).get("progressToken")) for name, each in self._pending.items())
+            related = next((name for name, each in tokens if each == token), None)
+        return None if related is None else ServerMessageMetadata(related_request_id=related)
 
     async def _reply_in_thread(self, request: Any, result: Json) -> None:
         await self._reply(request, await in_thread(self._for_client, request, result))
@@ -284,9 +299,13 @@ def _own_version(request: Any) -> str | None:
 
 
 def _meta(request: Any, key: str) -> str | None:
-    meta = (getattr(request, "params", None) or {}).get("_meta")
-    value = meta.get(key) if isinstance(meta, dict) else None
+    value = _meta_of(request).get(key)
     return value if isinstance(value, str) else None
+
+
+def _meta_of(request: Any) -> Json:
+    meta = (getattr(request, "params", None) or {}).get("_meta")
+    return meta if isinstance(meta, dict) else {}
 
 
 def _stamped(request: Any, result: Json) -> Json:

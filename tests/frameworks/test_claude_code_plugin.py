@@ -425,6 +425,7 @@ def test_a_compaction_is_asked_to_keep_the_ids(root: Path) -> None:
 
     compaction = next(request for request in api.requests if COMPACTING in request.texts)
     assert "Keep in the summary every id" in compaction.texts
+    assert "Large items in this conversation are stored outside" in api.last.texts
     assert ref_in(compaction.results[-1]) in made.stored()
 
 
@@ -445,13 +446,17 @@ def test_two_programs_at_once_in_one_folder_share_a_session(root: Path) -> None:
     assert len(made.sessions()) == 1
 
 
-def test_the_store_is_in_the_users_home_if_no_setting_names_one(root: Path) -> None:
+def test_in_a_new_home_the_plugin_stores_in_the_home_if_no_setting_names_a_store(root: Path) -> None:
     with serving(asking(tool("Bash", command=LARGE), reading(GREP, pattern="5987"))) as api:
         made = project(root, api)
         del made.program.environ["OFFLOAD_STORE"]
+        new = root / "new home"
+        new.mkdir()
+        made.program.environ["HOME"] = str(new)
         made.run()
 
     assert "5987" in api.last.results[-1]
+    assert list(new.rglob(f"{ref_in(api.last.results[0])}~*"))
     assert not list(made.program.folder.iterdir())
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import tempfile
 from typing import Any
 
@@ -20,6 +22,10 @@ from crewai.llms.base_llm import BaseLLM
 from crewai.tools import BaseTool
 from frameworks.scenario import QUERY, Call, Script, report
 from pydantic import PrivateAttr
+
+# Where CrewAI keeps its databases.
+FOLDER = os.environ["CREWAI_STORAGE_DIR"]
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 class ScriptedModel(BaseLLM):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 
 import pytest
 from frameworks import scenario
@@ -12,7 +13,7 @@ from frameworks.scenario import ANSWER, QUERY, QUESTION, READER, Call, Script, n
 
 pytest.importorskip("crewai", reason="in the environment of the group integration-crewai")
 
-from frameworks.crewai_model import scripted, tool  # sets what CrewAI reads when it is imported
+from frameworks.crewai_model import FOLDER, scripted, tool  # sets what CrewAI reads when it is imported
 
 # isort: split
 from crewai import Agent, Crew, Task
@@ -134,6 +135,19 @@ def test_the_events_of_a_run_have_the_placeholder_and_never_the_original(store):
     assert any("[Offloaded:" in output for output in noted)
     assert "entry 01500" in report()
     assert "entry 01500" not in "".join(noted)
+
+
+def test_the_output_and_crewais_database_have_the_placeholder_which_restore_replaces(store):
+    offloading = OffloadCrew(store)
+
+    [output] = crew(agent(scenario.whole_run(), offloading)).kickoff().tasks_output
+
+    kept = [path.read_bytes() for path in Path(FOLDER).rglob("*.db")]
+    assert any(b"[Offloaded:" in each for each in kept)
+    assert not any(b"entry 01500" in each for each in kept)
+    assert "entry 01500" not in str(output.messages)
+    restored = offloading.offloader.restore(output.messages)
+    assert next(m["content"] for m in restored if m["role"] == "tool") == report()
 
 
 def test_two_sessions_with_one_call_id_read_their_own(store):

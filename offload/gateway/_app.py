@@ -64,8 +64,8 @@ class Gateway:
             await self._answer(scope, receive, send)
         except BrokenAnswerError:
             raise
-        except Exception:
-            logger.exception("a request failed")
+        except Exception as error:
+            self._status.failed(f"a request failed: {type(error).__name__}")
             raise
         finally:
             self._status.open_requests -= 1

@@ -7,13 +7,14 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 from aiohttp import hdrs
 from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from yarl import URL
 
 from offload.gateway._requests import Api, api_of
@@ -84,34 +85,45 @@ class Forwarder:
 
     async def _answer(self, scope: Scope, body: _Body, send: Send) -> None:
         began = time.perf_counter()
-        headers = Headers(scope=scope)
+        exchange, headers = _Exchange(scope), Headers(scope=scope)
         api = api_of(scope["path"]) if scope["method"] == "POST" else None
         try:
-            request = await self._request(api, headers, body)
-        except ClientGoneError:
-            return
-        waited = time.perf_counter() - began
-        is_sent = False
-
-        async def send_on(message: Message) -> None:
-            nonlocal is_sent
-            is_sent = True
-            await send(message)
-
-        try:
-            async with self._open(scope, headers, request, body) as answer:
-                usage = await _pass_answer(answer, send_on, reads_usage=api is not None)
+            exchange.request = await self._request(api, headers, body)
+            exchange.seconds = time.perf_counter() - began
+            async with self._open(scope, headers, exchange.request, body) as answer:
+                await self._pass_on(exchange, answer, send)
         except ClientGoneError:
             return
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            if body.is_gone:
-                return
-            self._status.failed(f"the provider failed: {_named(error)}")
-            if is_sent:
-                raise BrokenAnswerError(_named(error)) from None
-            await self._refuse(error, send)
-        else:
-            self._log(scope, answer.status, request, usage, waited)
+            if not body.is_gone:
+                await self._fail(exchange, error, send)
+
+    async def _pass_on(self, exchange: _Exchange, answer: aiohttp.ClientResponse, send: Send) -> None:
+        """Send an answer on as it comes, and note the usage in what came."""
+        exchange.status = answer.status
+        reader = UsageReader(
+            answer.headers.get("Content-Type", "").encode() if exchange.request else b"",
+            answer.headers.get("Content-Encoding", "").encode(),
+        )
+        headers = _kept(answer.raw_headers)
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        try:
+            async for chunk in answer.content.iter_any():
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                reader.feed(chunk)
+        finally:
+            # Also of a stream that the user interrupts.
+            self._note(exchange, reader.close())
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _fail(self, exchange: _Exchange, error: Exception, send: Send) -> None:
+        """Answer in place of a provider that did not."""
+        problem = _problem(error, exchange.scope)
+        self._status.failed(f"the provider failed: {problem}")
+        if exchange.status:
+            raise BrokenAnswerError(problem) from None
+        text = f"offload gateway: no answer from {self._upstream}: {problem}"
+        await send_error(send, 504 if isinstance(error, TimeoutError) else 502, text)
 
     async def _request(self, api: Api | None, headers: Headers, body: _Body) -> Rewritten | None:
         """Return the whole request; None if it is too long or unknown, so that it passes unread."""
@@ -153,13 +165,9 @@ class Forwarder:
             )
         return self._client
 
-    async def _refuse(self, error: Exception, send: Send) -> None:
-        """Answer in place of a provider that did not."""
-        is_slow = isinstance(error, TimeoutError)
-        text = f"offload gateway: no answer from {self._upstream}: {_named(error)}"
-        await send_error(send, 504 if is_slow else 502, text)
-
-    def _log(self, scope: Scope, status: int, request: Rewritten | None, usage: Any, waited: float) -> None:
+    def _note(self, exchange: _Exchange, usage: Any) -> None:
+        """Note an answer: its usage for the conversation, and a line in the log."""
+        request, status = exchange.request, exchange.status
         counted = None
         if request is not None and status < HTTPStatus.BAD_REQUEST:
             counted = self._rewriter.answered(request, usage)
@@ -167,14 +175,31 @@ class Forwarder:
             self._status.note_usage(counted)
         if not logger.isEnabledFor(logging.INFO):
             return
-        parts = [f"{scope['method']} {scope['path']} {status}"]
+        parts = [f"{exchange.scope['method']} {exchange.scope['path']} {status}"]
         if request is not None:
             removed = f"{request.tokens_removed:,} tokens removed"
             change = f"unchanged, {request.reason}" if request.reason else removed
-            parts.append(f"{change} in {waited * 1000:.0f} ms")
+            parts.append(f"{change} in {exchange.seconds * 1000:.0f} ms")
         if counted is not None:
             parts.append(f"cache read {counted.read or 0:,}, written {counted.written:,}")
         logger.info("%s", "; ".join(parts))
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """A request and its answer.
+
+    Attributes:
+        scope: the request of the client.
+        request: the request as it is sent; None if it is unread.
+        seconds: the time from its arrival until it is sent.
+        status: that of the answer, 0 before it begins.
+    """
+
+    scope: Scope
+    request: Rewritten | None = None
+    seconds: float = 0.0
+    status: int = 0
 
 
 class _Body:
@@ -223,21 +248,6 @@ class _Body:
         return part
 
 
-async def _pass_answer(answer: aiohttp.ClientResponse, send: Send, *, reads_usage: bool) -> Any:
-    """Send an answer on as it comes; return the usage in it."""
-    headers = [(name, value) for name, value in _kept(answer.raw_headers)]
-    reader = UsageReader(
-        answer.headers.get("Content-Type", "").encode() if reads_usage else b"",
-        answer.headers.get("Content-Encoding", "").encode(),
-    )
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    async for chunk in answer.content.iter_any():
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        reader.feed(chunk)
-    await send({"type": "http.response.body", "body": b""})
-    return reader.close()
-
-
 async def send_error(send: Send, status: int, text: str, headers: RawHeaders = ()) -> None:
     """Send an error in the form that the clients of all three APIs understand."""
     error = {"type": "api_error", "message": text, "param": None, "code": None}
@@ -275,5 +285,8 @@ async def _parts(body: bytes) -> AsyncIterator[bytes]:
         yield part
 
 
-def _named(error: Exception) -> str:
-    return f"{error}"[:300] or type(error).__name__
+def _problem(error: Exception, scope: Scope) -> str:
+    """Return the text of an error without the query of the request, which may have a key."""
+    query = scope["query_string"].decode("latin-1")
+    text = str(error).replace(f"?{query}", "") if query else str(error)
+    return text[:300] or type(error).__name__

@@ -118,7 +118,8 @@ class Rewriter:
         except (ValueError, RecursionError):
             reason = "not understood"
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
-            self._status.failed(f"a request passed unchanged: {error!r:.200}")
+            text = str(error) if isinstance(error, OffloadError) else type(error).__name__
+            self._status.failed(f"a request passed unchanged: {text}")
             reason = "failed"
         else:
             self._note(rewritten)
@@ -181,7 +182,7 @@ class Rewriter:
     def _ended_late(self, work: asyncio.Future[Any]) -> None:
         self._late -= 1
         if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
-            self._status.failed(f"offloading failed: {error!r:.200}")
+            self._status.failed(f"offloading failed: {error}")
 
     async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""

@@ -38,6 +38,7 @@ from offload.gateway import _forward, _rewriter
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
 
+START = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % json.dumps(USAGE).encode()
 PATH = "/base/v1/messages?beta=true"
 
 
@@ -191,13 +192,11 @@ def test_an_encoded_answer_arrives_as_it_is_and_its_usage_is_read(alone, upstrea
 
 
 def test_a_stream_arrives_part_by_part_while_the_provider_still_writes(alone, upstream):
-    first = b'event: message_start\ndata: {"type":"message_start","message":{"usage":%s}}\n\n'
-    first %= json.dumps(USAGE).encode()
     arrived = threading.Event()
 
     def stream(provider):
         provider.start_stream(("X-Request-Id", "1"))
-        provider.send_part(first)
+        provider.send_part(START)
         assert arrived.wait(10)
         provider.send_part(b"event: message_stop\ndata: {}\n\n")
         provider.send_part(b"")
@@ -209,7 +208,7 @@ def test_a_stream_arrives_part_by_part_while_the_provider_still_writes(alone, up
         part = reply.read1()
         arrived.set()
 
-        assert part == first
+        assert part == START
         assert reply.read() == b"event: message_stop\ndata: {}\n\n"
 
     assert status(alone)["cache_read_tokens"] == 5000
@@ -235,6 +234,7 @@ def test_a_client_that_goes_away_ends_the_request_to_the_provider(alone, upstrea
 
     def endless(provider):
         provider.start_stream()
+        provider.send_part(START)
         try:
             while True:
                 provider.send_part(b"data: more\n\n")
@@ -249,7 +249,9 @@ def test_a_client_that_goes_away_ends_the_request_to_the_provider(alone, upstrea
         sent.close()
 
     assert is_closed.wait(10)
-    assert status(alone)["open_requests"] == 1  # this one
+    said = status(alone)
+    assert said["open_requests"] == 1  # this one
+    assert said["cache_read_tokens"] == 5000
 
 
 def test_a_provider_that_is_down_is_a_502_in_the_form_of_the_api(upstream, off):
@@ -334,6 +336,19 @@ def test_what_is_stored_ahead_leaves_no_request_before_the_model_has_replied_to_
     assert waits == [*first, interrupted[-1]]
     assert later[:6] == first[:6]
     assert later[6]["content"][0]["content"].startswith("[Offloaded: ")
+
+
+def test_a_conversation_that_was_dropped_from_memory_goes_on_as_before(upstream, off, monkeypatch):
+    monkeypatch.setattr(_rewriter, "_MOST_BYTES", 1)
+    other = {**HEADERS, "X-Claude-Code-Session-Id": "other"}
+    with running(upstream.url, off) as gateway:
+        for count in (2, 3):
+            ask(gateway + PATH, body_of(turns(count)))
+            ask(gateway + PATH, body_of(turns(count, start=50)), headers=other)
+
+    first, _, second, _ = (seen.json["messages"] for seen in upstream.seen)
+    assert second[:4] == first[:4]
+    assert [text.startswith("[Offloaded: ") for text in results({"messages": second})] == [True, True, False]
 
 
 def test_a_fork_that_cites_a_result_of_its_parent_gets_the_same_placeholder(gateway, upstream):
@@ -471,12 +486,14 @@ def test_no_key_is_stored_logged_or_shown(upstream, off, tmp_path, caplog):
         ask(f"{gateway}{PATH}&key={KEY}", body_of(turns(2)))
         upstream.answer = lambda provider: provider.connection.shutdown(socket.SHUT_RDWR)
         failed = ask(f"{gateway}{PATH}&key={KEY}", body_of(turns(2)))
+        upstream.answer = lambda provider: provider.say(200, b"", ("Content-Length", "x"))
+        odd = ask(f"{gateway}{PATH}&key={KEY}", body_of(turns(2)))
         said = json.dumps(status(gateway))
 
     assert dict(upstream.seen[0].headers)["x-api-key"] == KEY
     stored = b"".join(path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file())
     assert b"gateway" in stored or list(off.records())
-    for text in (stored.decode("latin-1"), caplog.text, failed.body.decode(), said):
+    for text in (stored.decode("latin-1"), caplog.text, failed.body.decode(), odd.body.decode(), said):
         assert KEY not in text
 
 
@@ -485,6 +502,9 @@ def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
         ask(alone + PATH, body_of(turns(2)))
         ask(alone + PATH, body_of(turns(2), tools=[]))
         ask(f"{alone}/v1/models?key={KEY}", method="GET")
+        # A client has the answer before the line is written.
+        while len(caplog.records) < 3:
+            time.sleep(0.01)
 
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(

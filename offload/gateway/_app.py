@@ -19,6 +19,7 @@ from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, s
 from offload.gateway._rewriter import Rewriter
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
+from offload.threads import in_thread
 
 LOOPBACK = "127.0.0.1"
 STATUS_PATH = "/offload/status"
@@ -103,6 +104,7 @@ class Gateway:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        await in_thread(_warm_up)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._forwarder.close()
@@ -175,6 +177,11 @@ def serve(
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _warm_up() -> None:
+    """Load the modules that the first request would wait for."""
+    Offloader("memory://").offload_text("a line of output\n" * 1000)
 
 
 def _names(host: str) -> frozenset[str]:

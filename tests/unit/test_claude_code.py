@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -509,6 +510,27 @@ def test_the_table_of_results_needs_the_standard_library_only() -> None:
     assert others == {"offload"}
 
 
+# What Claude Code does with its settings file.
+PROGRAM = """
+import json, os, pathlib, sys
+file = pathlib.Path(os.environ["HOME"], ".claude", "settings.json")
+settings = json.loads(file.read_text()) if file.exists() else {}
+plugins = settings.setdefault("enabledPlugins", {})
+markets = settings.setdefault("extraKnownMarketplaces", {})
+match sys.argv[2:]:
+    case ["install", name, "--marketplace", path]:
+        plugins["offload@offload-local"] = True
+        markets["offload-local"] = {"source": {"source": "directory", "path": path}}
+    case ["uninstall", name]:
+        del plugins[name]
+    case ["marketplace", "remove", name]:
+        del markets[name]
+    case ["list", "--json"]:
+        print(json.dumps([{"id": name} for name in plugins]))
+file.write_text(json.dumps(settings))
+"""
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     home = tmp_path / "a home"
@@ -537,6 +559,50 @@ def test_install_without_the_program_says_what_to_do(run: Run, monkeypatch: pyte
     assert done.returncode == 2
     assert "--claude PATH" in done.stderr
     assert '--plugin-dir "$(offload claude-code path)"' in done.stderr
+
+
+@pytest.mark.skipif(find_spec("mcp") is not None, reason="here the server starts")
+def test_status_says_where_results_go_and_why_the_server_does_not_start(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    Offloader(str(store), session=folder_session()).offload_text(LOG, tool_name="Bash")
+    [info] = Offloader(str(store), session=folder_session()).records()
+    monkeypatch.setenv("OFFLOAD_STORE", str(store))
+
+    done = run("claude-code", "status", "--json")
+
+    assert done.returncode == 3
+    facts = json.loads(done.stdout)
+    assert facts["installed"].startswith("no (")
+    assert "pip install 'offload[" in facts["server"]
+    assert (facts["store"], facts["session"]) == (str(store), folder_session())
+    assert facts["records"] == f"1 record, the last {info.ref} ({len(LOG):,} characters of Bash)"
+
+
+@pytest.mark.parametrize("before", [None, '{ "model": "opus",\n "enabledPlugins": {"x@y": true}}'])
+def test_uninstall_leaves_the_settings_as_they_were(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.setattr("offload.cli.claude_code.find_spec", lambda _name: True)
+    settings = tmp_path / "a home" / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    if before is not None:
+        settings.write_text(before)
+    program = tmp_path / "claude"
+    program.write_text(f"#!{sys.executable}\n{PROGRAM}")
+    program.chmod(0o700)
+
+    done = run("claude-code", "install", "--claude", program, "--readers", "4000")
+    assert done.returncode == 0, done.stderr
+    assert "offload@offload-local" in settings.read_text()
+    folder = Path(done.stdout.partition("installed from ")[2].partition(";")[0])
+    assert "--readers" in (server_command(folder) or [])
+    done = run("claude-code", "uninstall", "--claude", program)
+    assert done.returncode == 0, done.stderr
+
+    assert (settings.read_text() if settings.exists() else None) == before
+    assert not folder.exists()
 
 
 def test_uninstall_without_an_installation_says_so(run: Run) -> None:

@@ -72,7 +72,13 @@ def matcher(prefix: str, *, has_readers: bool) -> str:
 def _plugin(readers: int | None) -> dict[str, Any]:
     command, *args = server_command_of(readers)
     server = {"command": command, "args": args, "env": ENVIRON}
-    about = {"name": PLUGIN, "version": __version__, "description": _ABOUT, "author": {"name": PLUGIN}}
+    about = {
+        "name": PLUGIN,
+        "version": __version__,
+        "description": _ABOUT,
+        "author": {"name": PLUGIN},
+        "license": "Apache-2.0",
+    }
     return {
         ".claude-plugin/plugin.json": about,
         "hooks/hooks.json": {"hooks": _hooks(has_readers=readers is not None)},

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from inspect import signature
 from typing import Any
 from uuid import uuid4
 
@@ -28,16 +27,15 @@ from starlette.routing import Route
 from offload.integrations.mcp._proxy import Proxy
 from offload.integrations.mcp._results import ResultOffloader
 from offload.integrations.mcp._server import serve_app
-from offload.integrations.mcp._upstream import Upstream
+from offload.integrations.mcp._upstream import Upstream, supported
 
 _log = logging.getLogger("offload")
 
 # Each may run a program.
 _MAX_CLIENTS = 100
 _FIRST_FAILURE = 400
-_IDLE_SECONDS = 1800
 # Releases of mcp before 2.3 end no idle session.
-_ENDS_IDLE = "idle_timeout" in signature(StreamableHTTPServerTransport).parameters
+_IDLE_SECONDS = 1800
 
 
 def serve_proxy(
@@ -116,8 +114,8 @@ class _Clients:
             status = message.get("status", status)
             await send(message)
 
-        options: dict[str, Any] = {"idle_timeout": _IDLE_SECONDS} if _ENDS_IDLE else {}
-        transport = StreamableHTTPServerTransport(name, **options)
+        limit = supported(StreamableHTTPServerTransport, idle_timeout=_IDLE_SECONDS)
+        transport = StreamableHTTPServerTransport(name, **limit)
         self._transports[name] = transport
         await self._tasks.start(self._serve, name, transport)
         try:
@@ -132,7 +130,7 @@ class _Clients:
         try:
             async with transport.connect() as outer:
                 task_status.started()
-                with transport.idle_scope or nullcontext():
+                with getattr(transport, "idle_scope", None) or nullcontext():
                     async with self._upstream() as inner:
                         await Proxy(self._results).run(outer, inner)
         except Exception as error:  # noqa: BLE001 # one session's failure is not that of the others

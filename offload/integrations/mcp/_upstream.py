@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import anyio
@@ -34,7 +35,7 @@ Streams = tuple[Any, Any]
 # Each call opens other streams to the wrapped server.
 Upstream = Callable[[], AbstractAsyncContextManager[Streams]]
 
-# The SDK's limit of 1 MiB would refuse the very results that are to be offloaded.
+# The limit of newer releases of the SDK, 1 MiB, would refuse the very results that are to be offloaded.
 _MAX_EVENT_BYTES = 256 * 1024 * 1024
 # As the SDK's own: a server may be silent for minutes while a tool runs.
 _TIMEOUT = httpx2.Timeout(30, read=300)
@@ -79,11 +80,18 @@ def url_upstream(url: str, headers: Mapping[str, str] | None = None) -> Upstream
 
 @asynccontextmanager
 async def _connect(url: str, headers: Mapping[str, str] | None) -> AsyncIterator[Streams]:
+    limit = supported(streamable_http_client, max_sse_event_size=_MAX_EVENT_BYTES)
     async with (
         _HttpClient(headers=headers, timeout=_TIMEOUT) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_EVENT_BYTES) as streams,
+        streamable_http_client(url, http_client=client, **limit) as streams,
     ):
         yield streams
+
+
+def supported(function: Callable[..., Any], **options: Any) -> Json:
+    """Return those of the options that the installed release of the SDK has."""
+    known = signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}
 
 
 class _HttpClient(httpx2.AsyncClient):

@@ -8,6 +8,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from command import Run, runner
 from offload import ConfigError, Offloader, OffloadPolicy, Rule
 from offload.config import Settings
 from offload.integrations._sessions import folder_session
+from offload.integrations.claude_code import _hook
 from offload.integrations.claude_code._hook import Hook, offloader_for
 from offload.integrations.claude_code._plugin import ENVIRON, server_command, write_marketplace, write_plugin
 from offload.integrations.claude_code._shapes import chunks_of, event_of, result_of
@@ -329,6 +333,54 @@ def test_a_store_that_fails_changes_nothing(on_error: Any) -> None:
     store = FaultyStore(Lasting(), verb="put", is_lasting=True)
 
     assert asked(opened(store, on_error=on_error), "Bash", BASH | {"stdout": LOG}) == {}
+
+
+def of_log(number: int) -> dict[str, Any]:
+    """Return an event with a large result."""
+    shown = json.dumps(BASH | {"stdout": f"{LOG}{number}"})
+    return {
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_use_id": f"toolu_{number}",
+        "tool_response": shown,
+    }
+
+
+@pytest.mark.parametrize("on_error", ["keep", "raise"])
+def test_a_store_that_failed_is_not_asked_again_for_a_minute(on_error: Any) -> None:
+    store = FaultyStore(Lasting(), verb="put")
+    hook = Hook(opened(store, on_error=on_error))
+
+    assert [hook.answer(of_log(number)) for number in (1, 2)] == ["{}", "{}"]
+    assert store.operations == 1
+    assert 50 < hook._rests_until - time.monotonic() <= 60
+    hook._rests_until = 0
+    assert "Offloaded" in hook.answer(of_log(3))
+
+
+def test_a_store_that_is_too_slow_is_not_asked_again_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_hook, "SECONDS", 0.01)
+    answered = threading.Event()
+
+    class Slow(Lasting):
+        puts = 0
+
+        def put(self, *arguments: Any, **options: Any) -> Any:
+            self.puts += 1
+            answered.wait(30)
+            return super().put(*arguments, **options)
+
+    store = Slow()
+    hook = Hook(opened(store))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hook.answer, of_log(1))
+        while not hook._rests_until:
+            time.sleep(0.001)
+        assert hook.answer(of_log(2)) == "{}"
+        answered.set()
+        first.result()
+
+    assert store.puts == 1
 
 
 def test_lone_surrogates_and_control_characters_are_stored_and_answered() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from offload.config import Settings
-from offload.errors import ConfigError
+from offload.errors import ConfigError, StoreError
 from offload.integrations._sessions import project_folder
 from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
@@ -31,6 +33,8 @@ _log = logging.getLogger("offload")
 
 # The program waits for `_plugin.TIMEOUT` seconds.
 SECONDS = 15.0
+# A store that failed or was too slow is not asked again for so long: each large result would wait for it.
+REST_SECONDS = 60.0
 KEEP = "{}"
 # A text of this length is too long for a placeholder; one with such a preview of plain text is shorter.
 _TOO_LONG, _PREVIEW_CHARS = 3000, 1500
@@ -129,6 +133,7 @@ class Hook:
 
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
+        self._rests_until = 0.0
 
     def answer(self, fields: Mapping[str, Any]) -> str:
         """Return the text that answers an event.
@@ -156,21 +161,44 @@ class Hook:
     def _of_result(self, event: Mapping[str, Any]) -> dict[str, Any]:
         tool = str(event["tool_name"])
         result = shapes.result_of(tool, event["tool_response"])
-        if result is None or self._is_kept(tool):
+        if result is None or self._is_kept(tool) or time.monotonic() < self._rests_until:
             return {}
         with shapes.chunks_of(result, str(event.get("transcript_path"))) as chunks:
             if chunks is None:
                 return {}
             title = main_argument(tool, event.get("tool_input"))
             call_id = str(event["tool_use_id"])
-            with self._offloader.open_sink(tool_name=tool, tool_use_id=call_id, title=title) as sink:
+            with (
+                self._watched(),
+                self._offloader.open_sink(tool_name=tool, tool_use_id=call_id, title=title) as sink,
+            ):
                 for chunk in _in_time(chunks):
                     sink.write(chunk)
+        if isinstance(sink.error, StoreError):
+            self._rest()
         if sink.info is None:
             return {}
         name = tool_label(tool)
         said = f"offload stored {sink.info.chars:,} characters of {name}: offload show {sink.info.ref}"
         return shapes.answer(result, sink.placeholder, said)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Let the store rest if it fails in the block, or if the block takes too long."""
+        late = threading.Timer(SECONDS, self._rest)
+        late.daemon = True
+        late.start()
+        try:
+            yield
+        except StoreError:
+            self._rest()
+            raise
+        finally:
+            late.cancel()
+
+    def _rest(self) -> None:
+        self._rests_until = time.monotonic() + REST_SECONDS
+        _log.warning("the store failed or is too slow: for %d seconds results are kept in full", REST_SECONDS)
 
     def _is_kept(self, tool: str) -> bool:
         """Return whether the policy keeps what a tool returns at any size; a sink offloads any long text."""

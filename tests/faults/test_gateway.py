@@ -1,5 +1,7 @@
 """A gateway between a client and a provider that fail: what one sends, the other gets or sees break."""
 
+from __future__ import annotations
+
 import gzip
 import http.client
 import json
@@ -11,16 +13,33 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from gateways import HEADERS, LOG, REPLY, ask, body_of, connection, providing, running, turns
+from gateways import (
+    HEADERS,
+    LOG,
+    REPLY,
+    Provider,
+    Seen,
+    Upstream,
+    ask,
+    body_of,
+    connection,
+    providing,
+    running,
+    turns,
+)
 
 from offload import Offloader, StoreError
 from offload.testing import FaultyStore
+from offload.testing.faults import Verb
 from offload.wrappers import ReadOnlyStore
 from offload_backends.memory import MemoryStore
+
+Answer = Callable[[socket.socket], str | None]
 
 PATH = "/v1/messages"
 ANSWER = json.dumps(REPLY).encode()
@@ -28,12 +47,12 @@ OPENING = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 @contextmanager
-def raw_provider(*answers):
+def raw_provider(*answers: Answer) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
     """Answer the n-th request with the n-th function, which gets its connection; the last one stays."""
     listening = socket.create_server(("127.0.0.1", 0))
     requests = []
 
-    def serve(client):
+    def serve(client: socket.socket) -> None:
         with client, client.makefile("rb") as lines:
             while request := lines.readline():
                 length = 0
@@ -45,18 +64,23 @@ def raw_provider(*answers):
                 if answer(client) == "closes":
                     return
 
-    def accept():
+    def accept() -> None:
         with suppress(OSError):
             while True:
                 threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
 
-    threading.Thread(target=accept, daemon=True).start()
+    accepting = threading.Thread(target=accept)
+    accepting.start()
     with closing(listening):
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", requests
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", requests
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            accepting.join()
 
 
-def sends(data, then=None):
-    def answer(client):
+def sends(data: bytes, then: str | None = None) -> Answer:
+    def answer(client: socket.socket) -> str | None:
         client.sendall(data)
         if then == "resets":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -69,7 +93,7 @@ WHOLE = sends(OPENING + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER)
 
 
 @pytest.fixture
-def off():
+def off() -> Offloader:
     return Offloader("memory://", session="gateway")
 
 
@@ -77,7 +101,9 @@ def off():
 
 
 @pytest.mark.parametrize("then", ["closes", "resets"])
-def test_a_stream_that_breaks_in_the_middle_of_an_event_is_not_taken_for_whole(off, then):
+def test_a_stream_that_breaks_in_the_middle_of_an_event_is_not_taken_for_whole(
+    off: Offloader, then: str | None
+) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     part = b'event: message_start\ndata: {"type":"message_start","mess'
     half = sends(head + b"%x\r\n%s\r\n" % (len(part), part), then)
@@ -88,14 +114,14 @@ def test_a_stream_that_breaks_in_the_middle_of_an_event_is_not_taken_for_whole(o
         assert ask(gateway + PATH, body_of(turns(1, "short"))).body == ANSWER
 
 
-def test_an_answer_of_http_1_0_ends_with_its_connection(off):
+def test_an_answer_of_http_1_0_ends_with_its_connection(off: Offloader) -> None:
     old = sends(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + ANSWER, "closes")
 
     with raw_provider(old) as (url, _), running(url, off) as gateway:
         assert ask(gateway + PATH, body_of(turns(1, "short"))).body == ANSWER
 
 
-def test_a_connection_that_the_provider_closes_between_requests_is_opened_again(off):
+def test_a_connection_that_the_provider_closes_between_requests_is_opened_again(off: Offloader) -> None:
     closing_one = sends(OPENING + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER, "closes")
 
     with raw_provider(closing_one) as (url, requests), running(url, off) as gateway:
@@ -105,7 +131,7 @@ def test_a_connection_that_the_provider_closes_between_requests_is_opened_again(
     assert len(requests) == 20
 
 
-def test_bytes_behind_an_answer_do_not_reach_the_client(off):
+def test_bytes_behind_an_answer_do_not_reach_the_client(off: Offloader) -> None:
     more = sends(OPENING + b"Content-Length: %d\r\n\r\n" % len(ANSWER) + ANSWER + b"HTTP/1.1 200 stray")
 
     with raw_provider(more, WHOLE) as (url, _), running(url, off) as gateway:
@@ -115,7 +141,9 @@ def test_bytes_behind_an_answer_do_not_reach_the_client(off):
 
 
 @pytest.mark.parametrize("status", [429, 529])
-def test_a_refusal_passes_with_retry_after_and_the_next_request_has_the_same_bytes(off, status):
+def test_a_refusal_passes_with_retry_after_and_the_next_request_has_the_same_bytes(
+    off: Offloader, status: int
+) -> None:
     error = b'{"type":"error","error":{"type":"rate_limit_error","message":"Slow down"}}'
     refusal = sends(
         b"HTTP/1.1 %d No\r\nRetry-After: 7\r\nx-should-retry: true\r\nContent-Length: %d\r\n\r\n%s"
@@ -133,7 +161,7 @@ def test_a_refusal_passes_with_retry_after_and_the_next_request_has_the_same_byt
     assert b"[Offloaded: " in requests[0][1]
 
 
-def test_a_damaged_encoded_answer_passes_and_its_usage_is_not_read(off):
+def test_a_damaged_encoded_answer_passes_and_its_usage_is_not_read(off: Offloader) -> None:
     damaged = gzip.compress(ANSWER)[:-9] + b"damage!!!"
     encoded = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(damaged)
 
@@ -147,7 +175,7 @@ def test_a_damaged_encoded_answer_passes_and_its_usage_is_not_read(off):
 
 
 @pytest.mark.parametrize("more", [b"\n", b" {}", b"\x00", b"]"])
-def test_bytes_behind_the_json_of_a_request_pass_with_it(off, more):
+def test_bytes_behind_the_json_of_a_request_pass_with_it(off: Offloader, more: bytes) -> None:
     body = body_of(turns(3)) + more
 
     with raw_provider(WHOLE) as (url, requests), running(url, off) as gateway:
@@ -157,7 +185,7 @@ def test_bytes_behind_the_json_of_a_request_pass_with_it(off, more):
     assert (requests[0][1] == body) is (more != b"\n")
 
 
-def test_two_requests_on_one_connection_are_answered_in_turn(off):
+def test_two_requests_on_one_connection_are_answered_in_turn(off: Offloader) -> None:
     with providing() as upstream, running(upstream.url, off) as gateway:
         with closing(connection(gateway)) as kept:
             for count in (2, 3):
@@ -166,20 +194,20 @@ def test_two_requests_on_one_connection_are_answered_in_turn(off):
         assert len(upstream.seen) == 2
 
 
-def test_clients_that_leave_take_no_descriptors_with_them(off):
-    def endless(provider):
+def test_clients_that_leave_take_no_descriptors_with_them(off: Offloader) -> None:
+    def endless(provider: Provider) -> None:
         provider.start_stream()
         with suppress(OSError):
             while True:
                 provider.send_part(b"data: more\n\n")
                 time.sleep(0.01)
 
-    def leave(gateway):
+    def leave(gateway: str) -> None:
         with closing(connection(gateway)) as sent:
             sent.request("POST", PATH, body_of(turns(1, "short")), HEADERS)
             sent.getresponse().read1()
 
-    def open_files(least):
+    def open_files(least: int) -> int:
         """Wait until all that ends has ended; the server of the test closes its side later."""
         until = time.monotonic() + 20
         while (count := len([*Path("/proc/self/fd").iterdir()])) > least and time.monotonic() < until:
@@ -200,55 +228,59 @@ def test_clients_that_leave_take_no_descriptors_with_them(off):
 # The store
 
 
-@pytest.mark.parametrize("error", ["full", "read-only", "gone"])
-def test_a_store_that_takes_nothing_lets_requests_pass_until_it_does(error):
-    inner = MemoryStore()
-    failing = FaultyStore(inner, verb="put", is_lasting=True, error=StoreError)
-    store = {"full": failing, "read-only": ReadOnlyStore(inner), "gone": FaultyStore(inner, is_lasting=True)}[
-        error
-    ]
-    body = body_of(turns(3))
+@pytest.mark.parametrize("verb", ["put", None], ids=["full", "gone"])
+def test_a_store_that_takes_nothing_lets_requests_pass_until_it_does(verb: Verb | None) -> None:
+    store = FaultyStore(MemoryStore(), verb=verb, is_lasting=True, error=StoreError)
 
-    with providing() as upstream:
-        with running(upstream.url, Offloader(store, session="gateway")) as gateway:
-            ask(gateway + PATH, body)
-            if error != "read-only":
-                store.heal()
-                ask(gateway + PATH, body_of(turns(4)))
-        seen = [request.body for request in upstream.seen]
+    with providing() as upstream, running(upstream.url, Offloader(store, session="gateway")) as gateway:
+        ask(gateway + PATH, body_of(turns(3)))
+        store.heal()
+        ask(gateway + PATH, body_of(turns(4)))
 
-    assert seen[0] == body
-    assert error == "read-only" or b"[Offloaded: " in seen[1]
+    failed, healed = (request.body for request in upstream.seen)
+    assert failed == body_of(turns(3))
+    assert b"[Offloaded: " in healed
+
+
+def test_a_store_that_is_read_only_lets_every_request_pass() -> None:
+    store = ReadOnlyStore(MemoryStore())
+
+    with providing() as upstream, running(upstream.url, Offloader(store, session="gateway")) as gateway:
+        for count in (3, 4):
+            ask(gateway + PATH, body_of(turns(count)))
+
+    assert [request.body for request in upstream.seen] == [body_of(turns(3)), body_of(turns(4))]
 
 
 # The gateway
 
 
 @contextmanager
-def command(upstream, store):
+def command(upstream: str, store: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run the gateway in a process of its own; yield it and its URL."""
     arguments = ["gateway", "--upstream", upstream, "--store", str(store), "--port", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "offload", *arguments], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
+            assert process.stdout is not None
             yield process, process.stdout.readline().split()[2]
         finally:
             process.kill()
 
 
-def grown(name, count):
+def grown(name: str, count: int) -> list[bytes]:
     """Return the requests of a conversation that grows by a large result each."""
     return [body_of(turns(n, f"{name}\n{LOG}")) for n in range(1, count + 1)]
 
 
-def results_of(seen):
+def results_of(seen: Seen) -> dict[str, str]:
     """Return the texts of the results by call, in each request."""
     blocks = (m["content"][0] for m in seen.json["messages"])
     return {b["tool_use_id"]: b["content"] for b in blocks if b["type"] == "tool_result"}
 
 
-def stream_slowly(provider):
+def stream_slowly(provider: Provider) -> None:
     provider.start_stream()
     with suppress(OSError):
         for _ in range(20):
@@ -257,7 +289,7 @@ def stream_slowly(provider):
         provider.send_part(b"")
 
 
-def talk(url, name, broken):
+def talk(url: str, name: str, broken: list[str]) -> None:
     """Send the requests of a conversation until the gateway is gone."""
     for body in grown(name, 6):
         try:
@@ -267,9 +299,9 @@ def talk(url, name, broken):
             return
 
 
-def killed_amid(upstream, store, names):
+def killed_amid(upstream: Upstream, store: Path, names: list[str]) -> tuple[list[Seen], list[str]]:
     """Kill a gateway while conversations go on; return what the provider got, and which broke off."""
-    broken = []
+    broken: list[str] = []
     upstream.answer = stream_slowly
     with command(upstream.url, store) as (process, url):
         clients = [threading.Thread(target=talk, args=(url, name, broken)) for name in names]
@@ -284,7 +316,7 @@ def killed_amid(upstream, store, names):
     return taken(upstream), broken
 
 
-def ended(upstream, store, names):
+def ended(upstream: Upstream, store: Path, names: list[str]) -> list[Seen]:
     """Send the last request of each conversation; return what the provider got."""
     with command(upstream.url, store) as (_, url):
         for name in names:
@@ -292,12 +324,12 @@ def ended(upstream, store, names):
     return taken(upstream)
 
 
-def taken(upstream):
+def taken(upstream: Upstream) -> list[Seen]:
     seen, upstream.seen = upstream.seen, []
     return seen
 
 
-def test_a_kill_amid_requests_and_streams_loses_nothing_and_changes_no_placeholder(tmp_path):
+def test_a_kill_amid_requests_and_streams_loses_nothing_and_changes_no_placeholder(tmp_path: Path) -> None:
     names = [f"n{n}" for n in range(8)]
     with providing() as upstream:
         before, broken = killed_amid(upstream, tmp_path / "killed", names)
@@ -319,13 +351,13 @@ def test_a_kill_amid_requests_and_streams_loses_nothing_and_changes_no_placehold
     assert len(kept.records()) >= 5 * len(names)
 
 
-def name_in(seen):
+def name_in(seen: Seen) -> str:
     """Return the name of the conversation of a request, from the result that the model has not seen."""
     return list(results_of(seen).values())[-1].split("\n")[1]
 
 
 @pytest.mark.slow
-def test_five_hundred_requests_leave_descriptors_threads_and_memory_as_they_were(tmp_path):
+def test_five_hundred_requests_leave_descriptors_threads_and_memory_as_they_were(tmp_path: Path) -> None:
     with providing() as upstream, command(upstream.url, tmp_path) as (process, url):
         facts = []
         for number in range(600):

@@ -80,8 +80,8 @@ def test_the_sdk_of_openai_gets_its_answers_in_chats(provider, gateway, streams)
             given: Any = {"model": "gpt-5", "messages": chat(count), "tools": CHAT_TOOLS}
             if not streams:
                 return client.chat.completions.create(**given)
-            options = {"include_usage": True}
-            chunks = list(client.chat.completions.create(**given, stream=True, stream_options=options))
+            given |= {"stream": True, "stream_options": {"include_usage": True}}
+            chunks = list(client.chat.completions.create(**given))
             assert chunks[0].choices[0].delta.content == "Done."
             return chunks[-1]
 

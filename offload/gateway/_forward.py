@@ -120,6 +120,7 @@ class Forwarder:
         """Answer in place of a provider that did not."""
         problem = _problem(error, exchange.scope)
         self._status.failed(f"the provider failed: {problem}")
+        logger.info("%s %s failed: %s", exchange.scope["method"], exchange.scope["path"], problem)
         if exchange.status:
             raise BrokenAnswerError(problem) from None
         text = f"offload gateway: no answer from {self._upstream}: {problem}"

@@ -60,8 +60,7 @@ def raw_provider(*answers: Answer) -> Iterator[tuple[str, list[tuple[bytes, byte
                     if line.lower().startswith(b"content-length:"):
                         length = int(line.split(b":")[1])
                 requests.append((request, lines.read(length)))
-                answer = answers[min(len(requests), len(answers)) - 1]
-                if answer(client) == "closes":
+                if answers[min(len(requests), len(answers)) - 1](client) == "closes":
                     return
 
     def accept() -> None:

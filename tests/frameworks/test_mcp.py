@@ -397,6 +397,15 @@ def test_only_a_server_with_a_hook_answers_its_events_and_no_list_names_the_tool
     assert events == [{"hook_event_name": "PostToolUse"}]
 
 
+def test_a_server_with_a_hook_lists_no_resources_so_that_a_client_does_not_wait_for_the_store() -> None:
+    async def capabilities(hook: Any) -> Any:
+        async with Client(context_server(Offloader(MemoryStore(), session="s"), hook)) as client:
+            return client.server_capabilities
+
+    assert asyncio.run(capabilities(None)).resources is not None
+    assert asyncio.run(capabilities(lambda _event: "{}")).resources is None
+
+
 def test_a_hook_that_is_late_is_answered_by_an_empty_object_and_blocks_no_other_call() -> None:
     late = threading.Event()
     server = context_server(

@@ -45,7 +45,8 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
     Args:
         offloader: the session.
         hook: answers the events of a coding agent, which calls the tool `hook` with the fields of an event.
-            No list has that tool, and no server without a hook.
+            No list has that tool, and no server without a hook. There are no resources then: the agent lists
+            them before its first event, which would wait for a slow store.
         seconds: after so many seconds an event is answered by an empty object.
     """
     answers = ContextAnswers(offloader)
@@ -59,7 +60,7 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     def call(context: Any, params: Any) -> Json:
-        has_links = context.protocol_version >= FIRST_WITH_LINKS
+        has_links = hook is None and context.protocol_version >= FIRST_WITH_LINKS
         return answers.call(params.name, params.arguments, has_links=has_links)
 
     def page(_context: Any, params: Any) -> Json:
@@ -67,17 +68,20 @@ def context_server(offloader: Offloader, hook: Hook | None = None, *, seconds: f
 
     answered = _handler(types.CallToolResult, call)
     templates = {"resourceTemplates": [TEMPLATE]}
+    resources = {
+        "on_list_resources": _handler(types.ListResourcesResult, page),
+        "on_list_resource_templates": _handler(types.ListResourceTemplatesResult, lambda *_: templates),
+        "on_read_resource": _handler(
+            types.ReadResourceResult, lambda _, params: answers.read_resource(str(params.uri))
+        ),
+    }
     return Server(
         "offload",
         version=__version__,
         instructions=answers.instructions,
         on_list_tools=_handler(types.ListToolsResult, lambda *_: {"tools": answers.tools}),
         on_call_tool=call_tool,
-        on_list_resources=_handler(types.ListResourcesResult, page),
-        on_list_resource_templates=_handler(types.ListResourceTemplatesResult, lambda *_: templates),
-        on_read_resource=_handler(
-            types.ReadResourceResult, lambda _, params: answers.read_resource(str(params.uri))
-        ),
+        **(resources if hook is None else {}),
     )
 
 

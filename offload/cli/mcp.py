@@ -114,7 +114,7 @@ def mcp_proxy(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="Send this header to --url; ${NAME} in the value is a variable; may be repeated.",
+            help="Send this header to --url, with variables in its value replaced; may be repeated.",
         ),
     ] = None,
     http: HttpOption = None,

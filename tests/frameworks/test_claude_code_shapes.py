@@ -22,6 +22,8 @@ import pytest
 from frameworks import claude_code_tools
 from frameworks.claude_code import Answer, ClaudeCode, Request, serving, text, tool
 
+from offload.integrations.claude_code._shapes import result_of
+
 _BASH = {"stdout:str", "stderr:str", "interrupted:bool", "isImage:bool", "noOutputExpected:bool"}
 _WRITE = {"type:str", "filePath:str", "content:str", "userModified:bool"}
 _PATCH = {
@@ -285,3 +287,18 @@ def test_the_result_of_a_tool_has_the_recorded_form(events: dict[str, Any], name
 def test_an_event_has_the_recorded_fields(events: dict[str, Any]) -> None:
     assert set(events["Bash"]) == EVENT
     assert set(events["MCP, text"]) == {*EVENT, "mcp_server"}
+
+
+def test_the_text_of_every_result_that_may_be_offloaded_is_found(events: dict[str, Any]) -> None:
+    results = {name: e for name, e in events.items() if e["hook_event_name"] == "PostToolUse"}
+    found = {name for name, e in results.items() if result_of(e["tool_name"], e["tool_response"])}
+
+    assert found == {
+        *("Bash", "Bash over 30,000 characters", "Read, text", "Read, notebook", "Agent, waited for"),
+        *("WebFetch", "WebSearch", "MCP, text", "MCP, text and image", "MCP, structured"),
+        *("MCP over 50,000 characters", "MCP over 25,000 tokens"),
+    }
+    for name in ("Bash over 30,000 characters", "MCP over 25,000 tokens"):
+        result = result_of(results[name]["tool_name"], results[name]["tool_response"])
+        assert result is not None
+        assert Path(result.path or "").is_file()

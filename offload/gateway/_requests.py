@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from offload.gateway._spans import Edit, Path, Places, Reader, replaced
+from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
 from offload.messages import Block, role_or_none
 from offload.placeholder import known_refs
 
@@ -64,9 +65,10 @@ class Request:
     Attributes:
         text: the JSON text.
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
-        starts: where each message starts in the text.
+        starts: where each message starts in the text; `ends` is where it ends.
         fields: the fields of the request, without the messages.
         tails: by message and path, the end of a text that the engine does not see.
+        edits: by message, what the engine returned for it last and the changes of the text for that.
         problems: why messages were kept that the engine changed.
         lasts_an_hour: whether a cache mark asks for an hour, which has another price.
     """
@@ -75,7 +77,9 @@ class Request:
     fields: dict[str, Any]
     views: list[Any] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     tails: dict[tuple[int, Path], str] = field(default_factory=dict)
+    edits: dict[int, tuple[Any, list[Edit]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     lasts_an_hour: bool = False
 
@@ -110,10 +114,17 @@ class Request:
         for index, (view, new) in enumerate(zip(self.views, messages, strict=True)):
             if new is view:
                 continue
+            known, made = self.edits.get(index, (None, []))
+            if known is new and not without:
+                edits += made
+                continue
             try:
                 changes = [c for c in _changes(view, new) if _is_result(view, c[0])]
                 kept = [c for c in changes if not _is_in(without, index, c[0])]
-                edits += [self._edit(places, index, path, value) for path, value in kept]
+                made = [self._edit(places, index, path, value) for path, value in kept]
+                edits += made
+                if kept == changes:
+                    self.edits[index] = new, made
             except ValueError as error:
                 self.problems.append(f"a message with a result cannot be changed: {error}")
         return replaced(self.text, edits) if edits else self.text
@@ -130,21 +141,23 @@ class Request:
         return Edit(place.start, place.end, json.dumps(value))
 
 
-def read_request(body: bytes, api: Api) -> Request | None:
+def read_request(body: bytes, api: Api, before: Request | None = None) -> Request | None:
     """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
+
+    Messages at the beginning that have the same text in the request `before` are not read again.
 
     Raises:
         ValueError: it is not a JSON object in UTF-8, or has a field twice.
     """
-    request = _parsed(body.decode(), api.messages)
+    request, known = _parsed(body.decode(), api.messages, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":
         del request.views[-1]
     is_elsewhere = any(request.fields.get(name) for name in _KEPT_ELSEWHERE)
     if is_elsewhere or not request.views or not request.tool_names:
         return None
     request.lasts_an_hour = any(map(_lasts_an_hour, (request.fields, request.views[-1])))
-    for index, message in enumerate(request.views):
-        for path, tail in _prepared(message):
+    for index in range(known, len(request.views)):
+        for path, tail in _prepared(request.views[index]):
             request.tails[index, path] = tail
     return request
 
@@ -158,20 +171,41 @@ def _lasts_an_hour(holder: Any) -> bool:
     return any(isinstance(mark, dict) and mark.get("ttl") == "1h" for mark in marks)
 
 
-def _parsed(text: str, messages: str) -> Request:
+def _parsed(text: str, messages: str, before: Request | None) -> tuple[Request, int]:
+    """Return a request, and how many of its messages are those of the request `before`."""
     request, reader = Request(text, {}), Reader(text)
+    known = 0
     for name in reader.members():
         if name in request.fields:
             raise ValueError(f"the field {name!r:.40} comes twice")
         if name == messages and text.startswith("[", reader.at):
             request.fields[name] = None
-            for _ in reader.elements():
+            known = 0 if before is None else _take_known(request, before)
+            for _ in reader.elements(request.ends):
                 request.starts.append(reader.at)
                 request.views.append(reader.value())
+                request.ends.append(reader.at)
         else:
             request.fields[name] = reader.value()
     reader.end()
-    return request
+    return request, known
+
+
+def _take_known(request: Request, before: Request) -> int:
+    """Take the messages that both texts begin with, but the last of `before`; return their number."""
+    same = common(request.text, before.text)
+    # The character after a message is the same too: a number may be longer.
+    known = min(bisect_left(before.ends, same), len(before.views) - 1)
+    request.views, request.starts = before.views[:known], before.starts[:known]
+    request.ends = before.ends[:known]
+    request.tails = {key: tail for key, tail in before.tails.items() if key[0] < known}
+    request.edits = {index: made for index, made in dict(before.edits).items() if index < known}
+    return known
+
+
+def hint_of(headers: Mapping[str, str], api: Api) -> tuple[str | None, ...]:
+    """Return what requests of one conversation have in common before they are read."""
+    return (api.name, *(headers.get(name) for name in (*_SESSION_HEADERS, _AGENT_HEADER)))
 
 
 def conversation_of(request: Request, headers: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
-from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, read_request
+from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
 from offload.gateway._status import Status
 from offload.messages import Block, Usage, usage_of
 from offload.offloader import Offloader
@@ -52,7 +52,7 @@ class Conversation:
         name: its name.
         offloader: its state.
         size: bytes of its latest request.
-        latest: messages of that request.
+        latest: that request.
         lock: held by the one request that is being rewritten.
         began: when that began, if it has not ended; others pass while it takes too long.
     """
@@ -60,7 +60,7 @@ class Conversation:
     name: str
     offloader: Offloader
     size: int = 0
-    latest: Sequence[Any] = ()
+    latest: Request | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     began: float = inf
 
@@ -99,6 +99,7 @@ class Rewriter:
         self._status = status
         self._needs_read_back = needs_read_back
         self._conversations: OrderedDict[str, Conversation] = OrderedDict()
+        self._hints: dict[tuple[str | None, ...], str] = {}
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
@@ -150,7 +151,7 @@ class Rewriter:
         conversation = request.conversation
         if conversation is None:
             return None if reply is None else usage_of(reply)
-        if request.tokens_removed and conversation.latest is request.views and not self._spare.locked():
+        if request.tokens_removed and _is_latest(conversation, request.views) and not self._spare.locked():
             work = asyncio.ensure_future(self._prepare(conversation, request.views))
             self._preparing.add(work)
             work.add_done_callback(self._preparing.discard)
@@ -158,7 +159,7 @@ class Rewriter:
 
     async def _prepare(self, conversation: Conversation, views: Sequence[Any]) -> None:
         async with self._spare, conversation.lock:
-            if conversation.latest is views:
+            if _is_latest(conversation, views):
                 with suppress(RuntimeError):  # The gateway stops.
                     result = await self._in_thread(conversation.offloader.offload, [*views, _REPLY])
                     self._note_errors(result)
@@ -186,13 +187,17 @@ class Rewriter:
 
     async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
         """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
-        request = await self._in_thread(read_request, body, api)
+        hint = hint_of(headers, api)
+        held = self._conversations.get(self._hints.get(hint, ""))
+        request = await self._in_thread(read_request, body, api, None if held is None else held.latest)
         if request is None:
             raise _UnchangedError("without tools or messages")
         if self._needs_read_back and not request.can_read_back:
             self._status.say_once(NO_READ_BACK)
             raise _UnchangedError("without tools to read back")
-        conversation = self._conversation(conversation_of(request, headers), request, api, len(body))
+        name = conversation_of(request, headers)
+        self._hints[hint] = name
+        conversation = self._conversation(name, request, api, len(body))
         if conversation.began < time.monotonic() - DEADLINE / 2:
             raise _UnchangedError(_SLOW)
         async with conversation.lock:
@@ -208,7 +213,7 @@ class Rewriter:
 
     def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
         """Return a request without what its conversation offloads. Runs in a thread."""
-        conversation.latest = request.views
+        conversation.latest = request
         result = conversation.offloader.offload(request.views)
         self._note_errors(result)
         text = request.with_messages(result.messages, _unseen(request, result))
@@ -238,7 +243,12 @@ class Rewriter:
         while self._size > _MOST_BYTES and len(self._conversations) > 1:
             _, oldest = self._conversations.popitem(last=False)
             self._size -= oldest.size
+            self._hints = {hint: name for hint, name in self._hints.items() if name != oldest.name}
         return conversation
+
+
+def _is_latest(conversation: Conversation, views: Sequence[Any]) -> bool:
+    return conversation.latest is not None and conversation.latest.views is views
 
 
 def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:

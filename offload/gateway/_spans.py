@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -49,9 +49,12 @@ class Reader:
             self._skip_space()
             yield key
 
-    def elements(self) -> Iterator[int]:
-        """Yield the index of each element of the array at this place; the caller reads it before the next."""
-        yield from self._parts("[", "]")
+    def elements(self, ends: Sequence[int] = ()) -> Iterator[int]:
+        """Yield the index of each element of the array at this place; the caller reads it before the next.
+
+        The first elements are left out if `ends` has their known ends.
+        """
+        yield from self._parts("[", "]", ends)
 
     def end(self) -> None:
         """Check that nothing follows."""
@@ -59,20 +62,22 @@ class Reader:
         if self.at != len(self.text):
             raise ValueError(f"more than one JSON value, at character {self.at}")
 
-    def _parts(self, opening: str, closing: str) -> Iterator[int]:
+    def _parts(self, opening: str, closing: str, ends: Sequence[int] = ()) -> Iterator[int]:
         self._take(opening)
         self._skip_space()
         if self._is_at(closing):
             self.at += 1
             return
-        index = 0
+        index = len(ends)
+        self.at = ends[-1] if ends else self.at
         while True:
+            if index:
+                self._skip_space()
+                if not self._is_at(","):
+                    break
+                self.at += 1
+                self._skip_space()
             yield index
-            self._skip_space()
-            if not self._is_at(","):
-                break
-            self.at += 1
-            self._skip_space()
             index += 1
         self._take(closing)
 
@@ -87,6 +92,18 @@ class Reader:
     def _skip_space(self) -> None:
         match = _SPACE.match(self.text, self.at)
         self.at = match.end() if match else self.at
+
+
+def common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 class Place(NamedTuple):

@@ -80,4 +80,27 @@ def test_a_request_in_any_spelling_differs_in_the_replaced_results_only(data):
     assert after == text[:start] + json.dumps(new) + text[end:]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_request_that_repeats_another_is_read_as_if_it_were_alone(data):
+    words = st.sampled_from(["a", "b", "<system-reminder>x</system-reminder>"])
+    blocks = st.builds(lambda text: {"type": "tool_result", "tool_use_id": "t", "content": text}, words)
+    message = st.builds(
+        lambda role, content: {"role": role, "content": content},
+        st.sampled_from(["user", "assistant"]),
+        words | st.lists(blocks, max_size=2),
+    )
+    lists = st.lists(message | st.integers(0, 200), max_size=6)
+    first, more = data.draw(lists), data.draw(lists)
+    kept = first[: data.draw(st.integers(0, len(first)))]
+    head = data.draw(st.sampled_from([{}, {"model": "m"}]))
+    bodies = [json.dumps(head | {"messages": m, "tools": [{"name": "x"}]}) for m in (first, kept + more)]
+    before = read_request(bodies[0].encode(), APIS[0])
+
+    alone = read_request(bodies[1].encode(), APIS[0])
+    after = read_request(bodies[1].encode(), APIS[0], before)
+
+    assert after == alone
+
+
 extra_fields = st.dictionaries(texts.map("x-{}".format), values, max_size=2)

@@ -12,7 +12,7 @@ state that a listing shows.
 """
 
 from offload.retention._collect import collect, delete
-from offload.retention._marks import pin, read_marks, touch, unpin
+from offload.retention._marks import pin, read_all_marks, read_marks, touch, unpin
 from offload.retention._report import GcReport, Usage, usage
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "collect",
     "delete",
     "pin",
+    "read_all_marks",
     "read_marks",
     "touch",
     "unpin",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import NamedTuple
 
 from offload.errors import ExistsError, NotFoundError
-from offload.layout import GRANT, LAST_USE, PIN, encode_part
+from offload.layout import GRANT, LAST_USE, PIN, encode_part, session_part
 from offload.session import SessionReader, check_known, check_name, is_ref
-from offload.store import OffloadStore
+from offload.store import OffloadStore, StoredObject
 
 
 class Marks(NamedTuple):
@@ -28,10 +30,20 @@ class Marks(NamedTuple):
 
 def read_marks(store: OffloadStore, part: str) -> Marks:
     """Return the marks of the session with this key part, from one listing."""
+    return _marks(store.keys(PIN.prefix(part)))
+
+
+def read_all_marks(store: OffloadStore) -> dict[str, Marks]:
+    """Return the marks of every session that has any, by key part, from one listing of the store."""
+    listed = (mark for mark in store.keys(PIN.prefix()) if mark.key.count("/") > 1)
+    return {part: _marks(marks) for part, marks in groupby(listed, key=lambda mark: session_part(mark.key))}
+
+
+def _marks(listed: Iterable[StoredObject]) -> Marks:
     session_pin, last_use = None, 0.0
     pins: dict[str, float] = {}
     shares: dict[str, float] = {}
-    for mark in store.keys(PIN.prefix(part)):
+    for mark in listed:
         last_use = max(last_use, mark.modified)
         if match := PIN.match(mark.key):
             if match["ref"]:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from offload.codec import find_codec, parse_sidecar
 from offload.errors import OffloadError, StoreError
-from offload.layout import is_link, sidecar_key
+from offload.index import session_name
+from offload.layout import is_link, session_part, sidecar_key
 from offload.record import RecordInfo
 from offload.session._reader import SessionReader, is_small
-from offload.store import get_many
-from offload.titles import has_words
+from offload.store import OffloadStore, get_many
+from offload.titles import checked, has_words
 
 # The most headers that one search reads, and the most records of one bulk read.
 MAX_READS = 1_000
@@ -86,11 +87,25 @@ def find_titles(
     return FoundTitles(found, start, total, total, None)
 
 
+def read_titles(store: OffloadStore, infos: Sequence[RecordInfo]) -> dict[str, str | None]:
+    """Return the titles of records of any sessions by key, from one bulk read.
+
+    Small records are read many at once, of each large one an end. A damaged or missing record has no title.
+    Raises `StoreError` if the store fails.
+    """
+    parts = dict.fromkeys(session_part(info.key) for info in infos)
+    readers = {part: SessionReader(store, session_name(store, part)) for part in parts}
+    return _titles(store, [(readers[session_part(info.key)], info) for info in infos])
+
+
 def _learn(reader: SessionReader, infos: Sequence[RecordInfo]) -> None:
-    """Read the titles of records: small ones many at once, one end of each large one."""
-    keys = [_header_key(info) for info in infos if is_small(info)]
-    bodies = dict(zip(keys, get_many(reader.store, keys), strict=True))
-    reader.catalog.learn_titles({info.key: _title(reader, info, bodies) for info in infos})
+    reader.catalog.learn_titles(_titles(reader.store, [(reader, info) for info in infos]))
+
+
+def _titles(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo]]) -> dict[str, str | None]:
+    keys = [_header_key(info) for _, info in infos if is_small(info)]
+    bodies = dict(zip(keys, get_many(store, keys), strict=True))
+    return {info.key: checked(_title(reader, info, bodies) or "") or None for reader, info in infos}
 
 
 def _header_key(info: RecordInfo) -> str:

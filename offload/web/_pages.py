@@ -9,7 +9,7 @@ import hmac
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
@@ -23,13 +23,14 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from offload.codec import StoredRecord
 from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundError, StoreError
-from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name, sessions
-from offload.layout import encode_part, is_link
+from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
+from offload.layout import JOURNAL, encode_part, is_link, session_part
 from offload.policy import Retention
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
-from offload.retention import collect, delete, pin, read_marks, unpin
+from offload.retention import collect, delete, pin, read_all_marks, read_marks, unpin
+from offload.retention._marks import Marks
 from offload.session import SessionReader, check_known, find_titles, is_ref, with_titles
 from offload.store import OffloadStore, path_of
 from offload.titles import words_of_query
@@ -38,15 +39,16 @@ from offload.tools.search import Mode, compile_pattern
 from offload.web._contents import find as find_matches
 from offload.web._contents import outline
 from offload.web._paging import list_page, number_in, page_at, text_page
-from offload.web._plot import plot
+from offload.web._plot import bars, plot
 from offload.web._render import render
+from offload.web._titles import Titles, entries_of
 from offload.wrappers import ReadOnlyStore
 
 Values = dict[str, Any]
 
 # Each holds the catalog of its session.
 _OPEN_SESSIONS = 16
-_CHECK_SECONDS = _FIND_SECONDS = 10.0
+_CHECK_SECONDS = 10.0
 _MAX_FORM_BYTES = 4096
 _SHOWN = 100
 # A browser must save the bytes as a file and never render them.
@@ -69,48 +71,40 @@ class Pages:
         self.allows_changes = allows_changes
         self.form_key = secrets.token_urlsafe(24)
         self.store = store if allows_changes else ReadOnlyStore(store)
+        self._titles = Titles(self.store)
         self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
 
     # The store
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""
-        listed = (_summary(self.store, objects) for objects in list_sessions(self.store))
-        rows = sorted(listed, key=lambda s: (-s["newest"], s["part"]))
+        marks = read_all_marks(self.store)
+        talks = {session_part(found.key) for found in self.store.keys(JOURNAL.prefix())}
+        listed = [_summary(self.store, objects, marks) for objects in list_sessions(self.store)]
+        rows = list_page(sorted(listed, key=lambda s: (-s["used"], s["part"])), request.query_params)
+        newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
+        is_titled = False
+        with suppress(StoreError):
+            newest, is_titled = self._titles.of(newest), True
         return self._render(
             request,
             "sessions.html",
-            rows=list_page(rows, request.query_params),
-            **{name: sum(s[name] for s in rows) for name in ("records", "files", "tokens", "stored_bytes")},
-            plot=plot(point for s in rows for point in s["points"]),
+            rows=rows,
+            is_titled=is_titled,
+            titles={session_part(info.key): info.title for info in newest},
+            talks=talks,
+            live_since=time.time() - Retention().live_for,
+            **{name: sum(s[name] for s in listed) for name in ("records", "files", "tokens", "stored_bytes")},
+            plot=plot(point for s in listed for point in s["points"]),
         )
 
     def find(self, request: Request) -> Response:
         """Show the records of all sessions whose title has the words in the query, some at a time."""
         query = request.query_params
         words = words_of_query(query.get("q"))
-        part, _, ref = query.get("after", "").partition(":")
-        found, after = self._find(words, part, ref or None) if words else ([], None)
+        found, after = self._titles.find(words, _SHOWN, query.get("after", "")) if words else ([], None)
         more = None if after is None else urlencode({"q": query["q"], "after": after})
         return self._render(request, "found.html", q=query.get("q", ""), found=found, more=more)
-
-    def _find(self, words: list[str], part: str, ref: str | None) -> tuple[list[RecordInfo], str | None]:
-        """Return records by title, from the record `ref` of a session on, and the place to continue from."""
-        found: list[RecordInfo] = []
-        deadline = time.monotonic() + _FIND_SECONDS
-        for name in sessions(self.store):
-            current = encode_part(name)
-            if current < part:
-                continue
-            if len(found) >= _SHOWN or time.monotonic() > deadline:
-                return found, f"{current}:"
-            limit, after = _SHOWN - len(found), ref if current == part else None
-            with suppress(NotFoundError):
-                titles = find_titles(self._reader(current), words, limit=limit, after=after)
-                found += titles.infos
-                if titles.last is not None:
-                    return found, f"{current}:{titles.last}"
-        return found, None
 
     def retention(self, request: Request) -> Response:
         """Show what gc would delete under the limits in the query, without deleting it."""
@@ -132,15 +126,14 @@ class Pages:
     # A session
 
     def session(self, request: Request) -> Response:
-        """Show the records of a session, newest first, filtered by the kind and tool in the query."""
+        """Show the records of a session, newest first, by the kind, the tool and the words in the query."""
         part = request.path_params["part"]
         reader = self._reader(part)
-        infos = reader.catalog.recent()
-        if not infos and not self._tombstones(part):
+        infos, deleted = reader.catalog.recent(), self._tombstones(part)
+        if not infos and not deleted:
             raise NotFoundError(f"session {reader.name!r} has no records in {self.store.url}")
-        kind, tool = request.query_params.get("kind", ""), request.query_params.get("tool", "")
-        matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
-        rows = list_page(matches, request.query_params)
+        query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
+        rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
         is_titled = False
         with suppress(StoreError):
             rows["shown"], is_titled = with_titles(reader, rows["shown"]), True
@@ -149,18 +142,29 @@ class Pages:
             "session.html",
             rows=rows,
             is_titled=is_titled,
+            query=query,
+            terms=urlencode({name: text for name, text in query.items() if text}),
+            newest=_newest_versions(reader.catalog.completed(infos)),
             files={i.ref: file for i in rows["shown"] if (file := _file_of(self.store, i.key))},
             file_count=_file_count(self.store, infos),
-            kind=kind,
-            tool=tool,
             kinds=Counter(i.item_type for i in infos),
             tools=Counter(i.tool_name for i in infos if i.tool_name),
-            tokens=sum(i.tokens for i in matches),
-            stored_bytes=sum(i.stored_bytes for i in matches),
+            records=len(infos),
+            deleted=len(deleted),
+            tokens=sum(i.tokens for i in infos),
+            stored_bytes=sum(i.stored_bytes for i in infos),
             marks=read_marks(self.store, part),
-            plot=plot((i.created_at, i.tokens) for i in infos),
+            bars=bars((i.tool_name or "", i.tokens) for i in infos),
             is_link=is_link,
         )
+
+    def _found_rows(self, reader: SessionReader, request: Request) -> Values:
+        """Return the records with the words in their titles: some, and the ref to continue behind."""
+        query = request.query_params
+        kind, tool, after = (query.get(name) or None for name in ("kind", "tool", "after"))
+        words = words_of_query(query["q"])
+        found = find_titles(reader, words, item_type=kind, tool=tool, limit=_SHOWN, after=after)
+        return {"shown": list(found.infos), "number": 1, "last": 1, "after": found.last}
 
     def deleted(self, request: Request) -> Response:
         """Show the deleted records of a session, when and why each was deleted."""
@@ -355,20 +359,34 @@ def _file_count(store: OffloadStore, infos: Iterable[RecordInfo]) -> int:
     return len(keys) if any(_file_of(store, key) for key in keys[:1]) else 0
 
 
-def _summary(store: OffloadStore, objects: SessionObjects) -> Values:
+def _rows(infos: Sequence[RecordInfo], request: Request) -> Values:
+    """Return the page of the records with the kind and the tool in the query, newest first."""
+    kind, tool = (request.query_params.get(name, "") for name in ("kind", "tool"))
+    matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
+    return list_page(matches, request.query_params) | {"after": None}
+
+
+def _newest_versions(infos: Iterable[RecordInfo]) -> dict[tuple[str | None, str], str]:
+    """Return the ref of the newest record of each tool and title, of those whose title is known."""
+    return {(info.tool_name, info.title): info.ref for info in infos if info.title}
+
+
+def _summary(store: OffloadStore, objects: SessionObjects, marks: Mapping[str, Marks]) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
-    infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
-    # Of several records with one ref the first counts.
-    first = {info.ref: info for info in infos}
-    points = [(info.created_at, info.tokens) for info in first.values()]
+    infos = entries_of(objects)
+    newest = max(infos, key=lambda info: (info.created_at, info.key), default=None)
+    mark = marks.get(objects.part)
+    ends = [newest.created_at if newest else 0.0, mark.last_use if mark else 0.0]
     return {
         "part": objects.part,
         "name": objects.name,
-        "records": len(first),
-        "files": _file_count(store, first.values()),
-        "tokens": sum(info.tokens for info in first.values()),
-        "stored_bytes": sum(info.stored_bytes for info in first.values()),
+        "records": len(infos),
+        "files": _file_count(store, infos),
+        "tokens": sum(info.tokens for info in infos),
+        "stored_bytes": sum(info.stored_bytes for info in infos),
         "deleted": len(objects.deleted),
-        "newest": max((at for at, _ in points), default=0.0),
-        "points": points,
+        "newest": newest,
+        "used": max(ends),
+        "is_pinned": mark is not None and mark.session_pin is not None,
+        "points": [(info.created_at, info.tokens) for info in infos],
     }

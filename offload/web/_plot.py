@@ -1,13 +1,15 @@
-"""Tokens over time as SVG paths."""
+"""Tokens over time as SVG paths, and tokens by tool as bars."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
 WIDTH, HEIGHT = 240, 100
 _ROWS = 12
+_BARS = 8
 
 
 def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
@@ -31,3 +33,18 @@ def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
     rows = [(start + (end - start) * x / WIDTH, sums[x]) for x in range(every, WIDTH + 1, every)]
     area = f"{line}V{HEIGHT}Z"
     return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}
+
+
+def bars(values: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Return the sums of named values, the largest first, each with its length in percent of the largest.
+
+    After the first eight, one bar without a name has the rest.
+    """
+    sums = Counter[str]()
+    for name, value in values:
+        sums[name] += value
+    ordered: list[tuple[str, int]] = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(value for _, value in ordered[_BARS:])
+    shown = ordered[:_BARS] + [("", rest)] * (len(ordered) > _BARS)
+    most = max((value for _, value in shown), default=0) or 1
+    return [{"name": name, "value": value, "length": round(100 * value / most, 1)} for name, value in shown]

@@ -55,10 +55,7 @@ def raw_provider(*answers: Answer) -> Iterator[tuple[str, list[tuple[bytes, byte
     def serve(client: socket.socket) -> None:
         with client, client.makefile("rb") as lines:
             while request := lines.readline():
-                length = 0
-                while (line := lines.readline()) not in (b"\r\n", b""):
-                    if line.lower().startswith(b"content-length:"):
-                        length = int(line.split(b":")[1])
+                length = int(http.client.parse_headers(lines)["content-length"])
                 requests.append((request, lines.read(length)))
                 if answers[min(len(requests), len(answers)) - 1](client) == "closes":
                     return

@@ -593,7 +593,7 @@ def test_help_is_short_for_h_and_names_no_python_type(run: Run, command: str) ->
 
 
 # Commands that run until they are stopped; tests of their own start them.
-SERVERS = {"serve", "mcp", "mcp-proxy"}
+SERVERS = {"gateway", "serve", "mcp", "mcp-proxy"}
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - SERVERS))

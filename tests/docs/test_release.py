@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -91,3 +92,12 @@ def test_the_source_distribution_can_be_tested_and_documented(tmp_path: Path) ->
 
     assert {"README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "mkdocs.yml"} <= names
     assert {"docs/index.md", "tests/docs/test_docs.py", "offload/__init__.py", "backends/README.md"} <= names
+
+
+def test_every_system_can_check_out_the_files_of_the_repository() -> None:
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("the sources are not a clone")
+    listed = subprocess.run([git, "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True)
+
+    assert [name for name in listed.stdout.splitlines() if re.search(r'[<>:"\\|?*]', name)] == []

@@ -107,6 +107,7 @@ def run(peer: Peer) -> int:
             *(str(python), "-m", "pytest", *options, *plugins, f"--junit-xml={report}"),
             *(str(folder / name) for name in peer.files),
         ],
+        cwd=SUITES,  # a test of a peer may write beside its temporary folder
         env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "PEER": peer.name},
         capture_output=True,
         text=True,

@@ -92,6 +92,7 @@ def test_a_value_becomes_json(value, data):
         "[" * 100_000,
         "f(1, " * 20_000,
     ],
+    ids=lambda text: text[:20],
 )
 def test_any_other_text_is_left_alone(text):
     assert as_json(text) is None

@@ -33,7 +33,7 @@ FRAMEWORKS := agent-framework agno anthropic claude-agent-sdk claude-code compac
 test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
 
 test-integration-%: .venv-frameworks/%/.made
-	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py tests/docs/test_framework_pages.py
+	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py tests/docs/test_framework_pages.py tests/docs/test_examples.py
 
 .venv-frameworks/%/.made: .venv/.made pyproject.toml
 	$(PYTHON) -m venv $(@D)

@@ -6,7 +6,6 @@
 Tools and store are real in both cases; Claude needs the package `anthropic`. Run it again with the same
 --session to continue the conversation.
 """
-# ruff: noqa: INP001, T201 # a program that prints
 
 from __future__ import annotations
 

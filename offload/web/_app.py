@@ -53,6 +53,8 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route(f"{at_record}/model", pages.model),
         Route(f"{at_record}/outline", pages.outline),
         Route(f"{at_record}/search", pages.search),
+        Route(f"{at_record}/query", pages.query),
+        Route(f"{at_record}/changes", pages.changes),
         Route(f"{at_record}/download", pages.download),
         *(Route(path, _file) for path in sorted(OPEN_PATHS)),
     ]

@@ -13,6 +13,7 @@ from offload.preview import END_CHARS, TROUBLE, Kind, kind_of, sample_of
 from offload.tools import BUDGET, CONTAINERS, Budget, BudgetExceeded, PointerReader
 from offload.tools.search import Pattern, Search, Span
 from offload.web._paging import page_at
+from offload.web._tree import MAX_CHARS, tree
 
 _SHOWN, _SHOWN_MATCHES = 200, 50
 _LINE_CHARS = 200
@@ -31,15 +32,20 @@ def outline(content: StoredContent, pointer: str, line: int) -> dict[str, Any]:
 
     Raises `ConfigError` if the pointer matches nothing, the JSON is malformed, or the value is too large.
     """
-    left_out = max(0, content.chars - 2 * END_CHARS)
-    ends = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
-    kind = kind_of(sample_of(ends, left_out=left_out).texts)
+    kind = kind_of_content(content)
     if kind.name not in _JSON_KINDS:
         return _text_outline(content, kind, line)
     try:
         return _json_outline(content, pointer)
     except BudgetExceeded:
         raise ConfigError(f"value too large for one request ({BUDGET})") from None
+
+
+def kind_of_content(content: StoredContent) -> Kind:
+    """Return the kind of a content, judged by its two ends."""
+    left_out = max(0, content.chars - 2 * END_CHARS)
+    ends = content.text(0, END_CHARS) + content.text(max(END_CHARS, content.chars - END_CHARS), content.chars)
+    return kind_of(sample_of(ends, left_out=left_out).texts)
 
 
 def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
@@ -51,6 +57,10 @@ def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
     value = reader.find(pointer)
     members, size, text = list[tuple[str, str]](), None, ""
     page = page_at(content, value.start)
+    if value.kind in CONTAINERS and value.end - value.start <= MAX_CHARS:
+        root = tree(content.text(value.start, value.end), value.pointer)
+        if root is not None:
+            return {"is_json": True, "value": value, "page": page, "tree": root}
     if value.kind in CONTAINERS:
         with suppress(BudgetExceeded):
             for member in islice(reader.outline(value), _SHOWN):
@@ -58,7 +68,15 @@ def _json_outline(content: StoredContent, pointer: str) -> dict[str, Any]:
             size = reader.count(value)
     else:
         text = content.text(value.start, min(value.end, value.start + _VALUE_CHARS))
-    return {"is_json": True, "value": value, "page": page, "members": members, "size": size, "text": text}
+    return {
+        "is_json": True,
+        "value": value,
+        "page": page,
+        "members": members,
+        "size": size,
+        "text": text,
+        "tree": None,
+    }
 
 
 def _text_outline(content: StoredContent, kind: Kind, line: int) -> dict[str, Any]:

@@ -35,13 +35,16 @@ from offload.session import SessionReader, check_known, find_titles, is_ref, wit
 from offload.store import OffloadStore, path_of
 from offload.titles import words_of_query
 from offload.tokens import estimate_tokens
+from offload.tools._query import MAX_SQL_CHARS, Queries
 from offload.tools.search import Mode, compile_pattern
+from offload.web._color import colored, language_of
 from offload.web._contents import find as find_matches
-from offload.web._contents import outline
+from offload.web._contents import kind_of_content, outline
 from offload.web._paging import list_page, number_in, page_at, text_page
 from offload.web._plot import bars, plot
 from offload.web._render import render
 from offload.web._titles import Titles, entries_of
+from offload.web._versions import changes
 from offload.wrappers import ReadOnlyStore
 
 Values = dict[str, Any]
@@ -51,6 +54,8 @@ _OPEN_SESSIONS = 16
 _CHECK_SECONDS = 10.0
 _MAX_FORM_BYTES = 4096
 _SHOWN = 100
+_SQL = "SELECT * FROM t LIMIT 50"
+_ROWS_CHARS, _CELL_CHARS = 200_000, 500
 # A browser must save the bytes as a file and never render them.
 _DOWNLOAD = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -73,6 +78,8 @@ class Pages:
         self.store = store if allows_changes else ReadOnlyStore(store)
         self._titles = Titles(self.store)
         self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
+        # A query's tables are kept by ref, which is valid in one session.
+        self._queries = lru_cache(_OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
 
     # The store
 
@@ -196,7 +203,7 @@ class Pages:
         if "line" in query:
             return self._to_line(request, number_in(query, "line", 1))
         number = number_in(query, "page", 1)
-        return self._show(request, "content", lambda record: {"page": text_page(record.content, number)})
+        return self._show(request, "content", lambda record: {"page": _colored_page(record, number)})
 
     def model(self, request: Request) -> Response:
         """Show the placeholder next to the beginning of the text."""
@@ -205,7 +212,7 @@ class Pages:
             "model",
             lambda record: {
                 "tokens": estimate_tokens(record.header.placeholder),
-                "page": text_page(record.content, 1),
+                "page": _colored_page(record, 1),
             },
         )
 
@@ -233,6 +240,24 @@ class Pages:
             return {"result": result, "more": urlencode(terms | {"from": result["next_byte"]})}
 
         return self._show(request, "search", matches, query=terms, start=start, result=None)
+
+    def query(self, request: Request) -> Response:
+        """Show the rows of the SELECT in the query, by default the first ones of the table."""
+        part, sql = request.path_params["part"], request.query_params.get("sql", "").strip() or _SQL
+
+        def rows(record: StoredRecord) -> Values:
+            if len(sql) > MAX_SQL_CHARS:
+                raise ConfigError(f"a query may have {MAX_SQL_CHARS:,} characters, got {len(sql):,}")
+            return {"result": self._queries(part).result([record], sql)}
+
+        return self._show(request, "query", rows, sql=sql, result=None, shown=_SHOWN, most=_CELL_CHARS)
+
+    def changes(self, request: Request) -> Response:
+        """Show the difference from an older version of the same source."""
+        query = request.query_params
+        reader, info = self._record(request)
+        old, start = query.get("old", ""), number_in(query, "from", 0)
+        return self._show(request, "changes", lambda _: {"diff": changes(reader, info, old, start)})
 
     def download(self, request: Request) -> Response:
         """Send the content as a file, in constant memory.
@@ -357,6 +382,13 @@ def _file_count(store: OffloadStore, infos: Iterable[RecordInfo]) -> int:
     """Return the number of context files; all records of a session have one, or none has."""
     keys = [info.key for info in infos if not is_link(info.key)]
     return len(keys) if any(_file_of(store, key) for key in keys[:1]) else 0
+
+
+def _colored_page(record: StoredRecord, number: int) -> Values:
+    """Return a page of a record's text, its lines with syntax colours."""
+    page = text_page(record.content, number)
+    language = language_of(record.title, kind_of_content(record.content).name)
+    return page | {"lines": colored(page["lines"], language) if page["lines"] else []}
 
 
 def _rows(infos: Sequence[RecordInfo], request: Request) -> Values:

@@ -28,7 +28,7 @@ def entries_of(objects: SessionObjects) -> list[RecordInfo]:
 
 
 class Titles:
-    """The titles of a store: a record is written once, so a title that was read stays true."""
+    """The titles of a store. A record is written once, so each title is read once."""
 
     def __init__(self, store: OffloadStore) -> None:
         self._store = store

@@ -1,0 +1,208 @@
+"""Views of a record: syntax colours, a tree of JSON, rows of a query, changes since the version before."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from pages import Html, path_of, visitor
+from retained import clocked, opened, ref_of
+
+from offload.web import _color, _tree, _versions
+from offload_backends.memory import MemoryStore
+
+CODE = 'def add(a, b):\n    """Add_two <b>numbers</b>."""\n    return a + 1  # one\n' * 20
+CSV = "id,country,total\n" + "".join(f"{n},{'NO' if n % 2 else 'DE'},{n * 2}\n" for n in range(300))
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def put(store: Any, text: str, title: str | None = None, call: str = "1") -> str:
+    return ref_of(opened(store).offload_text(text, tool_name="Read", tool_use_id=call, title=title))
+
+
+def view(store: Any, ref: str, tab: str = "", **query: str) -> str:
+    answer = visitor(store).get(path_of("s", ref) + tab, params=query)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def code_of(page: str) -> str:
+    """Return the text of the numbered lines of a page."""
+    return "\n".join(
+        unescape(re.sub("<[^>]+>", "", line))
+        for line in re.findall("<li id=.*?><code>(.*?)</code>", page, re.DOTALL)
+    )
+
+
+# Colours
+
+
+def test_code_has_colours_and_the_same_text(store: MemoryStore) -> None:
+    page = view(store, put(store, CODE, "src/add_all.py"))
+
+    assert code_of(page) == CODE.removesuffix("\n")
+    assert {'class="k">def<', 'class="f">add<', 'class="c"># one<'} <= set(
+        re.findall(r'class="\w">[^<]*<', page)
+    )
+    assert "Add_two &lt;b&gt;" in page
+
+
+def test_output_that_only_names_a_file_has_no_colours(store: MemoryStore) -> None:
+    for number, title in enumerate(["pytest -q tests/test_a.py", "src/a.unknown", None]):
+        page = view(store, put(store, f"{number}\n" + "for one of us\n" * 200, title, str(number)))
+        assert not re.search('<code><span class="k"', page)
+
+
+@pytest.mark.parametrize("ending", sorted(_color._BY_ENDING))
+def test_every_language_gives_back_its_text(ending: str) -> None:
+    language = _color.language_of(f"cat src/a.{ending}", "text")
+    lines = ["", "<a b='c'>", "# x \x1b", "'''", '"', "\\", "{", "/*", "a\tb", "é\u202e", ""]
+
+    assert ["".join(text for _, text in line) for line in _color.colored(lines, language)] == lines
+
+
+def test_a_text_that_takes_a_lexer_too_long_is_shown_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_color, "_SECONDS", -1.0)
+
+    lines = _color.colored(CODE.split("\n"), "python")
+
+    assert "\n".join("".join(text for _, text in line) for line in lines) == CODE
+    assert sum(name != "" for line in lines for name, _ in line) <= 1
+
+
+# JSON
+
+
+def test_json_is_a_tree_in_which_each_member_has_an_address(store: MemoryStore) -> None:
+    value = {"a/b": {"deep": [1.50, "x<y", None]}, "": True, "rows": [{"n": n} for n in range(70)]}
+    text = json.dumps(value).replace("1.5", "1.50")
+    ref = put(store, text)
+    page = Html(view(store, ref, "/outline"))
+
+    pointers = {link.partition("pointer=")[2] for link in page.links if "pointer=" in link}
+    assert {"/a~1b/deep/0", "/", "/rows"} <= pointers
+    assert {"/rows/0/n", "/rows/49/n"} <= pointers
+    assert "/rows/50/n" not in pointers
+    assert "20 more" in page.text
+    for said in ("1.50", '"x<y"', "null", "true"):
+        assert said in page.text
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 20_000 + "]" * 20_000, '{"a": ' * 900 + "1" + "}" * 900, "[1" + "0" * 9000 + "]"]
+)
+def test_hostile_json_is_bounded(store: MemoryStore, text: str) -> None:
+    ref = put(store, text)
+
+    assert visitor(store).get(path_of("s", ref) + "/outline").status_code == 200
+
+
+def test_a_tree_has_at_most_so_many_nodes_and_levels() -> None:
+    root = _tree.tree(json.dumps([[list(range(49))] * 40] * 40), "")
+
+    def nodes(node: _tree.Node) -> int:
+        return 1 + sum(map(nodes, node.members or ()))
+
+    assert root is None or nodes(root) <= 500
+    deep = _tree.tree("[" * 30 + "]" * 30, "")
+    assert deep is not None
+    assert nodes(deep) == 7
+
+
+# Queries
+
+
+def test_a_query_gives_the_rows_of_its_answer(store: MemoryStore) -> None:
+    ref = put(store, CSV)
+    sql = "SELECT country, sum(total) AS s FROM t GROUP BY country ORDER BY 1"
+    page = view(store, ref, "/query", sql=sql)
+
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in page.split("<tr>")]
+    sums = [sum(n * 2 for n in range(300) if n % 2 == odd) for odd in (0, 1)]
+    assert rows[2:] == [["DE", str(sums[0])], ["NO", str(sums[1])]]
+    assert f">{sql}</textarea>" in page
+
+
+def test_without_a_query_the_first_rows_are_shown(store: MemoryStore) -> None:
+    page = view(store, put(store, CSV), "/query")
+
+    assert page.count("<tr>") == 51
+    assert "300 rows" in page
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("DROP TABLE t", "SELECT"),
+        ("SELECT nowhere FROM t", "nowhere"),
+        ("SELECT 1 --" + "x" * 10_000, "10,000"),
+    ],
+)
+def test_a_query_that_cannot_run_says_why(store: MemoryStore, sql: str, said: str) -> None:
+    page = Html(view(store, put(store, CSV), "/query", sql=sql))
+
+    assert [attrs for _, attrs in page.tags if attrs.get("role") == "alert"]
+    assert said in page.text
+
+
+def test_cells_are_text_and_a_long_answer_is_cut(store: MemoryStore) -> None:
+    ref = put(store, json.dumps([{"a": f"<script>{n}</script>\x1b", "b": "x" * 3000} for n in range(400)]))
+    page = view(store, ref, "/query", sql="SELECT * FROM t")
+
+    assert Html(page).count("script") == 0
+    assert "\x1b" not in page
+    assert len(page) < 200_000
+    assert "are shown" in page
+
+
+# Changes
+
+
+def test_changes_since_the_version_before_are_shown_and_older_ones_can_be_chosen() -> None:
+    store = clocked()
+    texts = [CODE, CODE + "x_1 = 2\n", CODE + "x_1 = 3\n"]
+    refs = []
+    for number, text in enumerate(texts):
+        refs.append(put(store, text, "src/a.py", str(number)))
+        put(store, text.upper(), "src/b.py", f"{number}b")
+        store.now += 1
+    page = view(store, refs[2], "/changes")
+
+    assert 'class="del">-x_1 = 2' in page
+    assert 'class="ins">+x_1 = 3' in page
+    assert re.findall('<option value="(.*?)"', page) == refs[1::-1]
+    oldest = view(store, refs[2], "/changes", old=refs[0])
+    assert 'class="del"' not in oldest
+    assert 'class="ins">+x_1 = 3' in oldest
+
+
+def test_a_record_without_an_older_version_says_so_and_no_other_is_compared(store: MemoryStore) -> None:
+    ref, other = put(store, CODE, "src/a.py"), put(store, CSV, "src/b.py", "2")
+
+    assert "no older record" in view(store, ref, "/changes")
+    assert "no older record" in view(store, put(store, "1,\n" * 99, None, "3"), "/changes")
+    assert visitor(store).get(path_of("s", ref) + "/changes", params={"old": other}).status_code == 404
+
+
+def test_long_changes_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_versions, "_SHOWN_ROWS", 10)
+    store = clocked()
+    put(store, "".join(f"a {n}\n" for n in range(30)), "src/a", "1")
+    store.now += 1
+    ref = put(store, "".join(f"b {n}\n" for n in range(30)), "src/a", "2")
+    client, path, lines = visitor(store), f"{path_of('s', ref)}/changes", list[str]()
+    for _ in range(9):
+        page = client.get(path).text
+        lines += re.findall('class="(?:ins|del)">(.*)', page)
+        more = [link for link in Html(page).links if "from=" in link]
+        if not more:
+            break
+        path = more[0]
+    assert lines == [*(f"-a {n}" for n in range(30)), *(f"+b {n}" for n in range(30))]

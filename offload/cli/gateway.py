@@ -5,12 +5,14 @@ from __future__ import annotations
 import ipaddress
 import logging
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from offload.cli.stores import place_of, store_at
 from offload.cli.terminal import StoreOption, out, say
 from offload.config import load_config
+from offload.errors import ConfigError
 
 # One session for all conversations: clients fork and clear them, and cite the ids of those before.
 DEFAULT_SESSION = "gateway"
@@ -47,6 +49,11 @@ def gateway(
 
     name = load_config(arguments={"session": session}).settings.session or DEFAULT_SESSION
     off = Offloader.from_config(store=store_at(store), session=name)
+    if urlsplit(off.store.url).scheme == "memory" and not needs_no_read_back:
+        raise ConfigError(
+            f"the tools to read back run in another process, which cannot read {off.store.url}; name a "
+            "folder or the URL of a store with --store or OFFLOAD_STORE"
+        )
     if not _is_loopback(host):
         say(f"Warning: other machines can reach {host} and send requests through this gateway, unencrypted.")
 

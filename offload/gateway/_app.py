@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from offload import __version__
 from offload.errors import ConfigError, StoreError
 from offload.gateway._forward import BrokenAnswerError, Forwarder, send_error, send_json
+from offload.gateway._requests import api_of
 from offload.gateway._rewriter import Rewriter
 from offload.gateway._status import Status, logger
 from offload.offloader import Offloader
@@ -147,9 +148,11 @@ def serve(
         announce: called with the URL of the gateway.
 
     Raises:
-        ConfigError: `upstream` is not the URL of a server, or the address is not available.
+        ConfigError: `upstream` is not the URL of another server, or the address is not available.
     """
     app = Gateway(upstream, offloader, needs_read_back=needs_read_back, names=_names(host))
+    if _is_itself(upstream, host, port):
+        raise ConfigError(f"upstream {upstream} is this gateway; give the URL of the provider")
     try:
         # The session exists from now on, so that a server of read-back tools can be started on it.
         offloader.touch()
@@ -190,13 +193,25 @@ def _names(host: str) -> frozenset[str]:
     return frozenset([host.lower()] if is_local else [host.lower(), socket.gethostname().lower()])
 
 
+def _is_itself(upstream: str, host: str, port: int) -> bool:
+    """Return whether a gateway would send its requests to itself, without end."""
+    parts = urlsplit(upstream)
+    return parts.port == port and parts.hostname in (host.lower(), LOOPBACK, "::1", "localhost")
+
+
 def check_upstream(url: str) -> str:
     """Return the URL of a provider. Raises `ConfigError` for anything else."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_server = False
+    if not is_server:
         raise ConfigError(f"upstream must be a URL such as https://api.anthropic.com, got {url!r:.80}")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
             "upstream must have no user, password, query or fragment; clients send their own keys"
         )
+    if (api := api_of(parts.path.rstrip("/"))) is not None:
+        raise ConfigError(f"upstream must not have {api.end}, the path of a request, which is added to it")
     return url.rstrip("/")

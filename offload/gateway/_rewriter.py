@@ -32,7 +32,7 @@ _THREADS, _SPARE = 4, 1
 # Bodies of the conversations that are held in memory, and the least that one counts.
 _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
-    f"requests pass unchanged: they have no tool whose name ends in {READ_BACK}, so the model could not read "
+    f"requests without a tool whose name ends in {READ_BACK} pass unchanged, since the model could not read "
     "back what is replaced. Add `offload mcp` to the client, see docs/gateway.md"
 )
 # The model's reply, for a look at what the next request replaces.
@@ -220,7 +220,9 @@ class Rewriter:
         for problem in request.problems:
             self._status.failed(problem)
         if text is request.text:
-            return Rewritten(request.text.encode(), conversation, request.views, reason="nothing to replace")
+            has_failed = any(isinstance(error, StoreError) for error in result.errors)
+            reason = "the store failed" if has_failed else "nothing to replace"
+            return Rewritten(request.text.encode(), conversation, request.views, reason=reason)
         freed = result.tokens_before - result.tokens_after
         return Rewritten(text.encode(), conversation, request.views, len(result.records), freed)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from command import runner
 from gateways import (
     HEADERS,
     KEY,
@@ -34,7 +35,7 @@ from gateways import (
 )
 
 from offload import Offloader, OffloadError
-from offload.gateway import _forward, _rewriter
+from offload.gateway import _forward, _rewriter, serve
 from offload.testing import FaultyStore
 from offload.wrappers import WrapperStore
 
@@ -422,6 +423,7 @@ def test_a_store_that_fails_lets_every_request_pass(upstream, off, tmp_path):
 
     assert upstream.seen[0].body == body
     assert said["failures"] == 1
+    assert said["passed"] == {"the store failed": 1}
     assert "the store failed" in said["warnings"][0]
 
 
@@ -515,10 +517,28 @@ def test_the_log_has_a_line_for_each_request(alone, upstream, caplog):
     assert lines[2] == "GET /v1/models 200"
 
 
-@pytest.mark.parametrize("url", ["api.example", "ftp://x", "https://u:p@x", "https://x/?key=1", "https://"])
+ODD_UPSTREAMS = ["https://x/v1/messages/", "https://x:99999", "https://[x"]
+
+
+@pytest.mark.parametrize(
+    "url", ["api.example", "ftp://x", "https://u:p@x", "https://x/?key=1", "https://", *ODD_UPSTREAMS]
+)
 def test_an_upstream_that_is_no_server_is_refused(off, url):
     with pytest.raises(OffloadError, match="upstream must"), running(url, off):
         pass
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_a_gateway_is_not_its_own_upstream(off, host):
+    with pytest.raises(OffloadError, match="is this gateway"):
+        serve(f"http://{host}:8790", off, port=8790, announce=pytest.fail)
+
+
+def test_a_store_that_the_tools_to_read_back_cannot_reach_is_refused(capsys, monkeypatch):
+    done = runner(capsys, monkeypatch)("gateway", "--upstream", "http://127.0.0.1:9", "--store", "memory://x")
+
+    assert done.returncode == 2
+    assert "run in another process, which cannot read memory://x; name a folder" in done.stderr
 
 
 def test_the_command_serves_until_it_is_killed_and_goes_on_after_a_kill(upstream, tmp_path):

@@ -22,6 +22,8 @@ FOLDER = ROOT / "examples"
 # It has tests of its own.
 EXAMPLES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "agent")
 QUESTION = "Which file is the largest?"
+# With the commands of this environment, such as `offload`.
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 SQL = "SELECT path, bytes FROM t ORDER BY bytes DESC LIMIT 1"
 Serve = Callable[[Script], AbstractContextManager[dict[str, str]]]
 
@@ -36,6 +38,14 @@ def anthropic(script: Script) -> Iterator[dict[str, str]]:
 def openai(script: Script) -> Iterator[dict[str, str]]:
     with serving(openai_server.OpenAI(script)) as url:
         yield {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
+
+
+@contextmanager
+def smolagents(script: Script) -> Iterator[dict[str, str]]:
+    """Answer as OpenAI does, by a call of the tool that ends a run."""
+    script.turns = [*script.turns[:-1], lambda texts: Call("final_answer", {"answer": answer(texts)}, "end")]
+    with openai(script) as variables:
+        yield variables
 
 
 @contextmanager
@@ -63,12 +73,14 @@ NEEDS: dict[str, tuple[str, Serve]] = {
     "agno_agent": ("agno", anthropic),
     "anthropic_loop": ("anthropic", anthropic),
     "claude_agent_sdk_agent": ("claude_agent_sdk", claude_code_api),
+    "crewai_agent": ("crewai", openai),
     "deepagents_agent": ("deepagents", anthropic),
     "haystack_agent": ("haystack", openai),
     "langchain_agent": ("langchain_anthropic", anthropic),
     "openai_agents_agent": ("agents", openai),
     "openai_loop": ("openai", openai),
     "pydantic_ai_agent": ("pydantic_ai", anthropic),
+    "smolagents_agent": ("smolagents", smolagents),
     "strands_agent": ("strands", anthropic),
 }
 
@@ -100,7 +112,7 @@ def test_the_model_of_an_example_finds_the_answer_in_what_was_offloaded(name: st
         done = subprocess.run(
             [sys.executable, str(FOLDER / f"{name}.py"), QUESTION],
             cwd=tmp_path,
-            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"], **variables},
+            env={"HOME": str(tmp_path), "PATH": PATH, **variables},
             capture_output=True,
             text=True,
             check=False,

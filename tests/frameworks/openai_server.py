@@ -32,7 +32,7 @@ def texts_of(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _calls(said: Call | list[Call] | str) -> list[Call]:
+def calls_of(said: Call | list[Call] | str) -> list[Call]:
     return [] if isinstance(said, str) else said if isinstance(said, list) else [said]
 
 
@@ -40,7 +40,7 @@ def _completion(said: Call | list[Call] | str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said if isinstance(said, str) else None}
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
-        for c in _calls(said)
+        for c in calls_of(said)
     ]
     reason = "tool_calls" if calls else "stop"
     message |= {"tool_calls": calls} if calls else {}
@@ -56,7 +56,7 @@ def _response(said: Call | list[Call] | str) -> dict[str, Any]:
     message = {"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": [text]}
     calls = [
         {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": json.dumps(c.arguments)}
-        for c in _calls(said)
+        for c in calls_of(said)
     ]
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     return {

@@ -66,11 +66,24 @@ def _opened(url: str | None) -> OffloadStore:
 
 def _problem_at(folder: Path) -> str:
     """Return why a local folder is no store, empty if it is one, or an empty folder."""
-    is_empty = folder.is_dir() and not any(folder.iterdir())
-    near = [] if is_empty or is_root(folder) else roots_near(folder)
+    try:
+        is_empty = folder.is_dir() and not any(folder.iterdir())
+        near = [] if is_empty or is_root(folder) else roots_near(folder)
+    except PermissionError:
+        return ""  # the store itself says what it needs
     if near:
         return f"the store is {', or '.join(map(str, near[:_MAX_NAMES]))}"
-    return "" if folder.exists() else "there is no such folder"
+    return "" if folder.exists() else f"there is no such folder{_did_you_mean_beside(folder)}"
+
+
+def _did_you_mean_beside(folder: Path) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 # only an error pays for it
+
+    try:
+        alike = get_close_matches(folder.name, [beside.name for beside in folder.parent.iterdir()])
+        return did_you_mean(folder.name, [name for name in alike if is_root(folder.parent / name)])
+    except OSError:
+        return ""
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -102,6 +103,32 @@ def test_a_store_that_is_not_there_is_named_and_not_made(run: Run, tmp_path: Pat
     assert is_one_line_from_us(done.stderr)
     assert f"no store at {tmp_path}/nosuch: there is no such folder" in done.stderr
     assert folders_under(tmp_path) == before
+
+
+def test_a_mistyped_store_gets_the_name_of_the_one_beside_it(run: Run, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "stor").mkdir()
+
+    done = run("ls", "--store", tmp_path / "stroe")
+
+    assert done.stderr.endswith(f"{tmp_path}/stroe: there is no such folder; did you mean 'store'?\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
+def test_a_store_that_may_not_be_read_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not below tmp_path, whose parents let no other user in.
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("HOME", "/nosuch")
+    with TemporaryDirectory() as folder:
+        run("ls", "--store", folder)  # loads what another user may not read
+        os.seteuid(65534)
+        try:
+            done = run("ls", "--store", folder)
+        finally:
+            os.seteuid(0)
+
+    assert done.returncode == 1
+    assert is_one_line_from_us(done.stderr)
+    assert "Permission denied; the folder must belong to this user and be writable" in done.stderr
 
 
 @pytest.mark.parametrize("command", OF_A_SESSION)

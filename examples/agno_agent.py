@@ -21,7 +21,7 @@ def list_files() -> str:
 
 
 offloading = OffloadTools("./context")
-model = Claude(id="claude-sonnet-4-5")
+model = Claude(id="claude-sonnet-5")
 agent = Agent(model=model, tools=[list_files, offloading], tool_hooks=[offloading.hook], telemetry=False)
 
 run = agent.run(" ".join(sys.argv[1:]), session_id="files")

@@ -20,7 +20,7 @@ def list_files() -> str:
 
 
 offloading = OffloadMiddleware("./context")
-agent = create_deep_agent("anthropic:claude-sonnet-4-5", [list_files], middleware=[offloading])
+agent = create_deep_agent("anthropic:claude-sonnet-5", [list_files], middleware=[offloading])
 
 state = agent.invoke({"messages": [("user", " ".join(sys.argv[1:]))]})
 

@@ -20,7 +20,7 @@ def list_files() -> str:
 
 
 offloading = OffloadCapability("./context")
-agent = Agent("anthropic:claude-sonnet-4-5", tools=[list_files], capabilities=[offloading])
+agent = Agent("anthropic:claude-sonnet-5", tools=[list_files], capabilities=[offloading])
 
 result = agent.run_sync(" ".join(sys.argv[1:]))
 

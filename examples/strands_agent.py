@@ -22,7 +22,7 @@ def list_files() -> str:
 
 
 offloading = StrandsOffloadPlugin("./context")
-model = AnthropicModel(model_id="claude-sonnet-4-5", max_tokens=4096)
+model = AnthropicModel(model_id="claude-sonnet-5", max_tokens=4096)
 agent = Agent(model=model, tools=[list_files], plugins=[offloading], callback_handler=None)
 
 print(agent(" ".join(sys.argv[1:])))

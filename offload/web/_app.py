@@ -48,6 +48,7 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         Route("/retention", pages.retention),
         Route(at_session, pages.session),
         Route(f"{at_session}/deleted", pages.deleted),
+        Route(f"{at_session}/conversation", pages.conversation),
         Route(f"{at_session}/check", pages.check),
         Route(at_record, pages.content),
         Route(f"{at_record}/model", pages.model),

@@ -83,11 +83,7 @@ class Guard:
     def _admit(self, ticket: str | None) -> Response:
         """Exchange the ticket for a cookie, once; refuse any other."""
         if not _is_same(ticket, self.ticket) or self._is_used:
-            text = (
-                "Open the URL that offload serve printed. It works once, in one browser; "
-                "restart offload serve for a new one."
-            )
-            return render("message.html", 401, title="Sign in required", text=text)
+            return render("locked.html", 401)
         self._is_used = True
         # No redirect: after a link from another site, a browser would follow it without the strict cookie.
         welcome = render("welcome.html")

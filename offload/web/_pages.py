@@ -22,7 +22,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from offload.codec import StoredRecord
-from offload.errors import ConfigError, CorruptError, InvalidKeyError, NotFoundError, StoreError
+from offload.errors import (
+    CollisionError,
+    ConfigError,
+    CorruptError,
+    InvalidKeyError,
+    NotFoundError,
+    StoreError,
+)
 from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
 from offload.layout import JOURNAL, encode_part, is_link, session_part
 from offload.policy import Retention
@@ -40,6 +47,7 @@ from offload.tools.search import Mode, compile_pattern
 from offload.web._color import colored, language_of
 from offload.web._contents import find as find_matches
 from offload.web._contents import kind_of_content, outline
+from offload.web._conversation import conversation
 from offload.web._paging import list_page, number_in, page_at, text_page
 from offload.web._plot import bars, plot
 from offload.web._render import render
@@ -137,7 +145,8 @@ class Pages:
         part = request.path_params["part"]
         reader = self._reader(part)
         infos, deleted = reader.catalog.recent(), self._tombstones(part)
-        if not infos and not deleted:
+        has_conversation = next(self.store.keys(JOURNAL.prefix(part)), None) is not None
+        if not infos and not deleted and not has_conversation:
             raise NotFoundError(f"session {reader.name!r} has no records in {self.store.url}")
         query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
         rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
@@ -161,6 +170,7 @@ class Pages:
             tokens=sum(i.tokens for i in infos),
             stored_bytes=sum(i.stored_bytes for i in infos),
             marks=read_marks(self.store, part),
+            has_conversation=has_conversation,
             bars=bars((i.tool_name or "", i.tokens) for i in infos),
             is_link=is_link,
         )
@@ -177,6 +187,16 @@ class Pages:
         """Show the deleted records of a session, when and why each was deleted."""
         rows = list_page(self._tombstones(request.path_params["part"]), request.query_params)
         return self._render(request, "deleted.html", rows=rows)
+
+    def conversation(self, request: Request) -> Response:
+        """Show the conversation of an agent as the model saw it, or why it cannot be shown."""
+        part = request.path_params["part"]
+        reader, values = self._reader(part), Values(fault=None)
+        try:
+            values |= conversation(reader, part, request.query_params)
+        except (CollisionError, ConfigError, CorruptError) as error:
+            values["fault"] = str(error)
+        return self._render(request, "conversation.html", **values)
 
     def check(self, request: Request) -> Response:
         """Read every record and show damaged ones; a large session takes several requests."""

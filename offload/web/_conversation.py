@@ -1,0 +1,112 @@
+"""The conversation of an agent as the model saw it: the messages of its journal, placeholders included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from offload.agent._journal import Journal
+from offload.engine.recognition import stands_for
+from offload.errors import ConfigError, NotFoundError, OffloadError
+from offload.hooks import Hooks
+from offload.layout import JOURNAL
+from offload.messages import Item, role_or_none, scan_of
+from offload.placeholder import known_refs
+from offload.record import Header, RecordInfo
+from offload.session import SessionReader
+from offload.tokens import estimate_tokens
+from offload.web._paging import list_page
+
+# Of a journal, uncompressed: all of its entries are read to show any message.
+_MOST_BYTES = 64 * 1024 * 1024
+_PART_CHARS, _PARTS = 4000, 40
+
+
+class Part(NamedTuple):
+    """A part of a message; `record` is the entry of its record if its text is a placeholder.
+
+    Of a longer text, `hidden` characters are not in `text`.
+    """
+
+    kind: str
+    tool: str | None
+    text: str
+    hidden: int
+    is_error: bool = False
+    record: RecordInfo | None = None
+
+
+def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return for a template a page of the conversation of a session with the key part `part`.
+
+    Raises:
+        ConfigError: the journal is too large to show.
+        CollisionError: two agents continued the conversation.
+        CorruptError: an entry of the journal is damaged, or encrypted with a key that the store lacks.
+        NotFoundError: the session has no conversation.
+        StoreError: the store failed.
+    """
+    matches = filter(None, (JOURNAL.match(found.key) for found in reader.store.keys(JOURNAL.prefix(part))))
+    size = sum(int(match["bytes"]) for match in matches)
+    if size > _MOST_BYTES:
+        raise ConfigError(f"the conversation has {size:,} bytes; a page shows one of at most {_MOST_BYTES:,}")
+    state = Journal(reader.store, reader.name, Hooks()).read()
+    if not state.messages:
+        raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
+    rows = list_page(state.messages, query)
+    items = [_items(line.message) for line in rows["shown"]]
+    records = _records(reader, [item for each in items for item in each])
+    rows["shown"] = [_message(line, each, records) for line, each in zip(rows["shown"], items, strict=True)]
+    return {"rows": rows, "compactions": state.compactions}
+
+
+def _items(message: Any) -> list[Item]:
+    """Return the parts of a message that a record may replace, the first ones of many."""
+    return scan_of(message).offloadable[:_PARTS]
+
+
+def _records(
+    reader: SessionReader, items: Sequence[Item]
+) -> dict[tuple[str, str], tuple[RecordInfo, Header]]:
+    """Return the records that texts name, by ref and item type, from one listing and one bulk read."""
+    named = {(ref, item.item_type) for item in items for ref in known_refs(item.text)}
+    infos = [info for info in reader.catalog.recent() if (info.ref, info.item_type) in named] if named else []
+    return {
+        (info.ref, info.item_type): (info, record.header)
+        for info, record in reader.open_many(infos)
+        if not isinstance(record, OffloadError)
+    }
+
+
+def _message(
+    line: Any, items: Sequence[Item], records: Mapping[Any, tuple[RecordInfo, Header]]
+) -> dict[str, Any]:
+    scan = scan_of(line.message)
+    parts = [_part(item, records) for item in items]
+    parts += [Part("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
+    return {
+        "role": role_or_none(line.message) or "unknown",
+        "type": line.item_type.value,
+        "tokens": scan.tokens(estimate_tokens),
+        "parts": parts,
+        "hidden": max(0, len(scan.offloadable) - _PARTS) + max(0, len(scan.texts) - _PARTS),
+    }
+
+
+def _part(item: Item, records: Mapping[Any, tuple[RecordInfo, Header]]) -> Part:
+    tool = item.tool_name or (item.call.name if item.call else None)
+    if item.media is not None:
+        return Part("media", tool, item.text[:40] + "…", max(0, len(item.text) - 40))
+    return Part(item.item_type, tool, *_cut(item.text), item.is_error, next(_proven(item, records), None))
+
+
+def _proven(item: Item, records: Mapping[Any, tuple[RecordInfo, Header]]) -> Iterator[RecordInfo]:
+    """Yield the record whose header says that the text of an item is its placeholder."""
+    for ref in known_refs(item.text):
+        found = records.get((ref, item.item_type))
+        if found and stands_for(found[1], item):
+            yield found[0]
+
+
+def _cut(text: str) -> tuple[str, int]:
+    return text[:_PART_CHARS], max(0, len(text) - _PART_CHARS)

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from offload.errors import ConfigError
 from offload.offloader import Offloader
 from offload.options import OptionArguments
 from offload.registry import open_store
@@ -22,6 +23,12 @@ class Sessions:
     """The sessions of one store, opened on demand; arguments and errors are those of `Offloader`.
 
     Without a `session` for all conversations, each has its own, and `own` is the offloader of a new one.
+
+    Args:
+        resolves: whether the integration resolves references in the calls of tools.
+
+    Raises:
+        ConfigError: `references`, and it does not.
     """
 
     def __init__(
@@ -30,8 +37,11 @@ class Sessions:
         *,
         session: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        resolves: bool = False,
         **options: Unpack[OptionArguments],
     ) -> None:
+        if not resolves:
+            refuse_references(options)
         self._open = partial(Offloader, open_store(store, storage_options=storage_options), **options)
         self.session = session
         self.own = self.open(session)
@@ -46,6 +56,15 @@ class Sessions:
     def named(self, name: str | None, messages: str = "") -> Offloader:
         """Return the offloader of the conversation `name`, one for each name of a list of `messages`."""
         return self.own if name is None or self.session is not None else self._named(name, messages)
+
+
+def refuse_references(options: OptionArguments) -> None:
+    """Raise `ConfigError` for the option `references`: a tool would get the reference, not the text."""
+    if options.get("references"):
+        raise ConfigError(
+            "this integration does not resolve references in the calls of tools: omit references=, and call "
+            "off.resolve(arguments, name) in a loop of your own, or use LangChain's OffloadMiddleware"
+        )
 
 
 def project_folder() -> Path:

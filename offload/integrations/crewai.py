@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from offload.errors import OffloadError, needs_extra
+from offload.integrations._sessions import refuse_references
 from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.options import SessionArguments
@@ -47,6 +48,7 @@ class OffloadCrew:
     """
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
+        refuse_references(options)
         self.offloader = Offloader(store, **options)
         self.tools = [_tool(each, self) for each in self.offloader.tools.definitions()]
         self._errors: set[int] = set()

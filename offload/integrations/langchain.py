@@ -65,7 +65,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
     state_schema = _State
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
-        self._threads = Sessions(store, **options)
+        self._threads = Sessions(store, resolves=True, **options)
         self._prompt = self._threads.own.prompt()
         # Tools whose results go to the user; another middleware may hide them from a model call.
         self._direct: set[str] = set()

@@ -20,7 +20,7 @@ from offload.cli.stores import place_of
 from offload.cli.terminal import PROBLEMS, JsonOption, count, err, one_line, print_json, print_table, say
 from offload.config import load_config
 from offload.errors import MissingExtraError
-from offload.integrations._sessions import folder_session
+from offload.integrations._sessions import folder_session, project_folder
 from offload.integrations.claude_code import _plugin as plugin
 from offload.integrations.claude_code._shapes import PLUGIN
 from offload.registry import default_path
@@ -244,11 +244,14 @@ def _readers(command: Sequence[str]) -> str:
 
 def _server_problem(command: Sequence[str]) -> str:
     """Return why the server does not answer, empty if it does."""
+    from offload.integrations.claude_code._hook import chosen_by_project  # noqa: PLC0415 # slow to load
+
     try:
         done = subprocess.run(  # noqa: S603 # the plugin's own command
             command,
             input=json.dumps(_GREETING) + "\n",
-            env={**os.environ, **plugin.ENVIRON},
+            # Claude Code adds the variables of the project.
+            env={**os.environ, **chosen_by_project(project_folder()), **plugin.ENVIRON},
             capture_output=True,
             text=True,
             errors="replace",

@@ -442,8 +442,17 @@ def test_a_store_in_memory_is_refused() -> None:
         opened("memory://x")
 
 
+CHOOSING = [
+    "OFFLOAD_STORE",
+    "OFFLOAD_CONFIG",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_CONFIG_FILE",
+    "FSSPEC_S3_ENDPOINT_URL",
+]
+
+
 @pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
-@pytest.mark.parametrize("variable", ["OFFLOAD_STORE", "OFFLOAD_CONFIG", "AWS_ENDPOINT_URL_S3"])
+@pytest.mark.parametrize("variable", CHOOSING)
 def test_a_file_of_the_project_does_not_choose_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, variable: str
 ) -> None:
@@ -630,6 +639,21 @@ def test_status_says_where_results_go_and_why_the_server_does_not_start(
     assert "pip install 'offload[" in facts["server"]
     assert (facts["store"], facts["session"]) == (str(store), folder_session())
     assert facts["records"] == f"1 record, the last {info.ref} ({len(LOG):,} characters of Bash)"
+
+
+def test_status_starts_the_server_with_the_variables_of_the_project(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".claude").mkdir()
+    settings = {"env": {"OFFLOAD_STORE": "chosen there", "PATH": "/nowhere", "OFFLOAD_SESSION": 7}}
+    (tmp_path / ".claude" / "settings.json").write_text(json.dumps(settings))
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+    server = [sys.executable, "-c", "import os, sys; sys.exit(os.environ['OFFLOAD_STORE'])"]
+    monkeypatch.setattr("offload.cli.claude_code.plugin.server_command_of", lambda _readers: server)
+
+    done = run("claude-code", "status", "--json")
+
+    assert json.loads(done.stdout)["server"] == "does not start: chosen there"
 
 
 @pytest.mark.parametrize("before", [None, '{ "model": "opus",\n "enabledPlugins": {"x@y": true}}'])

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,13 @@ from offload.preview import Preview
 from offload.registry import open_store
 from offload.store import OffloadStore
 
-# In the folder `.claude` of a project; the variables that choose a store begin with these.
+# In the folder `.claude` of a project.
 _PROJECT_FILES = ("settings.json", "settings.local.json")
-_CHOOSING = ("OFFLOAD_", "AWS_ENDPOINT_URL")
+# The variables that choose a store, or lead one elsewhere, begin with these.
+_CHOOSING = (
+    *("OFFLOAD_", "FSSPEC_", "AZURE_STORAGE_", "STORAGE_EMULATOR_HOST"),
+    *("AWS_ENDPOINT_URL", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_DATA_PATH"),
+)
 _log = logging.getLogger("offload")
 
 # The program waits for `_plugin.TIMEOUT` seconds.
@@ -74,8 +78,8 @@ def _check_project(folder: Path) -> None:
 
     The program adds their variables to the environment of its servers and hooks, over those of the user.
     """
-    for file in (folder / ".claude" / name for name in _PROJECT_FILES):
-        chosen = [] if folder == Path.home() else _chosen_by(file)
+    for file, variables in _choices(folder):
+        chosen = [name for name, value in variables.items() if os.environ.get(name) == value]
         if chosen:
             raise ConfigError(
                 f"{file} sets {', '.join(chosen)}: a file of the project may not choose where data goes; set "
@@ -83,13 +87,16 @@ def _check_project(folder: Path) -> None:
             )
 
 
-def _chosen_by(file: Path) -> list[str]:
-    """Return the variables in effect that settings of Claude Code set and that choose a store or settings."""
-    try:
-        variables = json.loads(file.read_bytes())["env"]
-        return [n for n in variables if n.startswith(_CHOOSING) and os.environ.get(n) == variables[n]]
-    except (OSError, ValueError, LookupError, TypeError):
-        return []
+def chosen_by_project(folder: Path) -> dict[str, str]:
+    """Return the variables by which a project's settings of Claude Code would choose a store or settings."""
+    return {name: value for _, variables in _choices(folder) for name, value in variables.items()}
+
+
+def _choices(folder: Path) -> Iterator[tuple[Path, dict[str, str]]]:
+    for file in () if folder == Path.home() else (folder / ".claude" / name for name in _PROJECT_FILES):
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            variables = json.loads(file.read_bytes())["env"].items()
+            yield file, {n: v for n, v in variables if n.startswith(_CHOOSING) and isinstance(v, str)}
 
 
 def check_lasting(store: OffloadStore) -> None:

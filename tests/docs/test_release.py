@@ -86,6 +86,13 @@ def test_every_extra_that_a_text_tells_to_install_is_there(metadata: Message) ->
     assert told <= set(metadata.get_all("Provides-Extra", []))
 
 
+@pytest.mark.parametrize(("command", "extra"), [("savings", "cli"), ("serve", "web")])
+def test_the_readme_names_the_extra_before_the_command_that_needs_it(command: str, extra: str) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert f"pip install 'offload[{extra}]'" in text.partition(f"`offload {command} ")[0]
+
+
 def test_the_source_distribution_can_be_tested_and_documented(tmp_path: Path) -> None:
     with tarfile.open(built("sdist", tmp_path)) as sdist:
         names = {name.split("/", 1)[1] for name in sdist.getnames()}

@@ -408,7 +408,8 @@ def _colored_page(record: StoredRecord, number: int) -> Values:
     """Return a page of a record's text, its lines with syntax colours."""
     page = text_page(record.content, number)
     language = language_of(record.title, kind_of_content(record.content).name)
-    return page | {"lines": colored(page["lines"], language) if page["lines"] else []}
+    lines = [line.removesuffix("\r") for line in page["lines"]]  # the line ends of Windows
+    return page | {"lines": colored(lines, language) if lines else []}
 
 
 def _rows(infos: Sequence[RecordInfo], request: Request) -> Values:

@@ -77,6 +77,10 @@ def test_a_text_that_takes_a_lexer_too_long_is_shown_without_colours(monkeypatch
     assert sum(name != "" for line in lines for name, _ in line) <= 1
 
 
+def test_the_line_ends_of_windows_are_not_shown(store: MemoryStore) -> None:
+    assert code_of(view(store, put(store, "one\r\ntwo\rthree\r\n" * 50))).startswith("one\ntwo␍three\n")
+
+
 # JSON
 
 

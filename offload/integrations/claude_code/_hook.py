@@ -42,6 +42,7 @@ REST_SECONDS = 60.0
 KEEP = "{}"
 # A text of this length is too long for a placeholder; one with such a preview of plain text is shorter.
 _TOO_LONG, _PREVIEW_CHARS = 3000, 1500
+_MOST_REASON = 300
 # More than any threshold.
 _HUGE = 1 << 60
 _COMPACTION = (
@@ -150,6 +151,8 @@ class Hook:
         """
         try:
             return self._answer(shapes.event_of(fields))
+        except StoreError as error:
+            return json.dumps(_failed(error))
         except Exception as error:  # noqa: BLE001 # no failure reaches the conversation (rule R2)
             # Without the error's text, which may quote the result.
             _log.warning("a result is kept in full: %s", type(error).__name__)
@@ -183,6 +186,7 @@ class Hook:
                     sink.write(chunk)
         if isinstance(sink.error, StoreError):
             self._rest()
+            return _failed(sink.error)
         if sink.info is None:
             return {}
         name = tool_label(tool)
@@ -232,6 +236,12 @@ def _in_time(chunks: Iterator[str | bytes]) -> Iterator[str | bytes]:
         if time.monotonic() > until:
             raise TimeoutError
         yield chunk
+
+
+def _failed(error: StoreError) -> dict[str, Any]:
+    """Return a message for the user alone: nothing else shows that results remain in the context."""
+    why = " ".join(str(error).split())[:_MOST_REASON]
+    return {"systemMessage": f"offload kept a large result in the context, since the store failed: {why}"}
 
 
 def _allowed(tool: str) -> dict[str, Any]:

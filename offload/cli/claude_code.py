@@ -244,6 +244,9 @@ def _readers(command: Sequence[str]) -> str:
 
 def _server_problem(command: Sequence[str]) -> str:
     """Return why the server does not answer, empty if it does."""
+    file = project_folder() / ".mcp.json"
+    if taken := plugin.names_taken_in(file):
+        return f"{file} has a server {taken[0]!r}: Claude Code calls it in place of the plugin's; rename it"
     from offload.integrations.claude_code._hook import chosen_by_project  # noqa: PLC0415 # slow to load
 
     try:

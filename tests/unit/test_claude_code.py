@@ -660,6 +660,20 @@ def test_status_starts_the_server_with_the_variables_of_the_project(
     assert json.loads(done.stdout)["server"] == "does not start: chosen there"
 
 
+@pytest.mark.parametrize("name", ["plugin:offload:store", "plugin_offload_store"])
+def test_status_names_a_server_of_the_project_that_takes_the_place_of_the_plugins(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    servers = {"store": {"command": "x"}, name: {"command": "x"}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+
+    done = run("claude-code", "status", "--json")
+
+    assert done.returncode == 3
+    assert f".mcp.json has a server '{name}'" in json.loads(done.stdout)["server"]
+
+
 @pytest.mark.parametrize("before", [None, '{ "model": "opus",\n "enabledPlugins": {"x@y": true}}'])
 def test_uninstall_leaves_the_settings_as_they_were(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None

@@ -57,6 +57,16 @@ def server_command(plugin: Path) -> list[str] | None:
         return None
 
 
+def names_taken_in(file: Path) -> list[str]:
+    """Return the servers of a project that Claude Code calls in place of the plugin's, by their names."""
+    ours = f"plugin_{PLUGIN}_{SERVER}"
+    try:
+        servers = json.loads(file.read_bytes())["mcpServers"]
+        return [name for name in servers if re.sub(r"[^A-Za-z0-9_-]", "_", name) == ours]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+
+
 def server_command_of(readers: int | None) -> list[str]:
     """Return the command of the server, with this interpreter."""
     options = [] if readers is None else ["--readers", str(readers)]

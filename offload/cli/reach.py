@@ -98,7 +98,7 @@ def sentences(way: Way, tally: Tally) -> Iterator[str]:
     yield f"{way} covers {reach.covered}."
     yield f"Not covered: {reach.uncovered}."
     if not tally.replaced:
-        yield f"No conversation has {reach.needed}: {way} would change nothing here."
+        yield f"No conversation has {reach.needed}: {way} would replace nothing here."
     total = tally.replaced.total() + tally.kept.total()
     if total:
         yield (

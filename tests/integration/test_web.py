@@ -114,7 +114,7 @@ def test_every_answer_forbids_scripts_frames_and_guessing_of_types(store):
 
 def test_sessions_are_shown_with_their_figures_latest_first():
     store = clocked()
-    for day, (name, count) in enumerate([("old", 2), ("newer session", 3)]):
+    for day, (name, count) in enumerate([("old", 3), ("newer session", 2)]):
         store.now += day * DAY
         for number in range(count):
             put(opened(store, name), number)

@@ -77,6 +77,12 @@ def test_a_text_that_takes_a_lexer_too_long_is_shown_without_colours(monkeypatch
     assert sum(name != "" for line in lines for name, _ in line) <= 1
 
 
+def test_a_lexer_that_loses_text_colors_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_color, "_runs", lambda _text, _language: [("k", "def")])
+
+    assert _color.colored(["def a", "b"], "python") == [[("", "def a")], [("", "b")]]
+
+
 def test_the_line_ends_of_windows_are_not_shown(store: MemoryStore) -> None:
     assert code_of(view(store, put(store, "one\r\ntwo\rthree\r\n" * 50))).startswith("one\ntwo␍three\n")
 
@@ -175,7 +181,7 @@ def test_changes_since_the_version_before_are_shown_and_older_ones_can_be_chosen
     refs = []
     for number, text in enumerate(texts):
         refs.append(put(store, text, "src/a.py", str(number)))
-        put(store, text.upper(), "src/b.py", f"{number}b")
+        put(store, text.upper(), "copy of src/a.py", f"{number}b")
         store.now += 1
     page = view(store, refs[2], "/changes")
 

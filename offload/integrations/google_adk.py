@@ -19,6 +19,7 @@ with needs_extra("google-adk"):
     from google.adk.artifacts import BaseArtifactService, artifact_util
     from google.adk.artifacts.base_artifact_service import ArtifactVersion, ensure_part
     from google.adk.errors.input_validation_error import InputValidationError
+    from google.adk.flows.llm_flows.functions import AF_FUNCTION_CALL_ID_PREFIX
     from google.adk.plugins.base_plugin import BasePlugin
     from google.adk.tools import BaseTool
     from google.genai import types
@@ -68,8 +69,9 @@ class AdkOffloadPlugin(BasePlugin):
             return
         session = invocation_context.session
         before = [each.content for each in session.events if each.content]
-        out = await self.offloader(session).aoffload([*before, event.content])
-        event.content = out.messages[-1]
+        sent = [_as_sent(content) for content in (*before, event.content)]
+        out = await self.offloader(session).aoffload(sent)
+        event.content = _with_ids(event.content, out.messages[-1])
 
     async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
         """Offload the contents of a request, and add the retrieval tools and instructions."""
@@ -81,6 +83,33 @@ class AdkOffloadPlugin(BasePlugin):
 
     def _named(self, session: Any, messages: str) -> Offloader:
         return self._sessions.named(_space(session.app_name, session.user_id, session.id), messages)
+
+
+def _as_sent(content: types.Content) -> types.Content:
+    """Return a content as requests have it: without the ids that ADK makes for calls without one."""
+    if not any(_is_own_id(call.id) for call in _calls_of(content)):
+        return content
+    copied = content.model_copy(deep=True)
+    for call in _calls_of(copied):
+        call.id = None if _is_own_id(call.id) else call.id
+    return copied
+
+
+def _with_ids(content: types.Content, replaced: types.Content) -> types.Content:
+    """Return `replaced` with the ids of the calls in `content`."""
+    copied = replaced.model_copy(deep=True)
+    for call, original in zip(_calls_of(copied), _calls_of(content), strict=True):
+        call.id = original.id
+    return copied
+
+
+def _calls_of(content: types.Content) -> list[types.FunctionCall | types.FunctionResponse]:
+    parts = content.parts or ()
+    return [call for part in parts if (call := part.function_call or part.function_response) is not None]
+
+
+def _is_own_id(call_id: str | None) -> bool:
+    return (call_id or "").startswith(AF_FUNCTION_CALL_ID_PREFIX)
 
 
 class _RetrievalTool(BaseTool):

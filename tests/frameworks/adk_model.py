@@ -14,12 +14,16 @@ from google.genai import types
 
 
 class ScriptedModel(BaseLlm):
-    """Answers as `script` says; `system` holds the instructions that it was sent, `offered` the tools."""
+    """Answers as `script` says; `system` holds the instructions that it was sent, `offered` the tools.
+
+    Without `has_ids` its calls have no ids, as those of Gemini.
+    """
 
     model: str = "scripted"
     script: Any
     system: list[str]
     offered: list[str]
+    has_ids: bool = True
 
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncIterator[Any]:  # noqa: ARG002, FBT002 # the framework's signature
         config = llm_request.config
@@ -30,7 +34,10 @@ class ScriptedModel(BaseLlm):
         usage = types.GenerateContentResponseUsageMetadata(
             prompt_token_count=read + written + 1, cached_content_token_count=read
         )
-        yield LlmResponse(content=types.Content(role="model", parts=_parts(said)), usage_metadata=usage)
+        yield LlmResponse(
+            content=types.Content(role="model", parts=_parts(said, has_ids=self.has_ids)),
+            usage_metadata=usage,
+        )
 
 
 def scripted(script: Script) -> ScriptedModel:
@@ -62,10 +69,14 @@ def _text(part: types.Part) -> str:
     return part.text or ""
 
 
-def _parts(said: Call | list[Call] | str) -> list[types.Part]:
+def _parts(said: Call | list[Call] | str, *, has_ids: bool) -> list[types.Part]:
     if isinstance(said, str):
         return [types.Part(text=said)]
     return [
-        types.Part(function_call=types.FunctionCall(name=call.name, args=call.arguments, id=call.id))
+        types.Part(
+            function_call=types.FunctionCall(
+                name=call.name, args=call.arguments, id=call.id if has_ids else None
+            )
+        )
         for call in (said if isinstance(said, list) else [said])
     ]

@@ -110,6 +110,20 @@ def test_a_model_searches_and_reads_an_offloaded_result(store, run):
     assert events[-1].content.parts[0].text == ANSWER
 
 
+def test_a_call_without_an_id_has_one_record_and_one_placeholder(store):
+    plugin, script = AdkOffloadPlugin(store), scenario.whole_run()
+    app = Running(script, plugin)
+    app.model.has_ids = False
+
+    app.run()
+
+    scenario.check_whole_run(script)
+    offloader = plugin.offloader(app.session())
+    assert len(offloader.records()) == 1
+    assert all(response.id for response in responses(app.contents()))
+    assert results(offloader.restore(app.contents()))[0] == report()
+
+
 def test_the_session_keeps_the_placeholder_and_never_the_original(store):
     plugin = AdkOffloadPlugin(store)
     app = Running(Script([scenario.ask(), scenario.end]), plugin)

@@ -695,7 +695,7 @@ def test_rm_deletes_what_is_named_and_then_the_rest(folder: Path, run: Run, answ
 def test_du_tells_each_session_and_all(folder: Path, run: Run, answer: Answer) -> None:
     put(opened(str(folder), "t"), "a")
     told = answer("du", "--store", folder)
-    assert [(row["session"], row["records"]) for row in told["sessions"]] == [("s", 2), ("t", 1)]
+    assert [(row["session"], row["records"]) for row in told["sessions"]] == [("t", 1), ("s", 2)]
     on_disk = sum(p.stat().st_size for p in (folder / "r").rglob("*~*"))
     assert (told["total"]["records"], told["total"]["stored_bytes"]) == (3, on_disk)
     assert "(all)" in run("du", "--store", folder).stdout

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import servers
+from hypothesis import settings
 from moto import backends
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
@@ -18,6 +19,10 @@ from relay import Proxy, serving
 from servers import Bucket, Server, new_bucket
 
 __all__ = ["Bucket"]
+
+# A busy machine may take any time.
+settings.register_profile("offload", deadline=None)
+settings.load_profile("offload")
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import recorded
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, messages_to_dict
 
@@ -160,7 +160,6 @@ def test_a_round_starts_with_the_next_user_message():
     assert split_rounds([said("x")]) == [range(1)]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from("uscr"), max_size=30))
 def test_rounds_are_the_whole_conversation_in_order(kinds):
     made = {"u": user("x"), "s": said("x"), "c": call("a"), "r": result("a")}

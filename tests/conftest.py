@@ -31,6 +31,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker more than there are processors, because tests of servers and faults often wait."""
+    return (os.cpu_count() or 1) + 1
+
+
 def put_at_once(put: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return `put` as one step: moto lets other threads in between its check of a condition and its write."""
     lock = threading.Lock()

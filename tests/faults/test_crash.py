@@ -18,8 +18,9 @@ from offload_backends.local import LocalStore
     [
         ("unnamed", "fsync", "zstd"),
         pytest.param("unnamed", "none", "zstd", marks=pytest.mark.slow),
-        ("renamed", "fsync", "zstd"),
-        ("named", "none", "zstd"),
+        ("renamed", "none", "zstd"),
+        pytest.param("renamed", "fsync", "zstd", marks=pytest.mark.slow),
+        pytest.param("named", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("named", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("unnamed", "fsync", "raw", marks=pytest.mark.slow),
     ],

@@ -108,12 +108,19 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.parametrize("scheme", ["file", "memory"])
+VERBS = {"offload": "put", "offload_text": "put", "read": "get", "records": "keys"}
+
+
 @pytest.mark.parametrize(
-    ("call", "verb"), [("offload", "put"), ("offload_text", "put"), ("read", "get"), ("records", "keys")]
+    ("call", "verb", "scheme"),
+    [
+        pytest.param(call, verb, scheme, marks=() if place % 2 == other else pytest.mark.slow)
+        for place, (call, verb) in enumerate(VERBS.items())
+        for other, scheme in enumerate(("file", "memory"))
+    ],
 )
 def test_a_child_goes_on_while_a_thread_of_its_parent_is_held_in_the_store(
-    tmp_path: Path, scheme: str, call: str, verb: str
+    tmp_path: Path, call: str, verb: str, scheme: str
 ) -> None:
     url = f"file://{tmp_path}" if scheme == "file" else "memory://"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HELD, url, call, verb]

@@ -1,0 +1,86 @@
+"""Screenshots of the web pages and the command line for the docs, in `docs/assets/`.
+
+It needs the dependency group `browser` and the system's Chromium. `python benchmarks/screenshots.py`
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+
+from offload import Offloader
+from offload.agent import AgentConfig, ContextManager
+from offload.cli import listing, terminal
+from offload.cli.sample import conversation
+
+ASSETS = Path(__file__).parents[1] / "docs" / "assets"
+SESSION = "research-42"
+_WIDTH, _HEIGHT = 1100, 760
+# rich names fonts of a server.
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+
+
+def main() -> None:
+    """Store a conversation, and write the screenshots."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"{folder}/context"
+        context = ContextManager(Offloader(store, session=SESSION), AgentConfig(window_tokens=200_000))
+        for message in conversation():
+            context.add(message)
+        context.before_model_call()
+        draw_command(store)
+        draw_pages(store)
+
+
+def draw_command(store: str) -> None:
+    """Write the list of the session's records as a terminal shows it."""
+    terminal.out = Console(record=True, force_terminal=True, width=110, file=io.StringIO())
+    listing.list_(store=store, session=SESSION)
+    drawn = terminal.out.export_svg(title=f"offload ls --session {SESSION}")
+    (ASSETS / "terminal.svg").write_text(_FONTS.sub("", drawn), encoding="utf-8")
+
+
+def draw_pages(store: str) -> None:
+    """Write the page of the session, in light and dark, and that of its conversation."""
+    command = [sys.executable, "-u", "-m", "offload", "serve", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            [url] = re.findall(r"http://\S+", server.stdout.readline() if server.stdout else "")
+            with sync_playwright() as driver:
+                shoot_pages(driver, url)
+        finally:
+            server.terminate()
+
+
+def shoot_pages(driver: Any, url: str) -> None:
+    """Sign in, and write what the pages show."""
+    # As root, as in a container, Chromium does not start with its sandbox.
+    browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+    page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT})
+    page.goto(url, wait_until="commit")
+    session = f"{url.partition('?')[0]}s/{SESSION}"
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        shoot(page, session, f"page-{scheme}")
+    page.emulate_media(color_scheme="light")
+    shoot(page, f"{session}/conversation", "page-conversation")
+    browser.close()
+
+
+def shoot(page: Any, url: str, name: str) -> None:
+    """Write what a browser shows of a page, as a PNG."""
+    page.goto(url)
+    page.screenshot(path=ASSETS / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from docs.pages import ROOT
-from frameworks import anthropic_server, claude_code, openai_server
+from frameworks import anthropic_server, claude_code, gemini_server, openai_server
 from frameworks.scenario import Call, Script, ask, refs
 from provider import serving
 
@@ -38,6 +38,12 @@ def anthropic(script: Script) -> Iterator[dict[str, str]]:
 def openai(script: Script) -> Iterator[dict[str, str]]:
     with serving(openai_server.OpenAI(script)) as url:
         yield {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
+
+
+@contextmanager
+def gemini(script: Script) -> Iterator[dict[str, str]]:
+    with serving(gemini_server.Gemini(script)) as url:
+        yield {"GOOGLE_GEMINI_BASE_URL": url, "GOOGLE_API_KEY": "k"}
 
 
 @contextmanager
@@ -75,6 +81,7 @@ NEEDS: dict[str, tuple[str, Serve]] = {
     "claude_agent_sdk_agent": ("claude_agent_sdk", claude_code_api),
     "crewai_agent": ("crewai", openai),
     "deepagents_agent": ("deepagents", anthropic),
+    "google_adk_agent": ("google.adk", gemini),
     "haystack_agent": ("haystack", openai),
     "langchain_agent": ("langchain_anthropic", anthropic),
     "mcp_agent": ("mcp.client anthropic", anthropic),

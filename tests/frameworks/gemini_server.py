@@ -20,6 +20,6 @@ class Gemini(Api):
         self.requests.append((path, body))
         said = self._script.reply(texts_of(body["contents"]))
         calls = [{"functionCall": {"name": call.name, "args": call.arguments}} for call in calls_of(said)]
-        content = {"role": "model", "parts": calls or [{"text": said}]}
+        content: dict[str, Any] = {"role": "model", "parts": calls or [{"text": said}]}
         usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
         return 200, {"candidates": [{"content": content, "finishReason": "STOP"}], "usageMetadata": usage}

@@ -68,7 +68,7 @@ def _checked(pairs: Sequence[tuple[str, Any]]) -> None:
 
 def _parts(text: str, *, is_model: bool) -> Iterator[str]:
     """Yield the JSON of each token, and invalid JSON for what is none."""
-    # What ends each open bracket, in the text and in JSON.
+    # The end of each open bracket, in the text and in JSON.
     ends: list[tuple[str, str]] = []
     at = 0
     while token := _TOKEN.match(text, at):

@@ -23,7 +23,7 @@ ENVIRON = {"PYTHONSAFEPATH": "1"}
 
 _ABOUT = "Moves large tool results out of the context to a store; tools read them back."
 _TOOLS = ("Bash", "Agent", "Task", "WebFetch", "WebSearch")
-# What the hook needs of an event.
+# The fields of an event that the hook needs.
 _FIELDS = ("hook_event_name", "tool_name", "tool_use_id", "tool_input", "tool_response", "transcript_path")
 
 

@@ -24,8 +24,8 @@ TOOL_PREFIX = f"mcp__plugin_{PLUGIN}_{SERVER}__"
 # The tool whose results are kept unless the user asks.
 READER = "Read"
 
-# What the program adds when it keeps the whole output in a file and shows a part: with these fields it would
-# show its own notice in place of the placeholder.
+# Fields of an output that the program keeps whole in a file and shows in part: with them it would show its
+# own notice in place of the placeholder.
 _OF_FILE = ("persistedOutputPath", "persistedOutputSize", "stdoutHoldsOutputEnd")
 _TOO_LARGE = re.compile(
     r"Error: result \([^\n]*\) exceeds maximum allowed tokens\. Output has been saved to ([^\n]+)\.\n"

@@ -7,7 +7,6 @@ out = off.offload(messages)
 off.restore(out.messages) == messages
 """
 
-import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -128,9 +127,6 @@ _MODULES = {
     "store": ("OffloadStore", "StoredObject"),
     "tokens": ("TokenCounter", "estimate_tokens"),
 }
-
-# Without logging set up, a library is silent.
-logging.getLogger("offload").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -186,8 +185,8 @@ def _without_options_of_other_stores(sources: list[Source]) -> tuple[Source, ...
 def _unnamed_files(folder: Path) -> list[Source]:
     """Read the files of the working folder, then the user's own."""
     here = _absolute(folder)
-    local = [_read(path) for path in [here / name for name in _NAMES if (here / name).is_file()][:1]]
-    users = [_read(path) for path in _users_files() if path.is_file()]
+    local = [_read(path) for path in [here / name for name in _NAMES if _is_file(here / name)][:1]]
+    users = [_read(path) for path in _users_files() if _is_file(path)]
     return [*(_restricted(source) for source in (*local, *_project(here))), *users]
 
 
@@ -223,9 +222,6 @@ def _warn_of_refused(source: Source) -> None:
 @lru_cache  # once per process: a command loads its settings several times
 def _warn(message: str) -> None:
     _log.warning(message)
-    handlers = (h for h in (*_log.handlers, *_log.root.handlers) if not isinstance(h, logging.NullHandler))
-    if not any(handlers):
-        sys.stderr.write(f"offload: {message}\n")
 
 
 def _users_files() -> list[Path]:
@@ -237,6 +233,17 @@ def _users_files() -> list[Path]:
         return []
 
 
+def _is_file(path: Path) -> bool:
+    """Return whether there is a file. Raises `ConfigError` if this user may not look into its folder."""
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise ConfigError(
+            f"settings are looked for in {path.parent}, which cannot be searched: {error.strerror}; change "
+            "to another folder, or name a file with --config, OFFLOAD_CONFIG or file="
+        ) from error
+
+
 def _read(path: Path) -> Source:
     return _source(path, read_file(path, _TABLE))
 
@@ -244,7 +251,7 @@ def _read(path: Path) -> Source:
 def _project(folder: Path) -> list[Source]:
     for parent in (folder, *folder.parents):
         path = parent / _PYPROJECT
-        if path.is_file():
+        if _is_file(path):
             tools = read_file(path).get("tool", {})
             data = tools.get("offload", {}) if isinstance(tools, dict) else {}
             if not isinstance(data, dict):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -384,6 +386,20 @@ def test_what_a_part_of_the_callers_own_quotes_is_in_no_log_and_no_event(
     assert CANARY not in repr(heard)
     if "summarizer" not in part:
         assert [str(error.__cause__) for error in out.errors] == [f"cannot do {LOG}"]
+
+
+def test_a_program_without_logging_sees_on_stderr_that_its_store_fails() -> None:
+    program = """
+from offload import Offloader
+from offload.testing import FaultyStore
+from offload_backends.memory import MemoryStore
+off = Offloader(FaultyStore(MemoryStore(), verb="put", is_lasting=True), session="s")
+assert off.offload_text("a line of many\\n" * 2000) == "a line of many\\n" * 2000
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    assert done.stderr.startswith("session s: kept in the message: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_what_a_message_object_quotes_is_in_no_log(caplog: pytest.LogCaptureFixture):

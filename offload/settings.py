@@ -144,7 +144,13 @@ def read_file(path: str | os.PathLike[str], table: Sequence[str] = ()) -> dict[s
         raise ConfigError(f"{file}: a settings file must have the suffix {', '.join(sorted(_PARSERS))}")
     try:
         data = parse(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except PermissionError as error:
+        raise ConfigError(
+            f"{file} cannot be read: {error.strerror}; make it readable for this user, or move it away"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     for name in table if isinstance(data, dict) and data.keys() & {*table[:1]} else ():
         data = data.get(name) if isinstance(data, dict) else None

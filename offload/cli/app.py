@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 from importlib import import_module
@@ -201,6 +202,8 @@ GROUPS = {
     "Clean up": ("du", "gc", "rm", "pin", "unpin"),
     "Check and repair": ("doctor", "verify", "reindex", "config"),
 }
+# As a shell reports a program that SIGPIPE ended: the reader of its output, such as `head`, read no further.
+_PIPE_CLOSED = 141
 # Options after the wrapped command belong to that command.
 _PASSES_ON = {"allow_interspersed_args": False}
 
@@ -257,13 +260,20 @@ app = typer.Typer(
 def run() -> None:
     """Run the command in `sys.argv` and exit with one of the codes of the help's epilog.
 
-    An `OffloadError` or `OSError` is printed to stderr as one line.
+    An `OffloadError` or `OSError` is printed to stderr as one line. If the reader of stdout has closed
+    it, the exit is silent, with 141.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Characters that the encoding lacks are printed as escape codes.
         sys.stdout.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:  # of every warning that no handler takes
+        logging.lastResort.setFormatter(logging.Formatter("offload: %(message)s"))
     try:
         app()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):
+            sys.exit(_PIPE_CLOSED)
+        raise
     except (OffloadError, OSError) as error:
         from offload.cli.terminal import err, one_line  # noqa: PLC0415 # help needs no table
 

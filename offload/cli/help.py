@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
 # Of every command and group.
@@ -14,11 +15,20 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 # argument is required, which the usage line shows.
 _TYPE = re.compile(r" <.*>")
 _NOISE = re.compile(r"\s*\[(?:\d+<=)?x[<>]=\d+\]|; (?:\d+<=)?x[<>]=\d+")
+_PYTHON_ERROR = "Value error, "
 _REQUIRED = re.compile(r"\{(.+?)(?:\.\.\.)?\}")
 
 
 class HelpfulCommand(TyperCommand):
     """A command whose help is written for people who do not know Python's types."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; the error of a value does not begin with the name of a Python error."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix(_PYTHON_ERROR)
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the parts of the usage line; a required argument has no braces."""

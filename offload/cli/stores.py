@@ -141,13 +141,17 @@ def full_ref(off: Offloader, text: str) -> str:
     Raises:
         ConfigError: the text is the beginning of several ids; the error lists them.
     """
-    ref = ref_named(off, text)
-    infos = [info for info in off.records() if info.ref.startswith(ref)] if _PREFIX.fullmatch(ref) else []
-    if not infos or any(info.ref == ref for info in infos):
-        return ref
+    ref = _named(off, text)
+    infos = _begun_by(off, ref)
     if len(infos) > 1:
         raise _ambiguous(off.store, ref, [(off.session, info) for info in infos])
-    return infos[0].ref
+    return infos[0].ref if infos else ref
+
+
+def _begun_by(off: Offloader, text: str) -> list[RecordInfo]:
+    """Return the records whose ids begin with `text`; none if it is the id of one."""
+    infos = [info for info in off.records() if info.ref.startswith(text)] if _PREFIX.fullmatch(text) else []
+    return [] if any(info.ref == text for info in infos) else infos
 
 
 def _last_record(store: OffloadStore, session: str | None) -> tuple[str, str]:
@@ -206,8 +210,18 @@ def ref_named(off: Offloader, text: str) -> str:
     A text that names no record is returned as it is.
 
     Raises:
+        ConfigError: the text is the beginning of ids; a command that changes a record needs the whole id.
         NotFoundError: it is the path of a file in another store.
     """
+    ref = _named(off, text)
+    begun = _begun_by(off, ref)
+    if begun:
+        ids = _listed([info.ref for info in begun[: _MAX_NAMES + 1]], "")
+        raise ConfigError(f"{text!r:.80} is only the beginning of {ids}: write the whole id")
+    return ref
+
+
+def _named(off: Offloader, text: str) -> str:
     if is_ref(text):
         return text
     path = Path(os.path.abspath(text)) if "/" in text else Path()  # noqa: PTH100 # without `..`

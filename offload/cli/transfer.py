@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from offload import transfer
-from offload.cli.stores import existing_store, open_session, place_of, store_at
+from offload.cli.stores import existing_store, open_session, place_of, ref_named, store_at
 from offload.cli.terminal import (
     PROBLEMS,
     IdArgument,
@@ -85,6 +85,7 @@ def share(
 ) -> None:
     """Let another session of the store read a record."""
     with open_session(store, session) as off:
+        ref = ref_named(off, ref)
         is_new = next(off.store.keys(RECORD.prefix(encode_part(to))), None) is None
         transfer.share(off.store, session, ref, to)
     print_done("shared", as_json=as_json, ref=ref, session=session, to=to, store=off.store.url)
@@ -97,6 +98,7 @@ def revoke(
 ) -> None:
     """Revoke access granted with `share`."""
     with open_session(store, session) as off:
+        ref = ref_named(off, ref)
         was_shared = transfer.revoke(off.store, session, ref, to)
         if not was_shared:
             SessionReader(off.store, session).find(ref)

@@ -426,6 +426,20 @@ def test_a_mistyped_command_is_code_2_and_the_meant_one_is_named(offload: Run) -
     assert "'verify'" in done.stderr
 
 
+@pytest.mark.parametrize("command", [["cat"], ["show", "--limit", "100000"]])
+def test_a_reader_that_stops_early_ends_the_command_in_silence(store: Path, command: list[str]) -> None:
+    off = Offloader(str(store), session="s")
+    off.offload_text(LONG * 30, tool_name="Bash")
+    ref = off.records()[-1].ref
+    words = [sys.executable, "-m", "offload", *command, ref, "--store", str(store)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()
+        said = running.stderr.read()
+    assert (running.returncode, said) == (141, b"")
+
+
 def test_a_terminal_gets_no_escape_of_the_content_and_a_pipe_gets_every_byte(
     offload: Run, store: Path
 ) -> None:

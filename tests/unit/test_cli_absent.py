@@ -131,6 +131,32 @@ def test_a_store_that_may_not_be_read_says_what_it_needs(run: Run, monkeypatch: 
     assert "Permission denied; the folder must belong to this user and be writable" in done.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
+def test_settings_that_may_not_be_read_are_named_with_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/nosuch")
+    run("ls", "--store", "/nosuch")
+    for folder_mode, file_mode, said in [
+        (0o755, 0, "/offload.toml cannot be read: Permission denied; make it readable"),
+        (0o700, 0o644, ", which cannot be searched: Permission denied; change to another folder"),
+    ]:
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "offload.toml")
+            file.touch()
+            file.chmod(file_mode)
+            Path(folder).chmod(folder_mode)
+            monkeypatch.chdir(folder)
+            os.seteuid(65534)
+            try:
+                done = run("ls", "--store", "/nosuch")
+            finally:
+                os.seteuid(0)
+        assert done.returncode == 2
+        assert is_one_line_from_us(done.stderr)
+        assert f"{folder}{said}" in done.stderr
+
+
 @pytest.mark.parametrize("command", OF_A_SESSION)
 def test_a_session_that_is_not_there_is_named_with_those_that_are(
     run: Run, store: Path, tmp_path: Path, command: str

@@ -60,6 +60,17 @@ def test_a_beginning_of_several_ids_lists_them_with_their_sessions(run: Run, sto
     assert run("show", ref[:3], "--store", store, "--session", "t").returncode == 0
 
 
+@pytest.mark.parametrize("command", ["rm", "pin", "unpin", "share", "revoke"])
+def test_a_change_of_a_record_needs_its_whole_id(run: Run, store: Path, command: str) -> None:
+    ref = refs(store, "s")[0]
+    more = ["--yes"] if command == "rm" else ["--to", "u"] if command in ("share", "revoke") else []
+    done = run(command, ref[:8], "--session", "s", "--store", store, *more)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"offload: '{ref[:8]}' is only the beginning of {ref}: write the whole id\n"
+    assert ref in refs(store, "s")
+    assert run(command, ref, "--session", "s", "--store", store, *more).returncode == 0
+
+
 def test_a_shared_record_is_found_in_its_own_session(run: Run, store: Path) -> None:
     ref = refs(store, "s")[0]
     assert run("share", ref, "--session", "s", "--to", "u", "--store", store).returncode == 0

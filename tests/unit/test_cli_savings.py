@@ -865,6 +865,7 @@ def test_a_wrong_way_is_answered_with_the_three_names(run: Run, chats: Path) -> 
 
     assert (done.returncode, done.stdout) == (2, "")
     assert all(name in done.stderr for name in ("'claude'", "claude-code", "mcp-proxy", "gateway"))
+    assert "Value error" not in done.stderr
 
 
 def test_a_way_and_a_policy_are_refused_together(run: Run, chats: Path) -> None:

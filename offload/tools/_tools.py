@@ -36,7 +36,7 @@ from offload.tools._grep import MAX_HITS, Grep, Ranking, parse_cursor, ranking
 from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
 from offload.tools._query import MAX_IDS, MAX_SQL_CHARS, Queries
 from offload.tools._sources import Sources, source_line, source_note
-from offload.tools.search import Mode, compile_pattern
+from offload.tools.search import NO_MATCHES, Mode, compile_pattern, looks_like_regex
 
 _LIST_LIMIT = 50
 # An answer has no room for more: a row has at least a ref, a type and two counts.
@@ -371,6 +371,8 @@ class Tools:
             is_redacted=ranked.is_redacted,
         )
         answer = grep.run(ranked.refs, start, len(infos))
+        if mode == "literal" and answer.startswith(NO_MATCHES) and looks_like_regex(pattern):
+            answer = f'{answer[:-1]}; the pattern was read as literal text, mode="regex" reads it as a regex]'
         for ref, excerpt in grep.excerpts.items():
             self._observer.read_back(ref, excerpt)
         self._note_shown(asked, grep.excerpts)

@@ -20,6 +20,8 @@ Mode = Literal["literal", "regex", "words"]
 
 # The beginning of the answer to a search without a match.
 NO_MATCHES = "[No "
+# What a text has that was meant as a regular expression: classes, repeats, alternatives, anchors.
+_EXPRESSION = re.compile(r"\\[bdswBDSW.]|[.)\]][*+?{]|\||^\^|\$$")
 
 _BUFFER_BYTES = 1024 * 1024
 _REGEX_OVERLAP = 64 * 1024
@@ -103,6 +105,11 @@ def compile_pattern(pattern: str, mode: Mode = "literal", *, ignore_case: bool =
     regex = _compile_regex(pattern, mode, ignore_case)
     most = max(_BYTE_INSTRUCTIONS // regex.programsize, _LEAST_BUFFER_BYTES)
     return Pattern(partial(_find_regex, regex), min(_REGEX_OVERLAP, most // 4), min(_BUFFER_BYTES, most))
+
+
+def looks_like_regex(pattern: str) -> bool:
+    """Return whether a text looks like a regular expression."""
+    return _EXPRESSION.search(pattern) is not None
 
 
 class Search:

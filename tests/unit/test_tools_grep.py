@@ -246,3 +246,16 @@ def test_a_search_that_cannot_be_meant_is_answered_with_what_can(
     answer = tools_for(LOG)[0].call("context_grep", arguments)
     assert answer.startswith("Error: ")
     assert said in answer
+
+
+def test_an_expression_that_was_read_as_text_and_is_nowhere_is_answered_with_the_mode_for_it() -> None:
+    tools, ref = tools_for(LOG)
+    for pattern in (r"\d{5} x+", "event.*é", "warning|event", "^00001"):
+        answer = tools.call("context_grep", {"id": ref, "pattern": pattern})
+        assert answer.startswith("[No matches in 1 item; ")
+        assert 'mode="regex"' in answer
+        assert "\n" not in answer
+        assert "event" in tools.grep(pattern, ref, mode="regex")
+    for pattern in ("nowhere", "src/a_file.py", "f(x)", "rows[0]"):
+        assert tools.grep(pattern, ref) == "[No matches in 1 item]"
+    assert tools.grep("nowhere|neither", ref, mode="regex") == "[No matches in 1 item]"

@@ -39,9 +39,9 @@ def reach_of(way: Way) -> Reach:
         case "claude-code":
             return Reach(
                 _at_append("Bash", "WebFetch", "WebSearch", "Agent", "Task", "mcp__*"),
-                f"{_RESULTS} Bash, web tools, sub-agents and MCP tools, before the model sees them",
+                f"{_RESULTS} Bash, web tools, subagents and MCP tools, before the model sees them",
                 "file reads, failed calls, prompts, arguments of tool calls, and what Claude Code cut itself",
-                "a large result of Bash, a web tool, a sub-agent or an MCP tool",
+                "a large result of Bash, a web tool, a subagent or an MCP tool",
             )
         case "mcp-proxy":
             return Reach(

@@ -41,7 +41,7 @@ APIS = (
 )
 
 READ_BACK = "context_read"
-# Headers that name a session, and the header of a sub-agent in it.
+# Headers that name a session, and the header of a subagent in it.
 _SESSION_HEADERS = ("x-claude-code-session-id", "thread-id", "session-id", "session_id", "x-session-affinity")
 _AGENT_HEADER = "x-claude-code-agent-id"
 _OPENING, _CLOSING = "<system-reminder>", "</system-reminder>"
@@ -211,7 +211,7 @@ def hint_of(headers: Mapping[str, str], api: Api) -> tuple[str | None, ...]:
 def conversation_of(request: Request, headers: Mapping[str, str]) -> str:
     """Return a name for the conversation of a request: its session if one is named, and its first messages.
 
-    A sub-agent has the session of its parent and other first messages.
+    A subagent has the session of its parent and other first messages.
     """
     session = next((value for name in _SESSION_HEADERS if (value := headers.get(name))), None)
     session = session or _session_in(request.fields)

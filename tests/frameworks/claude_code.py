@@ -90,7 +90,7 @@ class Request:
 
     @property
     def is_of_agent(self) -> bool:
-        """Whether a sub-agent sent it."""
+        """Whether a subagent sent it."""
         return "x-claude-code-agent-id" in self.headers
 
     @property
@@ -120,7 +120,7 @@ class Api(ThreadingHTTPServer):
 
     Args:
         script: what the main agent is answered.
-        agents: what its sub-agents are answered.
+        agents: what its subagents are answered.
         count: tokens of a body that is sent to be counted.
 
     Attributes:

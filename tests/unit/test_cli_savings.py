@@ -843,7 +843,7 @@ def test_the_output_says_what_a_way_covers_and_what_it_keeps(run: Run, tmp_path:
     shown = " ".join(run("savings", path, "--for", "claude-code").stdout.split())
 
     assert "claude-code saves $" in shown
-    assert "claude-code covers results of 1,500 tokens or more of Bash, web tools, sub-agents" in shown
+    assert "claude-code covers results of 1,500 tokens or more of Bash, web tools, subagents" in shown
     assert "Not covered: file reads, failed calls" in shown
     assert (
         "replaces 4 (Agent 1, Bash 1, WebFetch 1, mcp__db__query 1), and keeps 3 (Read 1, Write 1," in shown

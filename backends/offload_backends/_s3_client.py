@@ -1,4 +1,4 @@
-"""Requests to one S3 bucket: connection, the one layer of retries, and what errors mean.
+"""Requests to one S3 bucket: connection, and what errors mean.
 
 s3fs supplies the connection pool, the credentials and their configuration; its own retries and
 botocore's are turned off, because layers of retries multiply. Importing this module is slow.
@@ -10,40 +10,27 @@ import asyncio
 import base64
 import io
 import os
-import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import fsspec.asyn
 import fsspec.config
 import s3fs
 from aiobotocore.session import AioSession
 from botocore import exceptions as boto
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from offload import errors
+from offload_backends import _remote
+from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
-from offload_backends._s3_conditions import Conditions
 from offload_backends._shared import Shared, key_of
 
-# A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
-# after LAST_START, so that the last one can end with its error. An endpoint that refuses connections is
-# retried for a shorter time: it is most likely the wrong one.
-DEADLINE = 30.0
-LAST_START = 25.0
-UNREACHABLE_DEADLINE = 3.0
-SLOWEST = 1024 * 1024
-CONNECTIONS = 64
-# The size of an object is not known before it is read; the deadline allows for this much.
-_ASSUMED_SIZE = 64 * 1024**2
 # A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
 
@@ -57,7 +44,7 @@ ENCRYPTION = ("sse", "sse_kms_key_id", "sse_customer_key")
 _CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 _CUSTOMER_KEY_BYTES = 32
 
-_TIMEOUTS = {"connect_timeout": 3, "read_timeout": 10}
+_TIMEOUTS = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 # AWS says to retry a 409 (a concurrent write to the key); a 501 is permanent.
@@ -93,72 +80,45 @@ _FIXES: dict[type[errors.OffloadError], str] = {
     errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
 }
 
-T = TypeVar("T")
-
 _SYSTEMS: Shared[Any] = Shared()
 
 
-class S3Client:
+class S3Client(Client):
     """Requests to the keys below `prefix` in a bucket, over connections that this process shares by options.
 
     Raises `ConfigError` if s3fs refuses the options, or those of encryption contradict each other.
     """
 
+    fixes = _FIXES
+
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
-        self.prefix = prefix
-        self.conditions = Conditions(self)
-        self._url = url
-        self._bucket = bucket
         arguments = _arguments(options)
         try:
-            self.system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))
+            system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))
         except (TypeError, KeyError, ValueError) as error:
             raise errors.ConfigError(f"{url}: s3fs refuses the storage options: {error}") from error
+        super().__init__(url, prefix, system)
+        self._bucket = bucket
         self._chosen = frozenset(arguments["config_kwargs"])
         self._connection: object = None
 
-    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
-        """Return the result of `function(*args)`, run on fsspec's own loop.
-
-        An interrupt (Ctrl-C) of the waiting thread cancels the call, which could otherwise still write.
-        """
-        future = self.submit(function, *args)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Future[T]:
-        """Start `function(*args)` on fsspec's own loop and return its future.
-
-        Raises `ConfigError` if the caller runs on that loop, so that it would wait for itself.
-        """
-        if threading.current_thread() is fsspec.asyn.iothread[0]:
-            raise errors.ConfigError(
-                f"{self._url}: must not be called on fsspec's thread; call from another thread"
-            )
-        return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
-
-    async def is_aws(self) -> bool:
+    async def is_known(self) -> bool:
         """Return whether the configured endpoint belongs to AWS."""
-        with self._mapped_errors(""):
-            async with asyncio.timeout(DEADLINE):
+        with self.mapped_errors(""):
+            async with asyncio.timeout(_remote.DEADLINE):
                 return _is_aws(await self._connect())
 
     async def account(self) -> str:
         """Return the configured endpoint and account, or the access key id."""
-        with self._mapped_errors(""):
-            async with asyncio.timeout(DEADLINE):
+        with self.mapped_errors(""):
+            async with asyncio.timeout(_remote.DEADLINE):
                 connection = await self._connect()
                 signer = connection._request_signer  # noqa: SLF001  # no public attribute has the credentials
                 keys = signer._credentials and await signer._credentials.get_frozen_credentials()  # noqa: SLF001
         who = "nobody" if keys is None else getattr(keys, "account_id", None) or keys.access_key
         return f"{connection.meta.endpoint_url} {who}"
 
-    @staticmethod
-    def is_unsupported(error: errors.StoreError) -> bool:
-        """Return whether the server does not support the request."""
+    def is_unsupported(self, error: errors.StoreError) -> bool:
         cause = error.__cause__
         return (
             isinstance(cause, Exception)
@@ -166,64 +126,39 @@ class S3Client:
             and _answer(cause)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
         )
 
-    def retrying(self) -> AsyncRetrying:
-        """Return the retries of one call: transient errors, with full jitter, until the deadline."""
-        return AsyncRetrying(
-            retry=retry_if_exception(_is_transient),
-            wait=wait_random_exponential(multiplier=0.05, max=5),
-            stop=_is_over,
-            reraise=True,
-        )
+    async def attempt(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        await self._connect()
+        try:
+            # The public method blocks.
+            answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001
+                method, Bucket=self._bucket, **_sendable(arguments)
+            )
+        except OSError as error:
+            if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            # The range starts past the end, or the object is empty.
+            return {"Body": b""}
+        if "Body" in answer:
+            async with answer["Body"] as stream:
+                answer["Body"] = await stream.read()
+        return answer
 
-    async def call(
-        self,
-        method: str,
-        key: str,
-        *,
-        size: int = 0,
-        retrying: AsyncRetrying | None = None,
-        **arguments: Any,
-    ) -> dict[str, Any]:
-        """Call a method of botocore until it succeeds, fails permanently or the deadline has passed.
+    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+        return _meaning(error)
 
-        `key` is a key of the store or, for a listing, a prefix; the call moves at most `size` bytes. A caller
-        that needs the number of attempts afterwards passes the retries. The body of the response is bytes.
-        """
-        arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
+    def description(self, error: Exception) -> str:
+        _, code, reason = _answer(error)
+        return f"{code}: {reason}"
 
-        async def attempt() -> dict[str, Any]:
-            await self._connect()
-            try:
-                # The public method blocks.
-                answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001
-                    method, Bucket=self._bucket, **_sendable(arguments)
-                )
-            except OSError as error:
-                if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                    raise
-                # The range starts past the end, or the object is empty.
-                return {"Body": b""}
-            if "Body" in answer:
-                async with answer["Body"] as stream:
-                    answer["Body"] = await stream.read()
-            return answer
+    def is_transient(self, error: BaseException) -> bool:
+        return _is_transient(error)
 
-        with self._mapped_errors(key):
-            async with asyncio.timeout(DEADLINE + size / SLOWEST):
-                return await (retrying or self.retrying())(attempt)
+    def is_unreachable(self, error: BaseException | None) -> bool:
+        # aiobotocore reports "could not connect" for a reset in a request too; the context has the cause.
+        return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
 
-    async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of `key` or a range of them, as `OffloadStore.get` does."""
-        size = _ASSUMED_SIZE if end is None else end - start
-        answer = await self.call("get_object", key, size=size, **_range(start, end))
-        body: bytes = answer["Body"]
-        if start < 0 and not body:
-            # Some servers refuse a suffix that is longer than the object.
-            return (await self.get(key))[start:]
-        if "ContentRange" not in answer:
-            # The whole object: requested, or sent by a server without ranges.
-            return body[start:end]
-        return body if end is None else body[: max(0, end - start)]
+    def forget(self) -> None:
+        _SYSTEMS.forget(self.system)
 
     async def _connect(self) -> Any:
         try:
@@ -240,21 +175,6 @@ class S3Client:
                     setattr(connection.meta.config, name, value)
             self._connection = connection
         return connection
-
-    @contextmanager
-    def _mapped_errors(self, subject: str) -> Iterator[None]:
-        try:
-            yield
-        except errors.OffloadError:
-            raise
-        except Exception as error:
-            meaning = _meaning(error)
-            if meaning is errors.StorePermissionError:
-                # A store that is opened later may find new credentials.
-                _SYSTEMS.forget(self.system)
-            _, code, reason = _answer(error)
-            message = f"{self._url}: {subject!r}: {code}: {reason}{_FIXES.get(meaning, '')}"
-            raise meaning(message) from error
 
 
 class _Body(io.RawIOBase):
@@ -283,15 +203,6 @@ class _Body(io.RawIOBase):
         buffer[: len(piece)] = piece
         self._place += len(piece)
         return len(piece)
-
-
-def _range(start: int, end: int | None) -> dict[str, Any]:
-    if start < 0:
-        return {"Range": f"bytes={start}"}
-    if end is None:
-        return {"Range": f"bytes={start}-"} if start else {}
-    # HTTP has no empty range; one byte is requested and dropped.
-    return {"Range": f"bytes={start}-{max(end - 1, start)}"}
 
 
 def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -376,17 +287,6 @@ def _customer_key(option: object) -> bytes:
 def _is_aws(connection: Any) -> bool:
     host = urlsplit(connection.meta.endpoint_url).hostname or ""
     return host.endswith(_AWS_HOSTS)
-
-
-def _is_unreachable(error: BaseException | None) -> bool:
-    # aiobotocore reports "could not connect" also for a reset during a request; the context has the cause.
-    return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
-
-
-def _is_over(state: RetryCallState) -> bool:
-    error = state.outcome.exception() if state.outcome else None
-    limit = UNREACHABLE_DEADLINE if _is_unreachable(error) else LAST_START
-    return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 
 
 def _is_transient(error: BaseException) -> bool:

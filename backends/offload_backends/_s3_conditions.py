@@ -13,7 +13,7 @@ from offload.layout import DESCRIPTOR
 from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor, decode
 
 if TYPE_CHECKING:
-    from offload_backends._s3_client import S3Client
+    from offload_backends._remote import Client
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Conditions:
     and no listing shows them. If the probe fails, its error is raised, and the next call tries again.
     """
 
-    def __init__(self, client: S3Client) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._descriptor_read = _Question(self._read)
         self._support = _Question(self._determine)
@@ -44,13 +44,13 @@ class Conditions:
         """Return whether listings are known to be in key order, without a probe: a reader writes nothing."""
         support = self._support.known
         if support is None:
-            if await self._client.is_aws():
+            if await self._client.is_known():
                 return True
             support = decode(await self._descriptor_read.answer() or b"")
         return support is not None and support.is_sorted is True
 
     async def _determine(self) -> Descriptor:
-        if await self._client.is_aws():
+        if await self._client.is_known():
             return Descriptor(FORMAT, "enforced", is_sorted=True)
         stored = await self._descriptor_read.answer()
         support = decode(stored or b"")

@@ -22,7 +22,7 @@ from offload.store import StoredObject
 from offload_backends._checks import is_key, may_hold
 
 if TYPE_CHECKING:
-    from offload_backends._s3_client import S3Client
+    from offload_backends._remote import Client
 
 PAGE = 1000
 # Characters inside a name that sort before a slash.
@@ -32,7 +32,7 @@ _BEFORE_SLASH = re.compile(r"(?<=.)[-.]")
 class S3Listing:
     """One listing."""
 
-    def __init__(self, client: S3Client) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._root = client.prefix
 

@@ -19,7 +19,7 @@ from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavai
 from offload.store import blocks_of, sized
 
 if TYPE_CHECKING:
-    from offload_backends._s3_client import S3Client
+    from offload_backends._remote import Client
 
 _MIB = 1024**2
 # S3's own limits.
@@ -45,7 +45,7 @@ def md5(data: bytes) -> str:
 class Upload:
     """Upload of one object of `size` bytes."""
 
-    def __init__(self, client: S3Client, key: str, size: int) -> None:
+    def __init__(self, client: Client, key: str, size: int) -> None:
         self._client = client
         self._key = key
         self._size = size

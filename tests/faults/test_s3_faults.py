@@ -49,7 +49,7 @@ from offload import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from offload_backends import _s3_client
+from offload_backends import _remote
 from offload_backends.s3 import S3Store
 
 POLICY = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
@@ -131,7 +131,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(tenacity, "time", clock)
-    monkeypatch.setattr(_s3_client, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
+    monkeypatch.setattr(_remote, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
     # s3fs waits a while after some errors, also after its only try.
     patient = {**vars(asyncio), "sleep": clock.sleep}
     monkeypatch.setattr(s3fs.core, "asyncio", SimpleNamespace(**patient))
@@ -242,7 +242,7 @@ def test_a_fault_that_passes_is_never_noticed(bench: Bench, clock: Clock, name: 
 
     # Each fault costs a retry; a create whose answer was lost also reads back what stands there.
     assert len(bench.proxy.requests) <= operation.requests + 2 * 2
-    assert clock.passed < _s3_client.DEADLINE
+    assert clock.passed < _remote.DEADLINE
 
 
 @pytest.mark.parametrize("name", ANSWERED_WITH_A_BODY)
@@ -255,7 +255,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(
     operation.run(bench)
 
     assert len(bench.proxy.requests) == operation.requests + 2
-    assert clock.passed < _s3_client.DEADLINE
+    assert clock.passed < _remote.DEADLINE
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_fault_that_stays_ends_within_the_deadline(
         operation.run(bench)
 
     assert 5 < len(bench.proxy.requests) < 60 * operation.requests
-    assert clock.passed < _s3_client.DEADLINE
+    assert clock.passed < _remote.DEADLINE
 
 
 REFUSALS: list[tuple[Fault, type[StoreError]]] = [
@@ -333,7 +333,7 @@ def test_half_a_listing_is_asked_for_again(bench: Bench, clock: Clock, name: str
     operation.run(bench)
 
     assert len(bench.proxy.requests) == operation.requests + 1
-    assert clock.passed < _s3_client.DEADLINE
+    assert clock.passed < _remote.DEADLINE
 
 
 def mostly_slow(names: Iterable[str], *quick: str) -> list[Any]:
@@ -344,9 +344,9 @@ def mostly_slow(names: Iterable[str], *quick: str) -> list[Any]:
 @pytest.fixture
 def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the deadline of every call, whatever it moves, a second."""
-    monkeypatch.setattr(_s3_client, "DEADLINE", 1.0)
-    monkeypatch.setattr(_s3_client, "SLOWEST", 1e12)
-    monkeypatch.setattr(_s3_client, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
+    monkeypatch.setattr(_remote, "SLOWEST", 1e12)
+    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
 
 
 @pytest.mark.parametrize("name", mostly_slow(OPERATIONS, "offload", "read"))

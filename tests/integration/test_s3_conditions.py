@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends import _s3_client, s3
+from offload_backends import _remote, s3
 from offload_backends._descriptor import FORMAT, Creates, Descriptor, decode
 from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store
@@ -178,7 +178,7 @@ def pass_on(relay: Relay) -> None:
 
 @pytest.fixture
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_s3_client, "LAST_START", 0.0)
+    monkeypatch.setattr(_remote, "LAST_START", 0.0)
 
 
 @pytest.mark.usefixtures("_no_second_try")

@@ -14,7 +14,7 @@ from servers import Bucket, new_bucket
 
 from offload.errors import StoreError, StoreUnavailableError
 from offload.index import sessions
-from offload_backends import _s3_client, _s3_listing
+from offload_backends import _remote, _s3_listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def test_the_next_session_is_two_requests_away(seaweedfs: Bucket, reader: Reader
 def test_a_descriptor_that_cannot_be_reached_fails_the_listing_and_is_asked_for_again(
     bucket: Bucket, reader: Reader, seen: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_s3_client, "LAST_START", 0.0)
+    monkeypatch.setattr(_remote, "LAST_START", 0.0)
     seen.aim, seen.faults = "offload.json", [(503, "SlowDown")]
     store = reader(bucket)
 

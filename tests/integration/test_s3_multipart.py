@@ -24,7 +24,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.store import blocks_of
-from offload_backends import _s3_client
+from offload_backends import _remote
 from offload_backends._s3_multipart import part_size
 from offload_backends.s3 import S3Store
 
@@ -339,7 +339,7 @@ def test_a_store_that_fails_for_good_is_left_soon_after_the_deadline(
         else:
             relay.answer(*relay.passed_on())
 
-    monkeypatch.setattr(_s3_client, "LAST_START", 0.5)
+    monkeypatch.setattr(_remote, "LAST_START", 0.5)
     proxy.faults, proxy.last_fault_stays = [fail_on_parts], True
 
     with pytest.raises(OffloadError, match="SlowDown"):

@@ -25,7 +25,7 @@ from offload.errors import (
     StoreUnavailableError,
 )
 from offload.wrappers import CachingStore
-from offload_backends import _s3_client, _s3_listing
+from offload_backends import _remote, _s3_listing
 from offload_backends.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def test_a_server_without_ranges_gives_the_same_bytes(
 def test_a_fault_that_stays_ends_at_the_deadline(
     store: S3Store, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_s3_client, "LAST_START", 1.0)
+    monkeypatch.setattr(_remote, "LAST_START", 1.0)
     proxy.faults = [(503, "SlowDown")]
     proxy.last_fault_stays = True
 
@@ -221,8 +221,8 @@ def test_a_server_that_does_not_answer_ends_at_the_deadline(
     # The first request of a client takes its time, on a busy machine more than the deadline below.
     assert list(store.keys()) == []
     proxy.requests.clear()
-    monkeypatch.setattr(_s3_client, "DEADLINE", 1.0)
-    monkeypatch.setattr(_s3_client, "_ASSUMED_SIZE", 0)
+    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
+    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
 
     def say_nothing(relay: Relay) -> None:
         released.wait()

@@ -1,0 +1,181 @@
+"""Requests to one bucket or container of a remote service: the deadline, the one layer of retries, ranges.
+
+The requests have the names and arguments of the S3 API, which every service of this kind can follow; the
+client of another service translates them. A client runs on fsspec's own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import fsspec.asyn
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
+
+from offload import errors
+from offload_backends._s3_conditions import Conditions
+from offload_backends._s3_multipart import Upload
+
+# A call ends within DEADLINE seconds plus the time of its bytes at SLOWEST bytes a second. No attempt starts
+# after LAST_START, so that the last one can end with its error. An endpoint that refuses connections is
+# retried for a shorter time: it is most likely the wrong one.
+DEADLINE = 30.0
+LAST_START = 25.0
+UNREACHABLE_DEADLINE = 3.0
+SLOWEST = 1024 * 1024
+CONNECTIONS = 64
+# The limits of one attempt, in seconds.
+CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10
+# The size of an object is not known before it is read; the deadline allows for this much.
+_ASSUMED_SIZE = 64 * 1024**2
+
+T = TypeVar("T")
+
+
+class Client(ABC):
+    """Requests to the keys below `prefix`, over the connections of `system`, a file system of fsspec."""
+
+    # What helps against an error, by its type.
+    fixes: dict[type[errors.OffloadError], str]
+
+    def __init__(self, url: str, prefix: str, system: Any) -> None:
+        self.prefix = prefix
+        self.system = system
+        self.conditions = Conditions(self)
+        self._url = url
+
+    @abstractmethod
+    async def account(self) -> str:
+        """Return the configured endpoint and account, without a request and without a secret."""
+
+    @abstractmethod
+    async def attempt(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Send one request; raise what the connection raises."""
+
+    @abstractmethod
+    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+        """Return the type of error that the library raises for an error of the connection."""
+
+    @abstractmethod
+    def description(self, error: Exception) -> str:
+        """Return the service's own words for an error."""
+
+    @abstractmethod
+    def is_transient(self, error: BaseException) -> bool:
+        """Return whether the same request may succeed later."""
+
+    @abstractmethod
+    def is_unreachable(self, error: BaseException | None) -> bool:
+        """Return whether no connection was made."""
+
+    @abstractmethod
+    def is_unsupported(self, error: errors.StoreError) -> bool:
+        """Return whether the server does not support the request."""
+
+    async def is_known(self) -> bool:
+        """Return whether the service is known to refuse taken keys and to sort, so that it needs no probe."""
+        return False
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
+        """Return the result of `function(*args)`, run on fsspec's own loop.
+
+        An interrupt (Ctrl-C) of the waiting thread cancels the call, which could otherwise still write.
+        """
+        future = self.submit(function, *args)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Future[T]:
+        """Start `function(*args)` on fsspec's own loop and return its future.
+
+        Raises `ConfigError` if the caller runs on that loop, so that it would wait for itself.
+        """
+        if threading.current_thread() is fsspec.asyn.iothread[0]:
+            raise errors.ConfigError(
+                f"{self._url}: must not be called on fsspec's thread; call from another thread"
+            )
+        return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
+
+    def retrying(self) -> AsyncRetrying:
+        """Return the retries of one call: transient errors, with full jitter, until the deadline."""
+        return AsyncRetrying(
+            retry=retry_if_exception(self.is_transient),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            stop=self._is_over,
+            reraise=True,
+        )
+
+    async def call(
+        self,
+        method: str,
+        key: str,
+        *,
+        size: int = 0,
+        retrying: AsyncRetrying | None = None,
+        **arguments: Any,
+    ) -> dict[str, Any]:
+        """Send a request of the S3 API until it succeeds, fails permanently or the deadline has passed.
+
+        `key` is a key of the store or, for a listing, a prefix; the call moves at most `size` bytes. A caller
+        that needs the number of attempts afterwards passes the retries. The body of the response is bytes.
+        """
+        arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
+        with self.mapped_errors(key):
+            async with asyncio.timeout(DEADLINE + size / SLOWEST):
+                return await (retrying or self.retrying())(self.attempt, method, arguments)
+
+    async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of `key` or a range of them, as `OffloadStore.get` does."""
+        size = _ASSUMED_SIZE if end is None else end - start
+        answer = await self.call("get_object", key, size=size, **_range(start, end))
+        body: bytes = answer["Body"]
+        if start < 0 and not body:
+            # Some servers refuse a suffix that is longer than the object.
+            return (await self.get(key))[start:]
+        if "ContentRange" not in answer:
+            # The whole object: requested, or sent by a server without ranges.
+            return body[start:end]
+        return body if end is None else body[: max(0, end - start)]
+
+    def upload(self, key: str, size: int) -> Upload:
+        """Return the upload of a large object of `size` bytes."""
+        return Upload(self, key, size)
+
+    def forget(self) -> None:  # noqa: B027  # connections that are not shared need nothing
+        """Have a store that is opened later connect again, with new credentials."""
+
+    @contextmanager
+    def mapped_errors(self, subject: str) -> Iterator[None]:
+        """Raise errors of the library for those of the connection; they name `subject`."""
+        try:
+            yield
+        except errors.OffloadError:
+            raise
+        except Exception as error:
+            meaning = self.meaning(error)
+            if meaning is errors.StorePermissionError:
+                self.forget()
+            fix = self.fixes.get(meaning, "")
+            raise meaning(f"{self._url}: {subject!r}: {self.description(error)}{fix}") from error
+
+    def _is_over(self, state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        limit = UNREACHABLE_DEADLINE if self.is_unreachable(error) else LAST_START
+        return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
+
+
+def _range(start: int, end: int | None) -> dict[str, Any]:
+    if start < 0:
+        return {"Range": f"bytes={start}"}
+    if end is None:
+        return {"Range": f"bytes={start}-"} if start else {}
+    # HTTP has no empty range; one byte is requested and dropped.
+    return {"Range": f"bytes={start}-{max(end - 1, start)}"}

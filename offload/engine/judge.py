@@ -52,8 +52,6 @@ class Judge:
             bytes=media.bytes if media else self._bytes(item.text),
             tokens=tokens,
             is_error=item.is_error,
-            is_stored=False,
-            answers=0,
             is_pinned=item.tool_use_id in self.pinned,
             is_pending=item.is_pending,
             media_type=media.media_type if media else None,

@@ -10,6 +10,7 @@ from typing import Any, Unpack
 from offload.errors import OffloadError, needs_extra
 from offload.integrations._sessions import Sessions
 from offload.messages import main_argument
+from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
@@ -167,14 +168,11 @@ def _block_of(role: str, content: Content) -> dict[str, Any]:
         case "text" if role in ("user", "assistant"):
             return {"text": content.text or ""}
         case "function_call" if not (content.hosted or content.informational_only):
-            call = {"toolUseId": content.call_id, "name": content.name, "input": content.arguments}
-            return {"toolUse": call}
+            return call_block(content.call_id, content.name, content.arguments)
         case "function_result":
-            status = "success" if content.exception is None else "error"
             blocks = [_result_block(item) for item in _items(content)]
-            return {"toolResult": {"toolUseId": content.call_id, "content": blocks, "status": status}}
-    # Counted, and never offloaded.
-    return {"reasoningContent": {"reasoningText": {"text": content.text or ""}}}
+            return result_block(content.call_id, blocks, is_error=content.exception is not None)
+    return fixed_block(content.text or "")
 
 
 def _message_of(message: Message, old: dict[str, Any], new: dict[str, Any]) -> Message:

@@ -15,6 +15,7 @@ from offload.errors import ConfigError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
+from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.policy import OffloadPolicy
@@ -193,7 +194,7 @@ def _blocks_of(message: ChatMessage) -> dict[str, Any]:
     """Return a message in the Bedrock Converse format, one block per part."""
     role = message.role.value
     content = [_block(part) for part in _parts(message)]
-    return {"role": "user" if role == "tool" else role, "content": content or [_fixed()]}
+    return {"role": "user" if role == "tool" else role, "content": content or [fixed_block()]}
 
 
 def _message_of(
@@ -218,15 +219,13 @@ def _block(part: Any) -> dict[str, Any]:
         case TextContent():
             return {"text": part.text}
         case ToolCall():
-            return {"toolUse": {"toolUseId": _call_id(part), "name": part.tool_name, "input": part.arguments}}
+            return call_block(_call_id(part), part.tool_name, part.arguments)
         case ToolCallResult():
-            status = "error" if part.error else "success"
             content = [_result_block(i, each) for i, each in enumerate(_contents(part))]
-            result = {"toolUseId": _call_id(part.origin), "content": content, "status": status}
-            return {"toolResult": result}
+            return result_block(_call_id(part.origin), content, is_error=part.error)
         case ReasoningContent():
-            return _fixed(part.reasoning_text)
-    return _fixed()
+            return fixed_block(part.reasoning_text)
+    return fixed_block()
 
 
 def _with_block(part: Any, block: dict[str, Any]) -> Any:
@@ -257,11 +256,6 @@ def _result_value(value: Any, block: dict[str, Any]) -> Any:
 def _call_id(call: ToolCall) -> str:
     """Return the id of a call; some models give none."""
     return str(call.id or call.tool_name)
-
-
-def _fixed(text: str = "") -> dict[str, Any]:
-    """Return a block that is counted but never offloaded."""
-    return {"reasoningContent": {"reasoningText": {"text": text}}}
 
 
 class OffloadToolResultStore(ToolResultStore):

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 from offload.errors import needs_extra
 from offload.integrations._sessions import Sessions
+from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.session import new_name
@@ -149,16 +150,15 @@ def _blocks_of(message: ChatMessage, names: Mapping[str, str] = MappingProxyType
     role = message.role.value
     if role not in _RESULT_ROLES:
         blocks = [_block(block) for block in message.blocks]
-        return {"role": _ROLES.get(role, role), "content": blocks or [_fixed()]}
+        return {"role": _ROLES.get(role, role), "content": blocks or [fixed_block()]}
     call = _call_id(message)
     contents = [
         {"text": each.text} if isinstance(each, TextBlock) else {"kept": i}
         for i, each in enumerate(message.blocks)
     ]
-    result = {"toolResult": {"toolUseId": call, "content": contents, "status": "success"}}
     # The messages of some models do not have their calls.
-    use = [{"toolUse": {"toolUseId": call, "name": names[call], "input": {}}}] if call in names else []
-    return {"role": "user", "content": [*use, result]}
+    use = [call_block(call, names[call], {})] if call in names else []
+    return {"role": "user", "content": [*use, result_block(call, contents)]}
 
 
 def _message_of(message: ChatMessage, old: dict[str, Any], new: dict[str, Any]) -> ChatMessage:
@@ -174,11 +174,10 @@ def _block(block: Any) -> dict[str, Any]:
         case TextBlock():
             return {"text": block.text}
         case ToolCallBlock():
-            call = {"toolUseId": block.tool_call_id, "name": block.tool_name, "input": block.tool_kwargs}
-            return {"toolUse": call}
+            return call_block(block.tool_call_id, block.tool_name, block.tool_kwargs)
         case ThinkingBlock():
-            return _fixed(block.content or "")
-    return _fixed()
+            return fixed_block(block.content or "")
+    return fixed_block()
 
 
 def _with_block(block: Any, new: dict[str, Any]) -> Any:
@@ -189,8 +188,3 @@ def _with_block(block: Any, new: dict[str, Any]) -> Any:
         case ToolCallBlock() if block.tool_kwargs != new["toolUse"]["input"]:
             return block.model_copy(update={"tool_kwargs": new["toolUse"]["input"]})
     return block
-
-
-def _fixed(text: str = "") -> dict[str, Any]:
-    """Return a block that is counted but never offloaded."""
-    return {"reasoningContent": {"reasoningText": {"text": text}}}

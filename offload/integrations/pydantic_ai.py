@@ -12,6 +12,7 @@ from offload.errors import CorruptError, needs_extra
 from offload.integrations._objects import ObjectStore, StorageOptions
 from offload.integrations._sessions import Sessions
 from offload.layout import FILE
+from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.threads import in_thread
@@ -131,17 +132,15 @@ def _part_blocks(part: Any) -> list[dict[str, Any]]:
         case sdk.UserPromptPart(content=str(text)) | sdk.TextPart(content=text):
             return [{"text": text}]
         case sdk.UserPromptPart(content=contents):
-            return [{"text": each} if isinstance(each, str) else _fixed() for each in contents]
+            return [{"text": each} if isinstance(each, str) else fixed_block() for each in contents]
         case sdk.ToolCallPart(tool_kind=None):
-            call = {"toolUseId": part.tool_call_id, "name": part.tool_name, "input": part.args}
-            return [{"toolUse": call}]
+            return [call_block(part.tool_call_id, part.tool_name, part.args)]
         case sdk.ToolReturnPart(tool_kind=None):
-            status = "success" if part.outcome == "success" else "error"
             content = [_result_block(i, each) for i, each in enumerate(_contents(part))]
-            return [{"toolResult": {"toolUseId": part.tool_call_id, "content": content, "status": status}}]
+            return [result_block(part.tool_call_id, content, is_error=part.outcome != "success")]
         case sdk.ThinkingPart():
-            return [_fixed(part.content)]
-    return [_fixed()]
+            return [fixed_block(part.content)]
+    return [fixed_block()]
 
 
 def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:
@@ -157,11 +156,6 @@ def _with_blocks(part: Any, blocks: list[dict[str, Any]]) -> Any:
             values = [_result_value(block, contents) for block in blocks[0]["toolResult"]["content"]]
             return replace(part, content=values if part.files else values[0])
     return replace(part, content=blocks[0]["text"])
-
-
-def _fixed(text: str = "") -> dict[str, Any]:
-    """Return a block that is counted but never offloaded."""
-    return {"reasoningContent": {"reasoningText": {"text": text}}}
 
 
 def _contents(part: sdk.ToolReturnPart) -> list[Any]:

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from offload.errors import needs_extra
 from offload.integrations._python import as_json
 from offload.integrations._sessions import Sessions
+from offload.messages.bedrock import call_block, fixed_block, result_block
 from offload.offloader import Offloader
 from offload.options import SessionArguments
 from offload.tools import TOOL_NAMES
@@ -137,24 +138,19 @@ def _messages_of(step: Any, names: Collection[str], max_answer_chars: int) -> li
             return [{"role": "assistant", "content": [{"text": step.plan}]}]
         case ActionStep(observations=str(), is_final_answer=False):
             call = _call_of(step, names, max_answer_chars)
-            status = "success" if step.error is None else "error"
             calls = [call, replace(call, id=f"{call.id}_value", arguments={})]
-            pairs = [_pair(each, text, status) for each, text in zip(calls, _texts(step), strict=False)]
-            uses, results = zip(*pairs, strict=True)
+            pairs = [*zip(calls, _texts(step), strict=False)]
+            uses = [call_block(each.id, each.name, each.arguments) for each, _ in pairs]
+            is_error = step.error is not None
+            results = [result_block(each.id, [{"text": text}], is_error=is_error) for each, text in pairs]
             return [
                 {"role": "assistant", "content": [_said(step), *uses]},
-                {"role": "user", "content": list(results)},
+                {"role": "user", "content": results},
             ]
         case ActionStep():
-            kept = _fixed(f"{step.observations or ''}{step.error or ''}")
+            kept = fixed_block(f"{step.observations or ''}{step.error or ''}")
             return [{"role": "assistant", "content": [_said(step)]}, {"role": "user", "content": [kept]}]
     return []
-
-
-def _pair(call: ToolCall, text: str, status: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    use = {"toolUseId": call.id, "name": call.name, "input": call.arguments}
-    result = {"toolUseId": call.id, "content": [{"text": text}], "status": status}
-    return {"toolUse": use}, {"toolResult": result}
 
 
 def _call_of(step: ActionStep, names: Collection[str], max_answer_chars: int) -> ToolCall:
@@ -204,12 +200,7 @@ def _complete(text: str, value: Any) -> str:
 
 def _said(step: ActionStep) -> dict[str, Any]:
     output = step.model_output
-    return {"text": output} if isinstance(output, str) else _fixed(str(output or ""))
-
-
-def _fixed(text: str) -> dict[str, Any]:
-    """Return a block that is counted but never offloaded."""
-    return {"reasoningContent": {"reasoningText": {"text": text}}}
+    return {"text": output} if isinstance(output, str) else fixed_block(str(output or ""))
 
 
 def _replace(step: Any, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:

@@ -82,6 +82,22 @@ class BedrockAdapter(MessageAdapter):
         return {"role": "user", "content": [{"text": text}]}
 
 
+def fixed_block(text: str = "") -> dict[str, Any]:
+    """Return a block that is counted but never offloaded."""
+    return {"reasoningContent": {"reasoningText": {"text": text}}}
+
+
+def call_block(call: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """Return the block of a tool call."""
+    return {"toolUse": {"toolUseId": call, "name": name, "input": arguments}}
+
+
+def result_block(call: Any, content: list[dict[str, Any]], *, is_error: bool = False) -> dict[str, Any]:
+    """Return the block of a tool result."""
+    status = "error" if is_error else "success"
+    return {"toolResult": {"toolUseId": call, "content": content, "status": status}}
+
+
 def _scan_block(scan: Scan, index: int, path: Path, block: Any, where: str) -> None:
     use, result = get(block, "toolUse"), get(block, "toolResult")
     if result is not None:

@@ -47,9 +47,9 @@ class ItemFacts(NamedTuple):
     chars: int
     bytes: int | None
     tokens: int
-    is_error: bool
-    is_stored: bool
-    answers: int
+    is_error: bool = False
+    is_stored: bool = False
+    answers: int = 0
     newer: int = 0
     is_pinned: bool = False
     is_pending: bool = False

@@ -213,19 +213,7 @@ class Hook:
 
     def _is_kept(self, tool: str) -> bool:
         """Return whether the policy keeps what a tool returns at any size; a sink offloads any long text."""
-        facts = ItemFacts(
-            message=0,
-            block=None,
-            item_type="tool_result",
-            tool_name=tool,
-            tool_use_id=None,
-            chars=_HUGE,
-            bytes=_HUGE,
-            tokens=_HUGE,
-            is_error=False,
-            is_stored=False,
-            answers=0,
-        )
+        facts = ItemFacts(0, None, "tool_result", tool, None, _HUGE, _HUGE, _HUGE)
         return self._offloader.policy.decide(facts, readers="offload").action == "keep"
 
 

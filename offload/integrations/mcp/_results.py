@@ -188,20 +188,9 @@ class ResultOffloader:
         return {**rest, "content": [*content, *new]}
 
     def _is_large(self, value: Any, tool: str) -> bool:
-        text, count_tokens = _json(value), self.offloader.options.count_tokens
-        facts = ItemFacts(
-            message=0,
-            block=None,
-            item_type="tool_result",
-            tool_name=tool,
-            tool_use_id=None,
-            chars=len(text),
-            bytes=len(encode_text(text)),
-            tokens=count_tokens(text),
-            is_error=False,
-            is_stored=False,
-            answers=0,
-        )
+        text = _json(value)
+        size = len(text), len(encode_text(text)), self.offloader.options.count_tokens(text)
+        facts = ItemFacts(0, None, "tool_result", tool, None, *size)
         return self.offloader.policy.decide(facts, readers="offload").action == "offload"
 
 

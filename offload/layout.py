@@ -140,11 +140,7 @@ _PATTERNS = {
 
 
 class Family:
-    """One kind of object, and the form of its keys.
-
-    Args:
-        form: the form, as `FORMAT.md` shows it.
-    """
+    """One kind of object, and the form of its keys, as `FORMAT.md` shows it."""
 
     def __init__(self, form: str) -> None:
         self.form = form

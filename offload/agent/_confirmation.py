@@ -36,7 +36,6 @@ class Confirmation:
             self.renew()
 
     def renew(self) -> None:
-        """Forget the answer."""
         self._answer, self.is_closed = None, False
 
 
@@ -56,12 +55,10 @@ class ConfirmedStrategy:
         self._window = window
 
     def compact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactionResult:
-        """Shorten `context` as the user agreed."""
         tokens = context.total_tokens if current_total_tokens is None else current_total_tokens
         is_agreed = self._confirmation(Proposal(tokens, self._window, 0)) is True
         strategy = self._strategy if is_agreed else self._refused
         return strategy.compact(context, current_total_tokens=tokens)
 
     def restore(self, messages: Sequence[Any]) -> list[Any]:
-        """Return `messages` with all that any of both ever removed."""
         return self._refused.restore(self._strategy.restore(messages))

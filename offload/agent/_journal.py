@@ -84,7 +84,6 @@ class JournalEntry(NamedTuple):
 
 
 def _next_number(entries: Iterable[JournalEntry]) -> int:
-    """Return the number of the next entry."""
     return max((entry.number + 1 for entry in entries), default=0)
 
 
@@ -234,7 +233,6 @@ class Journal:
         return text, _Row(line, len(text))
 
     def _listed(self) -> list[JournalEntry]:
-        """Return the entries of the journal, from a fresh listing."""
         keys = [stored.key for stored in self._store.keys(JOURNAL.prefix(encode_part(self._session)))]
         matches = filter(None, map(JOURNAL.match, keys))
         return [JournalEntry(int(m["number"]), m["kind"], m.string, int(m["bytes"])) for m in matches]

@@ -397,7 +397,6 @@ class ContextManager:
         return self._calibration.correct(self.config.model, estimated)
 
     def _shrink(self, steps: Sequence[Step], errors: list[OffloadError]) -> None:
-        """Run the steps that are due."""
         if self._confirmation is not None:
             self._confirmation.begin_call()
         if self._tokens() < self.config.trigger_tokens:

@@ -70,7 +70,6 @@ class AgentMessages:
         return item
 
     def flush(self) -> None:
-        """Move the queue to the context."""
         with self._queue_lock:
             while self._queue:
                 self._add(self._queue.popleft())

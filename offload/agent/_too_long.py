@@ -92,7 +92,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status of an error, if it has one."""
     response = getattr(error, "response", None)
     meta = response.get("ResponseMetadata") if isinstance(response, dict) else None
     found = (
@@ -104,7 +103,6 @@ def _status(error: BaseException) -> int | None:
 
 
 def _text(error: BaseException) -> str:
-    """Return all that an error says: its text, its code, its body."""
     parts: list[Any] = [getattr(error, "code", None), getattr(error, "body", None)]
     try:
         return "\n".join(str(part)[:_MOST_CHARS] for part in [error, *filter(None, parts)])

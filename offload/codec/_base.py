@@ -34,7 +34,6 @@ class Encoded:
 
     @classmethod
     def whole(cls, body: bytes, sidecar: bytes | None = None) -> Encoded:
-        """Return a record whose object is `body`."""
         return cls(((body,),), len(body), sidecar)
 
     def __iter__(self) -> Iterator[bytes]:

@@ -71,7 +71,6 @@ class TextContent:
         return cls(data, total(sizes, tokens, sha256(data).digest(), ends_line=ends_line), sizes)
 
     def chunks(self) -> Iterator[memoryview]:
-        """Yield the chunks of the data."""
         view, start = memoryview(self.data), 0
         for size in self.sizes:
             yield view[start : start + size.bytes]

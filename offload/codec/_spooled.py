@@ -53,7 +53,6 @@ class Spool:
             yield self.read(start, min(start + _PIECE_BYTES, self.size))
 
     def close(self) -> None:
-        """Free all bytes."""
         with suppress(OSError):  # A full disk may fail again.
             self._file.close()
 

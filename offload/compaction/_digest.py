@@ -53,7 +53,6 @@ class Digest:
 
     @cached_property
     def _infos(self) -> dict[str, RecordInfo]:
-        """The records of the session, by ref."""
         return {info.ref: info for info in self._offloader.records()}
 
     @cached_property
@@ -91,7 +90,6 @@ class Digest:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The text of each message."""
         return ["\n".join(scan_of(message).all_texts) for message in self._messages]
 
     def _scan(self, indices: Iterable[int]) -> None:

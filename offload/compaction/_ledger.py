@@ -136,7 +136,6 @@ class Ledger:
         self._clock = 0
 
     def add(self, mentions: Iterable[Mention | Outcome]) -> None:
-        """Add the facts of the next message."""
         self._clock += 1
         for mention in mentions:
             if isinstance(mention, Outcome):

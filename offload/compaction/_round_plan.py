@@ -42,7 +42,6 @@ class RoundPlanner:
         return self.draft(self.view.groups[:-1])
 
     def draft(self, units: Sequence[Unit]) -> Plan:
-        """Return the plan that removes `units`."""
         removed = joined(units)
         return self.view.plan(removed, self.summary([self.view.messages[i] for i in removed]))
 

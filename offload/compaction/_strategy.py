@@ -145,7 +145,6 @@ class Plan:
 
     @property
     def item_type(self) -> ItemType:
-        """The type of the notice in a context."""
         return ItemType.COMPACTION_SUMMARY if self.notice.summary else ItemType.COMPACTION_NOTICE
 
 
@@ -172,12 +171,10 @@ class View:
 
     @cached_property
     def messages(self) -> list[Any]:
-        """The messages of the conversation."""
         return self.context.conversation_messages
 
     @cached_property
     def tokens(self) -> list[int]:
-        """The tokens of each message."""
         return [item.token_count for item in self.context.conversation.items]
 
     @cached_property

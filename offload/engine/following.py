@@ -11,11 +11,7 @@ from offload.tools import CallKey, Sources
 
 
 class Follower:
-    """Passes what is new in a history on to `sources`, at a cost that depends on what is new.
-
-    Args:
-        sources: gets the calls.
-    """
+    """Passes what is new in a history on to `sources`, at a cost that depends on what is new."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -163,12 +163,7 @@ S = TypeVar("S", bound=_Observed)
 def observed(
     operation: str, figures: Callable[[Any], Mapping[str, Any]] | None = None
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
-    """Report each call of a method to the `_observer` of its object.
-
-    Args:
-        operation: name of the call.
-        figures: returns the data of a result; None adds none.
-    """
+    """Report each call of a method to the `_observer` of its object, with the `figures` of its result."""
 
     def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

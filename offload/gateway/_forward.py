@@ -48,13 +48,7 @@ class BrokenAnswerError(Exception):
 
 
 class Forwarder:
-    """Sends requests on to one provider.
-
-    Args:
-        upstream: its URL; the path of a request is added to it.
-        rewriter: takes results out of requests.
-        status: counts what was done.
-    """
+    """Sends requests on to one provider, at a URL to which the path of a request is added."""
 
     def __init__(self, upstream: str, rewriter: Rewriter, status: Status) -> None:
         self._upstream = upstream.rstrip("/")
@@ -63,13 +57,11 @@ class Forwarder:
         self._client: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close all connections."""
         self._rewriter.close()
         if self._client is not None:
             await self._client.close()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with the answer of the provider."""
         body = _Body(receive)
         work = asyncio.ensure_future(self._answer(scope, body, send))
         gone = asyncio.ensure_future(body.disconnected())
@@ -117,7 +109,6 @@ class Forwarder:
         await send({"type": "http.response.body", "body": b""})
 
     async def _fail(self, exchange: _Exchange, error: Exception, send: Send) -> None:
-        """Answer in place of a provider that did not."""
         problem = _problem(error, exchange.scope)
         self._status.failed(f"the provider failed: {problem}")
         logger.info("%s %s failed: %s", exchange.scope["method"], exchange.scope["path"], problem)
@@ -138,7 +129,6 @@ class Forwarder:
         return await self._rewriter.rewrite(body.start, api, headers)
 
     def _open(self, scope: Scope, headers: Headers, request: Rewritten | None, body: _Body) -> Any:
-        """Send a request to the provider."""
         has_body = "content-length" in headers or "transfer-encoding" in headers
         passed = _passed(scope["headers"], _SET_ANEW)
         if request is not None:

@@ -85,7 +85,6 @@ class Request:
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of the tools that the model can call."""
         tools = self.fields.get("tools")
         return [name for tool in tools if (name := _tool_name(tool))] if isinstance(tools, list) else []
 
@@ -101,11 +100,7 @@ class Request:
         return next((i for i in reversed(range(count)) if role_or_none(self.views[i]) == "assistant"), -1)
 
     def with_messages(self, messages: Sequence[Any], without: Collection[tuple[int, Block]] = ()) -> str:
-        """Return the text with the changes of the engine in `messages`, the views after offloading.
-
-        Args:
-            messages: the views after offloading.
-            without: items that are kept, by message and block.
+        """Return the text with the changes of the engine in the views `messages`, but for items in `without`.
 
         A message that cannot be changed is kept, and `problems` says why.
         """
@@ -144,10 +139,8 @@ class Request:
 def read_request(body: bytes, api: Api, before: Request | None = None) -> Request | None:
     """Return the request in `body`, None if nothing in it can be replaced: no tools or no messages.
 
-    Messages at the beginning that have the same text in the request `before` are not read again.
-
-    Raises:
-        ValueError: it is not a JSON object in UTF-8, or has a field twice.
+    Messages at the beginning that have the same text in the request `before` are not read again. Raises
+    `ValueError` for anything but a JSON object in UTF-8 without repeated fields.
     """
     request, known = _parsed(body.decode(), api.messages, before)
     while request.views and role_or_none(request.views[-1]) == "assistant":

@@ -86,13 +86,7 @@ class Rewritten:
 
 
 class Rewriter:
-    """Replaces the old large results in requests.
-
-    Args:
-        offloader: has the store, the session and the options for all conversations.
-        status: counts what was done.
-        needs_read_back: whether requests without tools to read back pass unchanged.
-    """
+    """Replaces the old large results in requests; its arguments are those of `gateway_app`."""
 
     def __init__(self, offloader: Offloader, status: Status, *, needs_read_back: bool = True) -> None:
         self._offloader = offloader

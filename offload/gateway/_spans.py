@@ -123,11 +123,7 @@ class Places:
         self._known: dict[int, list[tuple[str | int, Place]]] = {}
 
     def find(self, start: int, path: Path) -> Place:
-        """Return the place of the value at `path` below the value at `start`.
-
-        Raises:
-            ValueError: there is no such value, or two, for a key that its object has twice.
-        """
+        """Return the place of the value at `path` below the value at `start`. Raises `ValueError`."""
         reader = Reader(self._text, start)
         place = Place(reader.at, reader.at, reader.at)
         if not path:

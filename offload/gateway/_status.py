@@ -23,7 +23,6 @@ class Status:
         self.open_requests = 0
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter."""
         with self._lock:
             self._counts[name] += by
 
@@ -53,7 +52,6 @@ class Status:
         self.count("cache_missed_tokens", usage.missed)
 
     def facts(self) -> dict[str, Any]:
-        """Return all counters, for JSON."""
         with self._lock:
             counts = {name: self._counts[name] for name in _COUNTERS}
             return {

@@ -19,12 +19,7 @@ _JSON = b"application/json"
 class UsageReader:
     """Reads the usage in an answer, as JSON or as a stream of events; any other answer has none.
 
-    Args:
-        content_type: the header, empty without one.
-        encoding: the header Content-Encoding.
-
-    Attributes:
-        usage: an object with a field `usage`, of the provider's form; None until it is read.
+    `usage` is an object with a field `usage`, of the provider's form; None until it is read.
     """
 
     def __init__(self, content_type: bytes, encoding: bytes = b"") -> None:

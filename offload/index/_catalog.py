@@ -180,16 +180,9 @@ class Catalog:
         limit: int = 50,
         after: str | None = None,
     ) -> Page:
-        """Return entries, newest first; the listing of a large session may be ten minutes old.
+        """Return entries of a type and a tool, newest first, from after that of the ref `after`.
 
-        Args:
-            item_type: only entries of this type.
-            tool: only entries of this tool.
-            limit: the maximum number of entries.
-            after: only entries after the entry of this ref.
-
-        Raises:
-            ConfigError: `after` is not among the entries.
+        The listing of a large session may be ten minutes old. Raises `ConfigError` if `after` is no entry.
         """
         listing = self._recent_listing()
         with self._lock:

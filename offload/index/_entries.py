@@ -20,7 +20,6 @@ class Tombstone(NamedTuple):
 
     @property
     def item_type(self) -> str:
-        """The item type of the record."""
         return item_type_of(self.key)
 
 

@@ -62,12 +62,10 @@ class SessionListing:
 
     @classmethod
     def of(cls, infos: Sequence[RecordInfo], began: float, took: float, prefix: str) -> SessionListing:
-        """Return the listing of `infos`."""
         names = [name_of(info.key) for info in infos]
         return cls(began, took, prefix, names, [i.stored_bytes for i in infos], [i.created_at for i in infos])
 
     def objects(self) -> Iterator[StoredObject]:
-        """Yield the listed objects."""
         return (self._object(place) for place, name in enumerate(self.names) if name)
 
     def add(self, info: RecordInfo) -> None:
@@ -86,7 +84,6 @@ class SessionListing:
                 places.append(place)
 
     def drop(self, key: str) -> None:
-        """Remove the record at `key`."""
         name = name_of(key)
         place = self._place_of.get(ref_of(name))
         if place is not None and self.names[place] == name:

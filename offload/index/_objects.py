@@ -28,17 +28,14 @@ class DeletedRecord:
 
     @property
     def reasons(self) -> set[Reason]:
-        """The reasons for its deletion."""
         return {tombstone.reason for tombstone in self.tombstones}
 
     @property
     def marked_at(self) -> float:
-        """The time of its first tombstone."""
         return min(tombstone.at for tombstone in self.tombstones)
 
     @property
     def last_tombstone(self) -> Tombstone:
-        """The tombstone that was written last."""
         return max(self.tombstones, key=lambda tombstone: tombstone.at)
 
 

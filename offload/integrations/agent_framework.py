@@ -158,7 +158,6 @@ class _Requests(ChatMiddleware):
 
 
 def _blocks_of(message: Message) -> dict[str, Any]:
-    """Return a message in the Bedrock Converse format."""
     role = "assistant" if message.role == "assistant" else "user"
     return {"role": role, "content": [_block_of(message.role, content) for content in message.contents]}
 

@@ -76,8 +76,6 @@ class OffloadContexts:
 
 
 class _Metadata(ToolMetadata):
-    """The description of a retrieval tool."""
-
     def __init__(self, definition: Mapping[str, Any]) -> None:
         super().__init__(definition["description"], definition["name"], fn_schema=None)
         self._schema = definition["input_schema"]

@@ -174,8 +174,6 @@ class _InputFilter:
 
 
 class _UsageHooks(RunHooks[Any]):
-    """Reports the usage of each reply to an offloader."""
-
     def __init__(self, offloader: Offloader) -> None:
         self._offloader = offloader
 

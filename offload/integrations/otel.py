@@ -55,8 +55,6 @@ def instrument(
 
 
 class _Telemetry:
-    """Spans and metrics of events."""
-
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
         self._tracer = tracer
         # Each counter is created at its first use.

@@ -92,8 +92,6 @@ class OffloadSteps:
 
 
 class _RetrievalTool(Tool):
-    """A retrieval tool."""
-
     output_type = "string"
     skip_forward_signature_validation = True
 

@@ -145,7 +145,6 @@ class Scan:
             add(self, first + i, (*path, i), block, f"{where}[{i}]")
 
     def add_text(self, block: int | None, path: Path, text: str, shape: Shape = PLAIN) -> None:
-        """Add a text of the message itself."""
         self.items.append(Item(block, self.text_type, text, path=path, shape=shape))
 
     def note_texts(self, *texts: Any) -> None:

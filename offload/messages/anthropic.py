@@ -29,13 +29,11 @@ class AnthropicAdapter(MessageAdapter):
         return isinstance(content, list) and any(get(b, "type") in _OWN_BLOCKS for b in content)
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
-        """Return the call id of each tool result."""
         return result_ids(get(message, "content"))
 
 

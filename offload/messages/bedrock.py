@@ -67,18 +67,15 @@ class BedrockAdapter(MessageAdapter):
         )
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         scan = Scan.of_role(role_of(message, where), calls)
         scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
-        """Return the call id of each tool result."""
         results = (get(block, "toolResult") for block in block_list(get(message, "content")))
         return [get(result, "toolUseId") for result in results if result is not None]
 
     def user_message(self, text: str) -> Any:
-        """Return `text` as a user message."""
         return {"role": "user", "content": [{"text": text}]}
 
 

@@ -49,23 +49,19 @@ class GeminiAdapter(MessageAdapter):
         )
 
     def role(self, message: Any, where: str) -> str:  # noqa: ARG002 # a content may have no role
-        """Return the role of `message`, "assistant" if the model wrote it."""
         role = get(message, "role")
         return _ROLES.get(role) or str(role)
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         scan = Scan.of_role(self.role(message, where), calls)
         scan.add_blocks(get(message, "parts"), ("parts",), f"{where}.parts", _scan_part)
         return scan
 
     def results(self, message: Any) -> Sequence[Any]:
-        """Return the call id of each function response."""
         responses = (get(part, _spelled(part, _RESPONSE)) for part in block_list(get(message, "parts")))
         return [get(response, "id") for response in responses if response is not None]
 
     def user_message(self, text: str) -> Any:
-        """Return `text` as a user message."""
         return {"role": "user", "parts": [{"text": text}]}
 
 

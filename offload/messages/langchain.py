@@ -59,13 +59,11 @@ class LangChainAdapter(MessageAdapter):
         return kind in _TYPES and (kind == "chat" or get(fields, "role") is None)
 
     def role(self, message: Any, where: str) -> str:
-        """Return the role for the type of `message`."""
         _, fields = _opened(message)
         kind = _kind(fields)
         return role_of(fields, where) if kind == "chat" else _ROLES.get(kind, kind)
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         envelope, fields = _opened(message)
         role, content, path = self.role(message, where), get(fields, "content"), (*envelope, "content")
         scan = Scan.of_role(role, calls)

@@ -38,7 +38,6 @@ class OpenAIChatAdapter(MessageAdapter):
         )
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         role, content = role_of(message, where), get(message, "content")
         scan = Scan.of_role(role, calls)
         if role in _RESULT_ROLES:

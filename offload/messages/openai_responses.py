@@ -73,7 +73,6 @@ class OpenAIResponsesAdapter(MessageAdapter):
         return "assistant" if kind in ("reasoning", "program") or kind.endswith("_call") else "tool"
 
     def scan(self, message: Any, where: str, calls: Mapping[CallId, Call]) -> Scan:
-        """Return the parts of `message`."""
         scan = Scan.of_role(self.role(message, where), calls)
         if get(message, "role") is not None:
             scan.add_blocks(get(message, "content"), ("content",), f"{where}.content", _scan_block)

@@ -87,11 +87,9 @@ class MediaAwareRenderer:
         self._texts = texts
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder of an item."""
         return self._texts.render(facts) if facts.media is None else _media_line(facts, facts.media)
 
     def find_ref(self, text: str) -> str | None:
-        """Return the ref that `text` claims to replace, None if it does not look like a placeholder."""
         return media_ref(text) or self._texts.find_ref(text)
 
 

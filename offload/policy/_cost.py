@@ -131,14 +131,9 @@ class CostPlan(Generic[T]):
         is_reply: bool = False,
         blocks: int = 1,
     ) -> None:
-        """Append a message.
+        """Append a message: its tokens, the items that may be offloaded, the calls of retrieval tools in it.
 
-        Args:
-            tokens: its tokens.
-            items: those of its items that may be offloaded; the others are sent as they are.
-            reads: calls of retrieval tools in it.
-            is_reply: whether a reply of the model begins with it.
-            blocks: its content blocks; a run of tool calls counts as one, and so does a run of results.
+        A run of tool calls counts as one of its content `blocks`, and so does a run of results.
         """
         if is_reply:
             self._turns.append(_Turn())
@@ -172,7 +167,6 @@ class CostPlan(Generic[T]):
                     self._take(turn, item, age, outlook, ", and the cache is cold")
 
     def truncate(self, length: int) -> None:
-        """Drop all messages after the first `length`."""
         while len(self._messages) > length:
             message, turn = self._messages.pop(), self._turns[-1]
             tokens = message.tokens - sum(item.freed for item in message.items if item.is_out)

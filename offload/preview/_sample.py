@@ -71,12 +71,9 @@ class Sample(NamedTuple):
 
 
 def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sample:
-    """Return the sample of a text.
+    """Return the sample of a text, or of its two ends of `END_CHARS` with `left_out` characters between.
 
-    Args:
-        text: the whole text, or its two ends of `END_CHARS` each.
-        wanted: words whose first occurrences in `text` are sampled.
-        left_out: characters between the two ends.
+    The first occurrences of the words `wanted` are sampled.
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
     shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])

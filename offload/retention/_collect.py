@@ -91,12 +91,7 @@ def delete(
 
 
 def store_time(store: OffloadStore) -> float:
-    """Return the time by the clock of `store`, in seconds since the epoch, from a fresh object.
-
-    Raises:
-        ConfigError: the store reports no modification times.
-        StoreError: the store cannot be written.
-    """
+    """Return the time by the clock of `store`, from a fresh object. Raises `ConfigError` if it has none."""
     key = layout.CLOCK.key(digits=secrets.token_hex(8))
     store.put(key, b"")
     probes = {stored.key: stored.modified for stored in store.keys(layout.CLOCK.prefix())}

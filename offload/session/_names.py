@@ -38,12 +38,7 @@ def check_name(session: object) -> str:
 
 
 def check_known(store: OffloadStore, session: str) -> str:
-    """Return `session` if `store` contains any object of it: a record, a tombstone, a mark or a journal.
-
-    Raises:
-        NotFoundError: it does not.
-        ConfigError: the name is invalid.
-    """
+    """Return `session` if `store` has a record, tombstone, mark or journal of it. Raises `NotFoundError`."""
     part = encode_part(check_name(session))
     prefixes = (family.prefix(part) for family in (RECORD, PIN, JOURNAL))
     if next(chain.from_iterable(map(store.keys, prefixes)), None) is None:

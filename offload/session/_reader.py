@@ -61,12 +61,7 @@ class Damage:
 
 
 class SessionReader:
-    """The records of one agent conversation, for reading.
-
-    Args:
-        store: the store of the session.
-        name: its name; any text, which becomes a key part by `offload.layout.encode_part`.
-    """
+    """The records of one agent conversation, for reading; any text is a name."""
 
     def __init__(self, store: OffloadStore, name: str) -> None:
         self.store = store
@@ -178,7 +173,6 @@ class SessionReader:
         return self.catalog.entries()
 
     def verify(self) -> Iterator[Damage]:
-        """Read every record of the session and yield each damaged one."""
         self.catalog.load()
         for info in self.catalog.objects():
             damage = self.check(info)
@@ -241,8 +235,6 @@ class SessionReader:
             raise CorruptError(f"{info.key}: {error}") from error
 
     def _fetch(self, info: RecordInfo, key: str) -> Fetch:
-        """Return a function that reads ranges of a record's object."""
-
         def fetch(*, start: int = 0, end: int | None = None) -> bytes:
             try:
                 data = self.store.get(key, start=start, end=end)

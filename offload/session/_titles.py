@@ -61,17 +61,8 @@ def find_titles(
 ) -> FoundTitles:
     """Search a session, newest first, for titles with all `words`; read at most 1,000 headers.
 
-    Args:
-        reader: the session.
-        words: those of `words_of_query`.
-        item_type: only entries of this type.
-        tool: only entries of this tool.
-        limit: the search ends after so many matches.
-        after: only entries after that of this ref.
-
-    Raises:
-        ConfigError: `after` is not among the entries.
-        StoreError: the store failed.
+    Only entries of `item_type` and `tool` count, after that of the ref `after`; the search ends after `limit`
+    matches. Raises `ConfigError` if `after` is not among the entries.
     """
     start, total, candidates = reader.catalog.candidates(words, item_type, tool, after)
     found: list[RecordInfo] = []

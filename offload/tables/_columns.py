@@ -35,7 +35,6 @@ class ColumnType(NamedTuple):
         return {"integer": "INTEGER", "boolean": "INTEGER", "real": "REAL", "text": "TEXT"}.get(self.name, "")
 
     def joined(self, other: ColumnType) -> ColumnType:
-        """Return the type of a column with the cells of both."""
         if not (self.name and other.name):
             return self if self.name else other
         decimals = self.decimals | other.decimals

@@ -64,11 +64,7 @@ class Database:
         return int(self.connection.execute("PRAGMA page_count").fetchone()[0]) * _PAGE_BYTES
 
     def fill(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]]) -> int:
-        """Create a table and insert its rows; return their number.
-
-        Raises:
-            ConfigError: the tables take too much memory.
-        """
+        """Create a table and insert its rows; return their number. Raises `ConfigError` if memory is full."""
         self.connection.execute("BEGIN")
         try:
             count = self._inserted(name, columns, rows)
@@ -100,12 +96,10 @@ class Database:
         return count
 
     def copy(self, name: str, other: Database, table: str) -> None:
-        """Copy a loaded table of another database."""
         self.tables[name] = copied = other.tables[table]
         self.fill(name, copied.declared, other.connection.execute(f"SELECT * FROM {table}"))  # noqa: S608
 
     def load_lines(self, name: str, chunks: Iterable[str]) -> None:
-        """Load the lines of a text."""
         remarks = Remarks()
         lines = enumerate((line.removesuffix("\r") for line in lines_of(chunks, remarks)), 1)
         declared = {"n": "INTEGER PRIMARY KEY", "text": "TEXT"}
@@ -113,16 +107,7 @@ class Database:
         self.tables[name] = Table({"n": "integer", "text": "text"}, declared, count, remarks.texts())
 
     def load_table(self, name: str, chunks: Iterable[str], wanted: set[str] | None = None) -> None:
-        """Load the table in a text.
-
-        Args:
-            name: its name.
-            chunks: the text.
-            wanted: names of the columns that are needed, in lower case; None is all.
-
-        Raises:
-            NoTableError: there is no table in the text.
-        """
+        """Load the table in a text, or its `wanted` columns, in lower case. Raises `NoTableError`."""
         form = _form_in(chunks)
         survey = Survey(form)
         for batch in islice(batches(form.rows(chunks, Remarks())), 1):

@@ -39,7 +39,6 @@ class Remarks:
         self.sorts[sort] = (count + 1, first)
 
     def texts(self) -> list[str]:
-        """Return a line for each sort."""
         return [f"{sort}: {count:,}, first at {first}" for sort, (count, first) in self.sorts.items()]
 
 
@@ -78,7 +77,6 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, text: str, *, is_whole: bool) -> Head:
-        """Return the head of a text that begins with `text`."""
         lines = text.split("\n", _HEAD_LINES)
         has_end = is_whole and lines[-1] != "" and len(lines) <= _HEAD_LINES
         return cls(text, is_whole, [line.removesuffix("\r") for line in (lines if has_end else lines[:-1])])

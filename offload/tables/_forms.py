@@ -46,14 +46,9 @@ class _Unnumbered:
 
 
 def form_of(beginning: str, *, is_whole: bool) -> Form | None:
-    """Return the form of the table in a text, None if it has none.
+    """Return the form of the table in a text with this beginning, None if it has none.
 
-    Args:
-        beginning: the first characters of the text; `HEAD_CHARS` are examined.
-        is_whole: whether they are the whole text.
-
-    Raises:
-        NoTableError: the text is a table that cannot be read; the message gives the reason.
+    `HEAD_CHARS` are examined. Raises `NoTableError` with the reason for a table that cannot be read.
     """
     is_whole = is_whole and len(beginning) <= HEAD_CHARS
     text = beginning[:HEAD_CHARS].removeprefix(_BOM)

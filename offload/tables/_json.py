@@ -63,7 +63,6 @@ class _Scanner:
         return is_there
 
     def value(self) -> Any:
-        """Parse the value here."""
         self.peek()
         if self._at > _TRIMMED_CHARS:
             self._trim(self._at)

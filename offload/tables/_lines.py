@@ -265,7 +265,6 @@ class _LinePattern(NamedTuple):
     is_certain: bool = True
 
     def rows(self, chunks: Iterable[str], remarks: Remarks) -> Iterator[Row]:
-        """Yield the row of each line."""
         match = re.compile(self.pattern, re.ASCII).match
         row: list[Any] | None = None
         for number, line in enumerate(lines_of(chunks, remarks), 1):

@@ -60,15 +60,10 @@ class Survey:
 
     @property
     def columns(self) -> dict[str, ColumnType]:
-        """The type of each column by its name."""
         return dict(zip(self.names, self.types.values(), strict=True))
 
     def add(self, batch: Sequence[Row]) -> list[Sequence[Any]]:
-        """Take the rows of a batch into account, and return their cells by column.
-
-        Raises:
-            NoTableError: too many columns.
-        """
+        """Take the rows of a batch into account; return their cells by column. Raises `NoTableError`."""
         cells = self._cells(batch)
         type_of = type_of_values if self.form.is_typed else type_of_texts
         for key, column in zip(self.types, cells, strict=True):
@@ -109,10 +104,6 @@ def schema_line(text: str, *, is_whole: bool = True) -> str:
 
     Pure and deterministic, and bounded: the beginning alone is examined. The number of rows is given only if
     it is known.
-
-    Args:
-        text: the text, or its beginning.
-        is_whole: whether it is the whole text.
     """
     if "\0" in text[:HEAD_CHARS]:
         return ""

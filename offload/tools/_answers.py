@@ -92,7 +92,6 @@ class Pages:
         return f"{first}\n{note or excerpt}\n{last}"
 
     def value(self, value: JsonValue, offset: int, limit: int) -> str:
-        """Return the answer with a JSON value from its character `offset`."""
         ref, name = self.record.ref, _quoted(value.pointer)
         room = self._max_chars - FRAME_CHARS - 2 * len(name)
         end = min(value.end, value.start + offset + limit)

@@ -169,11 +169,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def check_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the offered tools in the library's order.
-
-    Raises:
-        ConfigError: an unknown tool, or no context_read, which every placeholder names.
-    """
+    """Return the offered tools in the library's order. Raises `ConfigError` without context_read."""
     unknown = [name for name in names if name not in RETRIEVAL_TOOLS]
     if isinstance(names, str) or unknown:
         raise ConfigError(f"tools must be among {', '.join(RETRIEVAL_TOOLS)}, got {names!r}")

@@ -73,7 +73,6 @@ class Diff:
         self.changes = changes(*hashes)
 
     def __str__(self) -> str:
-        """Return the numbers of changes and lines."""
         removed = sum(len(change.old) for change in self.changes)
         added = sum(len(change.new) for change in self.changes)
         count = len(self.changes)

@@ -110,9 +110,7 @@ class Grep:
     def run(self, refs: Sequence[str], cursor: Cursor, count: int) -> str:
         """Return the answer to a search of `count` records from `cursor`; those not in `refs` have no match.
 
-        Raises:
-            ConfigError: the cursor is not of one of the records.
-            CorruptError, NotFoundError: the only record cannot be read.
+        Raises `ConfigError` for a cursor of another search, and the error of the only record.
         """
         if cursor.ref and cursor.ref not in refs:
             raise ConfigError(f"this cursor belongs to item {cursor.ref}, which this call does not search")

@@ -51,7 +51,6 @@ class JsonScanner:
 
     @property
     def place(self) -> int:
-        """The byte offset of the scanner."""
         return self._offset + self._at
 
     def peek(self) -> bytes:

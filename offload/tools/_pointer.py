@@ -49,11 +49,7 @@ class PointerReader:
         self._budget = Budget()
 
     def find(self, pointer: str) -> JsonValue:
-        """Return the value at `pointer`; the first of duplicate keys counts.
-
-        Raises:
-            ConfigError: an invalid pointer; a pointer to nothing, with the existing members; invalid JSON.
-        """
+        """Return the value at `pointer`; the first of duplicate keys counts. Raises `ConfigError`."""
         steps = parse_pointer(pointer)
         with self._errors():
             if not self._is_lines():
@@ -82,7 +78,6 @@ class PointerReader:
             start = end
 
     def count(self, value: JsonValue) -> int:
-        """Return how many members a container has."""
         if value.kind == "JSON lines":
             return self._lines()
         with self._errors():

@@ -43,11 +43,7 @@ class _Chunks:
 
 
 class Queries:
-    """Answers queries over the records of one session.
-
-    Args:
-        max_chars: the most characters of an answer.
-    """
+    """Answers queries over the records of one session, in at most `max_chars` characters."""
 
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
@@ -61,11 +57,7 @@ class Queries:
         return self._shown(result, [record.ref for record in records], self._max_chars - reserved)
 
     def result(self, records: Sequence[StoredRecord], sql: str) -> Result:
-        """Return the columns of one SELECT and as many rows as an answer may hold.
-
-        Raises:
-            ConfigError: a wrong statement, with its fix; or one that takes too much.
-        """
+        """Return the columns of one SELECT, and as many rows as an answer may hold. Raises `ConfigError`."""
         from offload.tables import _query as tables  # noqa: PLC0415 # SQLite, which few calls need
 
         budget = Budget()

@@ -85,12 +85,7 @@ class References:
     resolved: list[Reference] = field(default_factory=list)
 
     def replaced(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with content in place of references.
-
-        Raises:
-            ReferenceRefusedError: a reference is not allowed in its field, or names nothing that can be read.
-            StoreError: the store failed.
-        """
+        """Return the arguments with content in place of references. Raises `ReferenceRefusedError`."""
         if is_ref(arguments.get(_KEY)):
             raise ReferenceRefusedError("the arguments must be an object with fields, not a reference")
         try:

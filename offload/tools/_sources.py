@@ -275,11 +275,7 @@ def _resolved(path: str) -> str:
 def source_line(known: Freshness, ref: str, *, has_diff: bool, is_first: bool) -> str | None:
     """Return the line of an answer on the source of record `ref`, None if there is nothing to say.
 
-    Args:
-        known: what is known of the source.
-        ref: the record.
-        has_diff: whether the model has context_diff.
-        is_first: whether to say that a change is unknown, which is said once for a record.
+    That a change is unknown is said once for a record, if it `is_first`.
     """
     facts, edit, newer, older = [], known.edit, known.newer, known.older
     end = ""

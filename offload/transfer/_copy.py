@@ -99,8 +99,6 @@ def copy(
 
 
 class _Copy:
-    """One copy of a session."""
-
     def __init__(self, source: SessionReader, target: SessionReader) -> None:
         self._source = source
         self._target = target

@@ -65,9 +65,7 @@ class Key:
     def sealed(self, name: str, footer: bytes) -> Sealed:
         """Return the cipher of the object with this footer. Opening a chunk authenticates the footer.
 
-        Raises:
-            CorruptError: these bytes are not a footer.
-            ConfigError: the object was sealed with another key.
+        Raises `CorruptError` for other bytes, and `ConfigError` if the object was sealed with another key.
         """
         facts, crc = footer[: -_CRC.size], footer[-_CRC.size :]
         if len(footer) != FOOTER or crc != _CRC.pack(zlib.crc32(facts)) or not facts.startswith(_MAGIC):

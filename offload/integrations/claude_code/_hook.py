@@ -129,7 +129,6 @@ class _ShortRenderer(DefaultRenderer):
     """Placeholders without a preview if it is too long, as that of binary output, which has many escapes."""
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder."""
         text = super().render(facts)
         if len(text) < _TOO_LONG:
             return text
@@ -144,11 +143,7 @@ class Hook:
         self._rests_until = 0.0
 
     def answer(self, fields: Mapping[str, Any]) -> str:
-        """Return the text that answers an event.
-
-        Args:
-            fields: the fields of the event; values may be JSON texts.
-        """
+        """Return the text that answers an event, given its fields; values may be JSON texts."""
         try:
             return self._answer(shapes.event_of(fields))
         except StoreError as error:

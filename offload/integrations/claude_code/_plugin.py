@@ -28,12 +28,7 @@ _FIELDS = ("hook_event_name", "tool_name", "tool_use_id", "tool_input", "tool_re
 
 
 def write_plugin(folder: Path, readers: int | None = None) -> Path:
-    """Write the plugin to a folder and return it; files that are right already are kept.
-
-    Args:
-        folder: the plugin's folder.
-        readers: offload results of `Read` of at least so many tokens; None keeps them all.
-    """
+    """Write the plugin to a folder and return it; `readers` as in `offloader_for`."""
     for name, content in _plugin(readers).items():
         _write(folder / name, content)
     return folder

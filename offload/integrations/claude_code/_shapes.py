@@ -50,12 +50,7 @@ class Result(NamedTuple):
 
 
 def result_of(tool: str, response: Any) -> Result | None:
-    """Return a tool result if it may be offloaded, None if it is kept.
-
-    Args:
-        tool: the name of the tool, as the hook gets it.
-        response: the hook's `tool_response`.
-    """
+    """Return the response of a tool if it may be offloaded, None if it is kept."""
     if _OUR_TOOL.fullmatch(tool):
         return None
     row = next((find for glob, find in _ROWS.items() if fnmatchcase(tool, glob)), None)
@@ -90,11 +85,8 @@ def is_plugin_tool(tool: str) -> bool:
 def chunks_of(result: Result, transcript: str) -> Iterator[Iterator[str | bytes] | None]:
     """Yield the whole text of a result in chunks, or None if it is in a file that must not be read.
 
-    A tool may have written the name of that file, so it must be one of this conversation (rule R15).
-
-    Args:
-        result: the result.
-        transcript: the hook's `transcript_path`; the folder of its conversation has the same name.
+    A tool may have written the name of that file, so it must be one of this conversation (rule R15), whose
+    folder has the name of its `transcript`.
     """
     if result.path is None:
         yield iter([result.text])

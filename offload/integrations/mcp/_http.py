@@ -80,7 +80,6 @@ class _Clients:
             self._tasks.cancel_scope.cancel()
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request."""
         request = Request(scope, receive)
         refusal = await self._security.validate_request(request, is_post=request.method == "POST")
         name = request.headers.get(MCP_SESSION_ID_HEADER)

@@ -131,7 +131,6 @@ class ResultOffloader:
         return self._structured(changed, call, parts) if "structuredContent" in result else changed
 
     def _block(self, block: Json, call: ToolCall) -> list[Json]:
-        """Return the blocks that replace one block of content."""
         match block:
             case {"type": "text", "text": str(text)}:
                 return _replaced(block, self.offloader, text, call)

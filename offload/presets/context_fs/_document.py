@@ -72,7 +72,6 @@ def _json(text: str) -> str:
 
 
 def _width(line: str) -> int:
-    """Return the characters of a line of the document, in UTF-16."""
     if line.isascii():
         return len(line)
     return len(escape_surrogates(line).encode("utf-16-le")) // 2

@@ -100,11 +100,9 @@ class PathRenderer:
         return "\n".join([*lines, self._last_line(facts)])
 
     def how_to_read(self, facts: PlaceholderFacts) -> str:
-        """Return the last lines of the notice that replaces removed messages."""
         return f"Their JSON, one message per line:\n{self._path_line(facts)}\n{self._last_line(facts)}"
 
     def prompt(self) -> str:
-        """Return the lines for the system prompt that explain the documents to the model."""
         how = _HOW[self.suffix].format(index=self.root / INDEX)
         return f"{_PROMPT_START}{how}{_PROMPT_END}"
 
@@ -118,7 +116,6 @@ class PathRenderer:
         return f"Use {tool} to view details."
 
     def find_ref(self, text: str) -> str | None:
-        """Return the ref in a text that has the form of a placeholder, otherwise None."""
         return ref_of_path(text)
 
     def find_path(self, text: str) -> str | None:

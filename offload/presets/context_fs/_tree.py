@@ -50,7 +50,6 @@ class TreeStore(WrapperStore):
         return self.root.as_uri()
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Store `data` under `key`, and write the document of a record."""
         info = parse_key(StoredObject(check_key(key), len(data), 0.0))
         is_emptied = overwrite and not data
         # A link belongs to the tree of another session.

@@ -50,7 +50,6 @@ class InUse:
             self._outputs = [ref for ref in self._outputs if ref not in listed]
 
     def ids(self) -> set[str]:
-        """Return the ids."""
         with self._lock:
             return {*(self._listed or ()), *self._outputs}
 

@@ -82,11 +82,9 @@ class RefLine(PlaceholderRenderer):
     preview_chars: int = PREVIEW_CHARS
 
     def category(self, item_type: str, tool_name: str | None) -> str:
-        """Return the category of an item: `Bash`, `Terminal`, `Tool` or `Message`."""
         return self.groups.category(item_type, tool_name)
 
     def render(self, facts: PlaceholderFacts) -> str:
-        """Return the placeholder of an item."""
         category = self.category(facts.item_type, facts.tool_name)
         label = category if category == "Message" else f"{category} output"
         size = size_of(facts.bytes) + ", redacted" * facts.is_redacted
@@ -95,12 +93,10 @@ class RefLine(PlaceholderRenderer):
         return _preview(facts.ends, self.preview_chars) + summary + line + _exit_line(facts.ends)
 
     def how_to_read(self, facts: PlaceholderFacts) -> str:
-        """Return the last line of a notice; see `NoticeRenderer.how_to_read`."""
         call = f'context_read(id="{facts.ref}", offset=0)'
         return f"[Messages in context: {facts.ref}] ({size_of(facts.bytes)}) One per line, as JSON: {call}"
 
     def find_ref(self, text: str) -> str | None:
-        """Return the id in the last line of a placeholder, None for any other text."""
         return ref_of_line(text)
 
 

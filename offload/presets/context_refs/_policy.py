@@ -36,7 +36,6 @@ class HistoryPolicy(OffloadPolicy):
 
     @classmethod
     def of(cls, groups: ToolGroups) -> Self:
-        """Return the policy for these groups of tools."""
         return cls(types=cls._types, exclude_tools=RETRIEVAL_TOOLS, min_saving=0, groups=groups)
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
@@ -55,14 +54,12 @@ class RefPolicy(HistoryPolicy):
     _types: ClassVar = {"tool_result": _TOOL, **dict.fromkeys(_OTHER_TYPES, _NEVER)}
 
     def rule_for(self, item: ItemFacts, readers: Readers = "keep") -> Rule:
-        """Return the rule for an item."""
         rule = super().rule_for(item, readers)
         is_bash = self.groups.category(item.item_type, item.tool_name) == "Bash"
         return _BASH if rule is self.types["tool_result"] and is_bash else rule
 
     @property
     def counts_bytes(self) -> bool:
-        """Bytes are counted."""
         return True
 
     def bytes_of(self, text: str) -> int:

@@ -133,7 +133,6 @@ class ContextTree(WrapperStore):
         self._note_change(key, place)
 
     def update_index(self) -> None:
-        """Write the manifests of the conversations that changed; see `SupportsIndex.update_index`."""
         self._index.update()
 
     def folder_of(self, part: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from offload.errors import ConfigError
+from offload.errors import ConfigError, check_callable
 from offload.messages import Item
 from offload.policy import ItemFacts
 from offload.record import escape_surrogates
@@ -39,9 +39,7 @@ class Hooks:
 
     def __post_init__(self) -> None:
         for name in ("should_offload", "redact", "summarizer"):
-            hook = getattr(self, name)
-            if hook is not None and not callable(hook):
-                raise ConfigError(f"{name} must be a function, got {type(hook).__name__}")
+            check_callable(name, getattr(self, name))
 
     def approves(self, item: ItemFacts) -> bool:
         """Return whether `should_offload` lets an item be offloaded."""

@@ -7,12 +7,13 @@ of `offload.testing.StoreConformance`; a backend must pass the suite.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from offload.errors import ConfigError, OffloadError, result_or_error
 
+T = TypeVar("T")
 Durability = Literal["power", "process", "memory", "unknown"]
 
 # The separator in fsspec's chains of file systems, `simplecache::ftp://host`.
@@ -264,6 +265,21 @@ def blocks_of(pieces: Iterable[bytes | memoryview], size: int) -> Iterator[bytes
                 buffer.clear()
     if buffer:
         yield bytes(buffer)
+
+
+def in_groups(items: Iterable[T], size_of: Callable[[T], int], *, most: int, count: int) -> Iterator[list[T]]:
+    """Yield `items` in groups of at most `count` items and `most` in size; a larger item is alone."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        size = size_of(item)
+        if group and (len(group) == count or total + size > most):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += size
+    if group:
+        yield group
 
 
 def without_secrets(url: str, hidden: str = "") -> str:

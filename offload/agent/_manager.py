@@ -19,7 +19,7 @@ from offload.agent._usage import HIGHEST, LOWEST, Calibration
 from offload.compaction import CompactionResult, CompactionStrategy, Confirm, Summarizer
 from offload.context import ContextEvent, EventBus, EventType, ItemType, MessageCounter
 from offload.engine.results import CacheReport
-from offload.errors import ConfigError, ContextFullError, OffloadError
+from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable
 from offload.events import deferred_events, error_text, exclusive, failure
 from offload.offloader import Offloader
 from offload.threads import Gate, in_thread
@@ -468,8 +468,7 @@ def _check_types(
     if strategy is not None and not callable(getattr(strategy, "compact", None)):
         raise ConfigError(f"strategy must have a method compact, got {type(strategy).__name__}")
     for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise ConfigError(f"{name} must be a function, got {type(function).__name__}")
+        check_callable(name, function)
 
 
 def _opened(offloader: Offloader | None, config: AgentConfig) -> Offloader:

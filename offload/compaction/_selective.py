@@ -122,10 +122,8 @@ class SelectiveCompaction(StoringCompactor):
         return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
-        groups, window = (
-            split_groups(context.conversation.messages),
-            int(self.threshold_tokens / TRIGGER_RATIO),
-        )
+        groups = split_groups(context.conversation.messages)
+        window = int(self.threshold_tokens / TRIGGER_RATIO)
         view = View(context, tokens, groups, self._archive, self.threshold_tokens, window)
         plan = self._plan(view)
         if plan.notice.summary:

@@ -25,6 +25,7 @@ from offload.policy import Decision
 from offload.preview import END_CHARS, Preview, preview_of
 from offload.record import SAMPLE_REF, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
+from offload.store import in_groups
 
 # Contents that are encoded and in flight together.
 _BATCH_CHARS = 16 * 1024 * 1024
@@ -98,7 +99,7 @@ class ItemWriter:
         If the store fails as a whole, the remaining requests are not tried, so only one deadline passes.
         """
         failed: StoreError | None = None
-        for batch in _batches(requests):
+        for batch in in_groups(requests, lambda r: len(r.item.text), most=_BATCH_CHARS, count=_BATCH_ITEMS):
             for outcome in [failed] * len(batch) if failed else self._write_batch(batch):
                 if isinstance(outcome, StoreUnavailableError | StoreMissingError | StorePermissionError):
                     failed = outcome
@@ -293,16 +294,3 @@ def _table_line(text: str, *, is_whole: bool) -> str:
     from offload.tables import schema_line  # noqa: PLC0415 # 10 ms that only a placeholder pays
 
     return schema_line(text, is_whole=is_whole)
-
-
-def _batches(requests: Sequence[WriteRequest]) -> Iterator[list[WriteRequest]]:
-    batch: list[WriteRequest] = []
-    chars = 0
-    for request in requests:
-        if batch and (len(batch) == _BATCH_ITEMS or chars + len(request.item.text) > _BATCH_CHARS):
-            yield batch
-            batch, chars = [], 0
-        batch.append(request)
-        chars += len(request.item.text)
-    if batch:
-        yield batch

@@ -183,35 +183,33 @@ def _streamed(stream: Iterator[Any], offload: Callable[[str], str]) -> Iterator[
     """Yield the events of a stream, and one text for the texts before each."""
     texts: list[str] = []
     for each in stream:
-        if not isinstance(each, BaseRunOutputEvent):
+        if isinstance(each, BaseRunOutputEvent):
+            yield from map(offload, _taken(texts))
+            yield each
+        else:
             texts.append(str(each))
-            continue
-        if texts:
-            yield offload(_taken(texts))
-        yield each
-    if texts:
-        yield offload(_taken(texts))
+    yield from map(offload, _taken(texts))
 
 
 async def _astreamed(stream: AsyncIterator[Any], offload: Callable[[str], str]) -> AsyncIterator[Any]:
     """Yield what `_streamed` does."""
     texts: list[str] = []
     async for each in stream:
-        if not isinstance(each, BaseRunOutputEvent):
+        if isinstance(each, BaseRunOutputEvent):
+            for text in _taken(texts):
+                yield await in_thread(offload, text)
+            yield each
+        else:
             texts.append(str(each))
-            continue
-        if texts:
-            yield await in_thread(offload, _taken(texts))
-        yield each
-    if texts:
-        yield await in_thread(offload, _taken(texts))
+    for text in _taken(texts):
+        yield await in_thread(offload, text)
 
 
-def _taken(texts: list[str]) -> str:
-    """Return the joined texts, and empty the list."""
-    text = "".join(texts)
+def _taken(texts: list[str]) -> list[str]:
+    """Return the joined texts, none for an empty list, and empty the list."""
+    joined = ["".join(texts)] * bool(texts)
     texts.clear()
-    return text
+    return joined
 
 
 def _call_id(run_context: RunContext, name: str, arguments: Mapping[str, Any]) -> str | None:

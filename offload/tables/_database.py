@@ -122,12 +122,10 @@ class Database:
     def _load(self, name: str, survey: Survey, chunks: Iterable[str], wanted: set[str] | None) -> Table:
         remarks = Remarks()
         columns = survey.columns
-        places = [at for at, column in enumerate(columns) if wanted is None or column.lower() in wanted] or [
-            0
-        ]
-        declared = {
-            column: kind.affinity for at, (column, kind) in enumerate(columns.items()) if at in places
-        }
+        needed = [at for at, column in enumerate(columns) if wanted is None or column.lower() in wanted]
+        places = needed or [0]
+        affinities = [(column, kind.affinity) for column, kind in columns.items()]
+        declared = dict(affinities[at] for at in places)
         count = self.fill(name, declared, _rows(survey, chunks, places, remarks))
         named = {column: kind.name or "text" for column, kind in columns.items()}
         return Table(named, declared, count, remarks.texts(), survey.form)

@@ -201,10 +201,8 @@ class Tools:
 
     def _found(self, found: FoundTitles) -> str:
         """Return the answer to a search by title."""
-        count, part = (
-            len(found.infos),
-            f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored",
-        )
+        count = len(found.infos)
+        part = f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored"
         first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"
         last = f'[more: cursor="{found.last}"]' if found.last else "[end of list]"
         return "\n".join([first, *map(self._row, found.infos), last])

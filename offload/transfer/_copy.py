@@ -14,7 +14,7 @@ from offload.codec import ContentWriter, Encoded, SpooledContent, StoredRecord, 
 from offload.index import list_session, record_key
 from offload.record import Header, RecordInfo, decode_text
 from offload.session import NewRecord, SessionReader, check_known, check_name, create_records
-from offload.store import OffloadStore, get_many, update_index
+from offload.store import OffloadStore, get_many, in_groups, update_index
 from offload.transfer._sharing import owner_of
 
 # The maximum in memory at once; a single larger record is copied piece by piece.
@@ -113,7 +113,9 @@ class _Copy:
         if self._source.name == self._target.name:
             self._copy_pins()
         missing = [info for info in self._source.catalog.objects() if self._is_missing(info)]
-        for group in _groups(missing):
+        # The stored size is no measure of the memory for content that is encoded again.
+        sizes = {info.key: max(info.stored_bytes, info.chars) for info in missing}
+        for group in in_groups(missing, lambda i: sizes[i.key], most=_WHOLE_BYTES, count=_GROUP_RECORDS):
             with ExitStack() as spools:
                 self._create(self._pack(group, spools))
         self._copy_tombstones()
@@ -263,21 +265,6 @@ class _Copy:
 
 def _is_same(one: Header, other: Header) -> bool:
     return one.is_same_item(other) and one.placeholder == other.placeholder
-
-
-def _groups(infos: Sequence[RecordInfo]) -> Iterator[list[RecordInfo]]:
-    group: list[RecordInfo] = []
-    total = 0
-    for info in infos:
-        # The stored size is no measure of the memory for content that is encoded again.
-        size = max(info.stored_bytes, info.chars)
-        if group and (len(group) == _GROUP_RECORDS or total + size > _WHOLE_BYTES):
-            yield group
-            group, total = [], 0
-        group.append(info)
-        total += size
-    if group:
-        yield group
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from offload import __version__
 from offload.integrations.claude_code._shapes import EVENT, PLUGIN, READER, SERVER, TOOL_PREFIX
+from offload.presets._files import replace_file
 
 MARKETPLACE = "offload-local"
 # Seconds that the program waits for a hook; the hook itself ends before.
@@ -109,12 +109,7 @@ def _hooks(*, has_readers: bool) -> dict[str, Any]:
 
 def _write(path: Path, content: Any) -> None:
     """Write JSON to a file at once, so that a program that starts meanwhile reads all of it."""
-    text = json.dumps(content, indent=2) + "\n"
-    if path.is_file() and path.read_bytes() == text.encode():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=".new-", delete=False
-    ) as new:
-        new.write(text)
-    Path(new.name).replace(path)
+    data = (json.dumps(content, indent=2) + "\n").encode()
+    if not path.is_file() or path.read_bytes() != data:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)

@@ -1,4 +1,4 @@
-"""An agent of Microsoft Agent Framework, and one tool with a large result.
+"""A Microsoft Agent Framework agent with one tool that returns a large result.
 
 pip install 'offload[agent-framework]' agent-framework-openai
 OPENAI_API_KEY=… python examples/agent_framework_agent.py "Which file is the largest?"

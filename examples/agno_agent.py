@@ -1,4 +1,4 @@
-"""An agent of agno, and one tool with a large result.
+"""An agno agent with one tool that returns a large result.
 
 pip install 'offload[agno]' anthropic
 ANTHROPIC_API_KEY=… python examples/agno_agent.py "Which file is the largest?"

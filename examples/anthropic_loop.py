@@ -1,4 +1,4 @@
-"""A loop with the SDK of Anthropic, and one tool with a large result.
+"""An agent loop on the Anthropic SDK, with one tool that returns a large result.
 
 pip install 'offload[anthropic]'
 ANTHROPIC_API_KEY=… python examples/anthropic_loop.py "Which file is the largest?"

@@ -1,4 +1,4 @@
-"""An agent of the Claude Agent SDK, and one tool with a large result.
+"""A Claude Agent SDK agent with one tool that returns a large result.
 
 pip install 'offload[claude-agent-sdk]'
 ANTHROPIC_API_KEY=… python examples/claude_agent_sdk_agent.py "Which file is the largest?"

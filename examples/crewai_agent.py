@@ -1,4 +1,4 @@
-"""A crew of CrewAI, and one tool with a large result.
+"""A CrewAI agent with one tool that returns a large result.
 
 pip install 'offload[crewai]'
 OPENAI_API_KEY=… python examples/crewai_agent.py "Which file is the largest?"

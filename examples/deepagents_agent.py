@@ -1,4 +1,4 @@
-"""A deep agent, and one tool with a large result.
+"""A deepagents agent with one tool that returns a large result.
 
 pip install 'offload[deepagents]'
 ANTHROPIC_API_KEY=… python examples/deepagents_agent.py "Which file is the largest?"

@@ -1,4 +1,4 @@
-"""An agent of Google ADK, and one tool with a large result.
+"""A Google ADK agent with one tool that returns a large result.
 
 pip install 'offload[google-adk]'
 GOOGLE_API_KEY=… python examples/google_adk_agent.py "Which file is the largest?"

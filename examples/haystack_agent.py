@@ -1,4 +1,4 @@
-"""An agent of Haystack, and one tool with a large result.
+"""A Haystack agent with one tool that returns a large result.
 
 pip install 'offload[haystack]'
 OPENAI_API_KEY=… python examples/haystack_agent.py "Which file is the largest?"

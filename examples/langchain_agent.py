@@ -1,4 +1,4 @@
-"""An agent of LangChain, and one tool with a large result.
+"""A LangChain agent with one tool that returns a large result.
 
 pip install 'offload[langchain]' langchain-anthropic
 ANTHROPIC_API_KEY=… python examples/langchain_agent.py "Which file is the largest?"

@@ -1,4 +1,4 @@
-"""An agent, and an MCP server with a large result, which `offload mcp-proxy` wraps.
+"""An agent with one MCP server, which `offload mcp-proxy` wraps because its result is large.
 
 pip install 'offload[mcp,anthropic]'
 ANTHROPIC_API_KEY=… python examples/mcp_agent.py "Which file is the largest?"

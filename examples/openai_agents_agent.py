@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK, and one tool with a large result.
+"""An OpenAI Agents SDK agent with one tool that returns a large result.
 
 pip install 'offload[openai-agents]'
 OPENAI_API_KEY=… python examples/openai_agents_agent.py "Which file is the largest?"

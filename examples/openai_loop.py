@@ -1,4 +1,4 @@
-"""A loop with the SDK of OpenAI, and one tool with a large result.
+"""An agent loop on the OpenAI SDK, with one tool that returns a large result.
 
 pip install 'offload[openai]'
 OPENAI_API_KEY=… python examples/openai_loop.py "Which file is the largest?"

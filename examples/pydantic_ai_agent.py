@@ -1,4 +1,4 @@
-"""An agent of pydantic-ai, and one tool with a large result.
+"""A pydantic-ai agent with one tool that returns a large result.
 
 pip install 'offload[pydantic-ai]' 'pydantic-ai-slim[anthropic]'
 ANTHROPIC_API_KEY=… python examples/pydantic_ai_agent.py "Which file is the largest?"

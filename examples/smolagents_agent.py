@@ -1,4 +1,4 @@
-"""An agent of smolagents, and one tool with a large result.
+"""A smolagents agent with one tool that returns a large result.
 
 pip install 'offload[smolagents]' 'smolagents[openai]'
 OPENAI_API_KEY=… python examples/smolagents_agent.py "Which file is the largest?"

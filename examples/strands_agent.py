@@ -1,4 +1,4 @@
-"""An agent of Strands, and one tool with a large result.
+"""A Strands agent with one tool that returns a large result.
 
 pip install 'offload[strands]' 'strands-agents[anthropic]'
 ANTHROPIC_API_KEY=… python examples/strands_agent.py "Which file is the largest?"

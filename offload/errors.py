@@ -1,6 +1,6 @@
 """The error tree. Every error that the library raises is an `OffloadError`.
 
-Categories follow what a handler would do: change the call, change the input, look elsewhere, restore a
+The classes follow what a handler would do: change the call, change the input, look elsewhere, restore a
 backup, wait. `kind` is a stable code for programs; codes are only ever added.
 """
 
@@ -34,7 +34,7 @@ class OffloadError(Exception):
 
 
 class ConfigError(OffloadError, ValueError, kind="config"):
-    """The library was called or configured in a way that cannot work."""
+    """An argument or a setting is invalid; the message names it and the fix."""
 
 
 class PolicyError(ConfigError, kind="policy"):
@@ -46,11 +46,11 @@ class UnknownSchemeError(ConfigError, kind="unknown_scheme"):
 
 
 class MissingExtraError(ConfigError, ImportError, kind="missing_extra"):
-    """A part of the library needs a package that is not installed; the message names the command."""
+    """A package that is not installed is needed; the message has the command that installs it."""
 
 
 class ContextFullError(OffloadError, kind="context_full"):
-    """A context exceeds its window and must not or cannot be shortened; the message names a fix."""
+    """A context exceeds its window and cannot be made smaller; the message names a fix."""
 
 
 class RefusedError(ContextFullError, kind="refused"):
@@ -58,7 +58,7 @@ class RefusedError(ContextFullError, kind="refused"):
 
 
 class MessageError(OffloadError, ValueError, kind="message"):
-    """A message does not have the shape of its format; the message says where and what was expected."""
+    """A message does not have the shape of its format; the error says where and what was expected."""
 
 
 class InvalidKeyError(OffloadError, ValueError, kind="invalid_key"):
@@ -92,15 +92,15 @@ class CorruptError(OffloadError, kind="corrupt"):
 
 
 class ReferenceRefusedError(OffloadError, kind="reference_refused"):
-    """A reference in the arguments of a model's call was not replaced; the message is for the model."""
+    """A reference in the arguments of a model's call was refused; the message is for the model."""
 
 
 class ExistsError(OffloadError, FileExistsError, kind="exists"):
-    """A create-only write met a key that is taken."""
+    """The key of a create-only write is taken."""
 
 
 class CollisionError(ExistsError, kind="collision"):
-    """A record's key is taken by a record of other content."""
+    """The key of a record is taken by a record with other content."""
 
 
 class StoreError(OffloadError, OSError, kind="store"):
@@ -108,15 +108,15 @@ class StoreError(OffloadError, OSError, kind="store"):
 
 
 class StorePermissionError(StoreError, PermissionError, kind="store_permission"):
-    """The store refused: credentials, file modes, a read-only medium."""
+    """The store refused access: wrong credentials or file modes, or a read-only medium."""
 
 
 class StoreMissingError(StoreError, kind="store_missing"):
-    """The place of the store does not exist: no bucket, no container, or the root is not a folder."""
+    """The bucket or container of the store does not exist, or its root is not a folder."""
 
 
 class StoreUnavailableError(StoreError, kind="store_unavailable"):
-    """The store did not answer within the deadline; the same call may work later."""
+    """The store did not respond within the deadline; the same call may work later."""
 
 
 @contextmanager

@@ -52,7 +52,7 @@ OnMissing = Literal["raise", "keep"]
 class Offloader:
     """Replaces the large items of one session's messages by placeholders, and restores them.
 
-    Safe to call from several threads: calls of `offload` run one after another, other calls concurrently.
+    It may be used from several threads: calls of `offload` run one after another, other calls concurrently.
     Hooks run in all these threads. A hook or listener may only read from the offloader that calls it;
     `offload`, `offload_text`, sinks and `fork` raise `ConfigError` there.
 
@@ -60,31 +60,31 @@ class Offloader:
         store: a path, a URL (`file://`, `memory://`, `s3://bucket/prefix`, any fsspec URL) or a store; the
             default is a folder in the user's data directory.
         session: name of the session; the default is `session_{YYYYMMDD_HHMMSS}_{6 random}`. The same name
-            resumes a session, from any process or machine that reaches the store.
+            resumes a session, from any process or machine that can reach the store.
         policy: which items are offloaded; the default is `OffloadPolicy()`.
-        storage_options: passed to the backend: credentials, endpoint, durability.
+        storage_options: options of the backend, such as credentials, endpoint, durability.
         placeholder: renders the text that replaces an item.
         codec: the format of records: "zstd", "json" or "raw".
         refs: the form of new ids: "letters" is ten or more of a-z; "short" is five or six of a-z and 0-9,
             drawn again if the id is in use.
         token_counter: counts the tokens of a text; the default is an offline estimate.
-        should_offload: called with the `ItemFacts` of each item that the policy offloads; false keeps it.
+        should_offload: called with the `ItemFacts` of each item that the policy offloads; False keeps it.
             An async hook fails after 60 seconds; a plain one has no time limit.
         redact: returns a text without the parts that must not be stored. It runs before the preview and the
             record are made. `restore` returns the redacted text; record and placeholder are marked.
         summarizer: returns a short summary of a text for its placeholder and record.
-        tools: names of the tools that the model gets; calls of others are refused. context_read is always
-            included, since every placeholder names it.
-        max_answer_chars: maximum characters of a tool's answer, at least 2,000.
+        tools: names of the retrieval tools that the model gets; calls of others are refused. context_read is
+            always included, since every placeholder names it.
+        max_answer_chars: maximum characters of a retrieval tool's answer, at least 2,000.
         on_error: the reaction of `offload` to an item that cannot be stored: "keep" keeps the item in its
             message and reports the error, "raise" raises it, "truncate" keeps only a preview.
-        events: receives an event for each item that is stored, read or fails, see `offload.events`; the
-            default is a new bus.
+        events: the bus for events of items that are stored, read or fail, see `offload.events`; the default
+            is a new bus.
         prompt: the lines that `prompt()` returns; the default explains the retrieval tools.
-        clock: returns the time in seconds; the default is the system's clock. A pause between two requests
-            that is longer than `policy.cache.ttl` means that the provider's prompt cache is cold.
+        clock: returns the time in seconds; the default is the system's clock. After a pause between two
+            requests that is longer than `policy.cache.ttl`, the provider's prompt cache counts as cold.
         references: the fields of other tools' arguments, such as "write_file.content", in which the model may
-            pass an id in place of a text; see `resolve`. `prompt()` explains it in one more line.
+            pass an id instead of a text; see `resolve`. `prompt()` explains this in one more line.
 
     Attributes:
         policy: which items are offloaded.
@@ -95,8 +95,8 @@ class Offloader:
         events: the event bus.
 
     Raises:
-        ConfigError: an invalid argument: an unknown scheme, codec or option, or a missing package. Nothing
-            is read or written before the first call that needs it.
+        ConfigError: an invalid argument: an unknown scheme, codec or option, or a missing package. The store
+            is not accessed before the first call that needs it.
     """
 
     def __init__(
@@ -170,11 +170,11 @@ class Offloader:
         store: str | os.PathLike[str] | OffloadStore | None = None,
         **arguments: Unpack[SessionArguments],
     ) -> Self:
-        """Open an offloader with the settings of files and the environment; see `offload.config`.
+        """Open an offloader with settings from files and the environment; see `offload.config`.
 
         Args:
-            folder: the folder to look for files in; the default is the working folder.
-            file: the one file to read. It may contain every setting, the store too.
+            folder: the folder to search for settings files; the default is the working folder.
+            file: the only settings file to read. It may contain every setting, including the store.
             store: as for `Offloader`; overrides all sources.
             **arguments: as for `Offloader`; override all sources.
 
@@ -196,20 +196,20 @@ class Offloader:
     ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
-        Call it with the whole conversation before each request to the model. Later calls replace
-        the same items by the same texts, and process only the new messages.
+        Call it with the whole conversation before each request to the model, and send `messages` of the
+        result. Later calls replace the same items by the same texts, and process only the new messages.
 
         Args:
             messages: the conversation in the format of Anthropic Messages, OpenAI chat or Responses,
                 LangChain, Bedrock Converse or Gemini, as dicts or SDK objects. Never changed.
-            pinned: ids of tool calls whose results are kept in view, unless they are offloaded already.
+            pinned: ids of tool calls whose results are kept, unless they are already offloaded.
             cache: "cold" or "warm": the state of the provider's prompt cache, if you know it; by default it
                 is inferred from the clock. If it is cold, replacing older items costs nothing extra.
 
         Raises:
             ConfigError: `pinned` is not a collection of ids, or `cache` has another value; or the call would
-                wait for itself: a hook calls it, or an async hook needs the event loop of this thread; use
-                `aoffload`.
+                wait for itself: a hook calls it, or an async hook needs the event loop of this thread. In
+                the last case, use `aoffload`.
             MessageError: `messages` is not a list; with `on_error="raise"`, also a malformed message.
             OffloadError: with `on_error="raise"`, an error of the store.
         """
@@ -220,21 +220,20 @@ class Offloader:
             return self._conversation.latest.note(self._conversation.offload(conversation, pins, cache))
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
-        """Note what the provider counted for the last request; return it.
+        """Record the provider's token counts for the last request, and return them.
 
-        If the reply read far less from the provider's prompt cache than the last request had sent before, it
-        missed: `missed` of the result and the next `out.cache` say so. The lifetime of what the provider
-        wrote to its cache replaces `policy.cache.ttl`, if the usage has it. It never waits.
+        If the provider read far fewer tokens from its prompt cache than were sent before, the cache missed:
+        `missed` of the result and the next `out.cache` report it. If the usage gives the lifetime of what was
+        written to the cache, it replaces `policy.cache.ttl`. This method never waits.
 
         Args:
             usage: the provider's reply or the usage in it, as a dict or an SDK object: of Anthropic, OpenAI,
                 Gemini, Bedrock, LangChain or pydantic-ai; or the number of input tokens.
-            is_changed: whether you changed the messages after `offload`, so that fewer tokens could be in the
-                cache than it knows: then nothing counts as missed.
+            is_changed: whether you changed the messages after `offload`. Then nothing counts as missed.
 
         Returns:
-            The tokens, those read from the cache and written to it; None if `usage` has no count of input
-            tokens.
+            The input tokens, and how many of them were read from the cache and written to it; None if
+            `usage` has no count of input tokens.
 
         Raises:
             ConfigError: `usage` is a text, a list or a bool.
@@ -245,7 +244,7 @@ class Offloader:
     def last_request(self) -> float | None:
         """Time of the last call of `offload` by the clock, in seconds; None if unknown.
 
-        After a restart, set it to the value from before, so that a pause is noticed; `ContextManager` does.
+        After a restart, set it to the earlier value, so that a pause is noticed; `ContextManager` does this.
         """
         return self._conversation.watch.last_request
 
@@ -271,13 +270,13 @@ class Offloader:
         Args:
             text: the text.
             tool_name: the tool that produced it, for the policy and the placeholder.
-            tool_use_id: the provider's id of the call. `restore` restores the text only in a result of this
-                call.
+            tool_use_id: the provider's id of the call. With it, `restore` restores the text only in a result
+                of this call.
             item_type: type of the item.
             readers: "keep" also applies `policy.readers`, so that the model sees a file reader's result
                 first. Use it if you call `offload` with the messages later; nothing else would offload it.
-            title: what the text is of, such as the path or the command, for lists of records. Its first line
-                is used, cut to 80 characters; `redact` is applied. The default is the text's first line.
+            title: the title for lists of records, such as a path or a command. Its first line is used, cut to
+                80 characters; `redact` is applied. The default is the text's first line.
 
         Raises:
             ConfigError: an invalid argument, or a hook or listener calls this method.
@@ -304,7 +303,7 @@ class Offloader:
             tool_use_id: the provider's id of the call.
             item_type: type of the item.
             readers: "offload" or "keep".
-            title: what the text is of.
+            title: the title for lists of records.
 
         Raises:
             ConfigError: an invalid argument.
@@ -334,9 +333,9 @@ class Offloader:
             return self._conversation.forget(message)
 
     def explain(self, text: str | None = None) -> str:
-        """Return the decision on each item of the last call, with its reason, as a table of plain text.
+        """Return the decision on each item of the last call, with its reason, as a plain-text table.
 
-        For an earlier call pass its `out.decisions` to `offload.explain`.
+        For an earlier call, pass its `out.decisions` to `offload.explain`.
 
         Args:
             text: show only the decision on this text, which was passed to `offload_text` or a sink recently.
@@ -359,14 +358,14 @@ class Offloader:
 
     @observed("restore")
     def restore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Return `messages` with every placeholder of this session, and every notice of a compaction, undone.
+        """Return the original messages, with placeholders and compaction notices replaced by their content.
 
         `restore(offload(messages).messages) == messages`, also in another process or on another machine with
         the same store and session name, and after any number of compactions: a notice is replaced by the
         messages that it replaced, the latest compaction first. A text in offloaded messages that looks like
         a placeholder or a notice is one, since `offload` also stores texts that only look like it; system
-        prompts and unfinished items are excepted. Placeholders of other renderers of the library count if a
-        record proves them. It costs one listing, and one read of each record.
+        prompts and unfinished items are exceptions. Placeholders of the library's other renderers are
+        restored too if a record proves them. It takes one listing, and one read of each record.
 
         Args:
             messages: the messages, or some of them.
@@ -418,26 +417,26 @@ class Offloader:
         allow: Sequence[str] | None = None,
         max_chars: int = MAX_REFERENCE_CHARS,
     ) -> dict[str, Any]:
-        """Return the arguments of a model's call with stored content in place of references.
+        """Return the arguments of a model's tool call with references replaced by stored content.
 
-        A reference is an object: `{"$ref": id}` is a record's whole text, with `"lines": "10-40"` these lines
-        with their newlines, with `"pointer": "/items"` the value at a JSON pointer. Content is inserted as
-        it is stored; references in it are text. Each reference is reported by a `reference_resolved` event.
+        A reference is an object: `{"$ref": id}` is a record's whole text; with `"lines": "10-40"`, these
+        lines with their newlines; with `"pointer": "/items"`, the value at a JSON pointer. Content is
+        inserted as stored; references in it are plain text. Each one emits a `reference_resolved` event.
 
         Args:
-            arguments: the arguments, or the JSON text of them. Never changed.
+            arguments: the arguments, or their JSON text. Never changed.
             tool: the tool that they belong to. None means the only tool that the allowed fields name, so
-                pass the name wherever the arguments of other tools come through here.
+                pass the name if you also call this method with the arguments of other tools.
             allow: the fields that may have references: "write_file.content", or "edit.changes.text" for the
                 field `text` of objects in `changes`, one object or a list. The default is the option
                 `references` of this offloader.
-            max_chars: the most characters of all content together.
+            max_chars: maximum characters of all content together.
 
         Raises:
             ReferenceRefusedError: a reference in another field; an id that is unknown in this session,
                 expired or damaged; a redacted record; too much content. Its text is for the model:
-                return it as the result, and do not run the tool.
-            ConfigError: `allow` is not a list of fields; `arguments` are no object; or `tool` is None, and
+                return it as the tool's result, and do not run the tool.
+            ConfigError: `allow` is not a list of fields; `arguments` is not an object; or `tool` is None, and
                 the allowed fields name several tools or none.
             StoreError: the store failed.
         """
@@ -465,7 +464,7 @@ class Offloader:
         return await in_thread(self.resolve, arguments, tool, allow=allow, max_chars=max_chars)
 
     def stats(self) -> Stats:
-        """Return counts of the session's records, from a fresh listing of the store, and of reads."""
+        """Return counts of the session's records, from a fresh listing, and of this offloader's reads."""
         infos = self.records()
         return Stats(
             session=self.session,
@@ -529,7 +528,7 @@ class Offloader:
         Raises:
             CorruptError: a record is damaged; the others are copied.
             CollisionError: session `name` has other items under the same ids.
-            ConfigError: `name` is invalid or this session's name, or a hook or listener calls it.
+            ConfigError: `name` is invalid or this session's name, or a hook or listener calls this method.
             StoreError: the store failed; forking again continues.
         """
         from offload import transfer  # noqa: PLC0415 # rarely used, and slow to load

@@ -1,4 +1,4 @@
-"""Everything an `Offloader` is set up with, apart from its store and session."""
+"""The options of an `Offloader`: all of its arguments except the store and the session."""
 
 from __future__ import annotations
 

@@ -37,18 +37,18 @@ class AgentConfig(LoadableSettings):
         summary_max_length: the maximum length of a summary, in characters; for "rounds" only.
         require_confirmation: whether `confirm` of the manager is called before messages are removed; if it
             is set to True, the manager needs `confirm`.
-        on_refusal: the effect of a no: "drop_oldest" removes as few rounds as possible, without a summary;
-            "new_session" keeps the current round only; "error" removes nothing, and the errors have a
-            `RefusedError`.
+        on_refusal: the effect if `confirm` returns False: "drop_oldest" removes as few rounds as possible,
+            without a summary; "new_session" keeps only the current round; "error" removes nothing, and
+            `errors` has a `RefusedError`.
         policy: which items are offloaded; the default is the offloader's policy.
         resumable: whether to store the conversation so that another process can resume it.
         ephemeral: number of latest outputs to keep in view per tool, by tool name or glob, ignoring case:
-            `{"Read": 3}`. Older outputs that the model has answered are offloaded before each call; the
+            `{"Read": 3}`. Older outputs that the model has replied to are offloaded before each call; the
             latest are kept at any size, up to the policy's `max_view_tokens`.
         ephemeral_keep_recent: replaces every number in `ephemeral`.
-        offload_enabled: like the next two for a manager without an offloader, which opens a
-            `ContextFileSystem`: False offloads nothing by size or age. A nearly full window is still made
-            smaller.
+        offload_enabled: False offloads nothing by size or age; a request that nears the window is still made
+            smaller. Like the next two, only for a manager without an offloader, which opens a
+            `ContextFileSystem`.
         offload_token_threshold: offload items with more tokens than this.
         offload_root_path: `root` of the `ContextFileSystem`; None is `~/.agent/context/{session_id}`.
     """

@@ -39,8 +39,8 @@ class Request:
 
     Attributes:
         messages: the messages to send; system messages first, if any were added.
-        tokens: the tokens of the request, corrected by the provider's counts: of these messages, the
-            system prompt and the tool definitions.
+        tokens: tokens of these messages, the system prompt and the tool definitions, corrected by the
+            provider's counts.
         errors: the failures. Items that could not be offloaded are kept, and tried again on the next turn.
         cache: as in `OffloadResult`; it does not count messages that a full window removes or changes.
     """
@@ -52,31 +52,32 @@ class Request:
 
 
 class ContextManager:
-    """Keeps the context of an agent within its window, turn by turn, and loses nothing.
+    """The context of an agent loop, kept within the model's window turn by turn, without losing anything.
 
     Large items are offloaded when they are added. When a request nears the window, these steps run in
     order until it is small enough: offload items that fill much of it, offload old tool results, remove
-    messages by a compaction strategy, and above the window offload all other items, errors and the
-    user's texts included, except the system prompt and what `should_offload` keeps. The model can read them
-    through `tools`, and the host through `restore`. If a step fails, its messages are kept, and the loop
-    continues. Safe to call from several threads.
+    messages by a compaction strategy, and above the window offload all other items, errors and user
+    messages included, except the system prompt and items that `should_offload` keeps. The model can read
+    them through `tools`, and `restore` returns all messages. If a step fails, its messages are kept, and the
+    loop continues. It may be used from several threads.
 
     Args:
         offloader: the session that items are offloaded to; its `on_error="raise"` raises here too. None opens
             the `ContextFileSystem` of a new session, with the `offload_…` settings.
         config: the settings; the default is `AgentConfig()`.
-        summarizer: asks a model for a summary; without one, a notice alone replaces removed messages.
-        strategy: removes messages when offloading is not enough, in place of the one that the settings name.
+        summarizer: asks a model for a summary; without one, the notice that replaces removed messages has
+            none.
+        strategy: removes messages when offloading is not enough, instead of the strategy in the settings.
         confirm: a plain or async function, called with a `Proposal` before messages are removed, at most once
             per call. True continues, False applies the setting `on_refusal`, and the name of a refusal
-            applies that one. After the refusal "error" it is called again once the user has said something.
-        events: gets the events, by default the offloader's bus; besides those of `ContextIR` and of
-            compaction, `items_offloaded` (data: `messages`, `tokens`: how many became smaller, and by how
-            much) and `context_failed` (data: `kind`).
+            applies that one. After the refusal "error" it is not called again before the next user message.
+        events: the bus for events, by default the offloader's: those of `ContextIR` and of compaction,
+            `items_offloaded` (data: `messages`, `tokens`: how many became smaller, and by how much) and
+            `context_failed` (data: `kind`).
 
     Attributes:
-        config: the settings; a window that a provider says is smaller replaces `window_tokens`.
-        events: the bus that gets the events.
+        config: the settings; if a provider reports a smaller window, it replaces `window_tokens`.
+        events: the bus for events.
         tools: handles the model's calls of the retrieval tools.
 
     Raises:
@@ -131,17 +132,17 @@ class ContextManager:
 
     @property
     def messages(self) -> list[Any]:
-        """The messages of a request now, and those added since the last one."""
+        """The messages of the next request: those of the last one, and those added since."""
         return self._messages.all_messages
 
     @property
     def compaction_count(self) -> int:
-        """The number of compactions that removed messages of this conversation, before a `resume` too."""
+        """Number of compactions that removed messages of this conversation, before `resume` too."""
         return self._messages.compactions
 
     @property
     def last_compaction(self) -> CompactionResult | None:
-        """The last of them in this process, with the tokens before and after; None if there was none."""
+        """The last compaction in this process, with the tokens before and after; None if there was none."""
         return self._messages.last_compaction
 
     def prompt(self) -> str:
@@ -155,10 +156,10 @@ class ContextManager:
 
         Args:
             message: a message in any format that `Offloader.offload` takes. Never changed.
-            item_type: its type; by default, the one of its role and content.
+            item_type: its type; the default follows from its role and content.
 
         Raises:
-            MessageError: it is no message, such as a list, a string or None.
+            MessageError: `message` is a list, a string, None or otherwise not a message.
         """
         item = self._messages.enqueue(message, item_type)
         if self._confirmation is not None and item.item_type is ItemType.USER_MESSAGE:
@@ -174,8 +175,8 @@ class ContextManager:
         """Return the next request, made small enough and stored in the journal.
 
         Args:
-            system_prompt: a system prompt that is sent separately, or its blocks; it is counted.
-            tools: the tool definitions that are sent with it; they are counted.
+            system_prompt: the system prompt, or its blocks, if it is sent separately; its tokens are counted.
+            tools: the tool definitions that are sent; their tokens are counted.
 
         Raises:
             OffloadError: with the offloader's `on_error="raise"`, the failure.
@@ -187,13 +188,13 @@ class ContextManager:
             return self._request(self._offload(errors), errors)
 
     def relieve(self, error: BaseException | None = None) -> Request:
-        """Return a smaller request in place of the last one, which the provider refused as too long.
+        """Return a smaller request to replace the last one, which the provider refused as too long.
 
-        The figures in its `error` correct the token counts and the window; without figures, the window is
-        taken to be smaller than the refused request, in this process. Then all steps of a request run.
+        The figures in its `error` correct the token counts and the window. Without figures, this process
+        assumes that the window is smaller than the refused request. Then all steps of a request run.
 
         Raises:
-            ContextFullError: nothing more can be offloaded or removed; the message names what is left.
+            ContextFullError: nothing more can be offloaded or removed; the message names what remains.
             ConfigError: the error is not about the length of a request; see `is_too_long`.
             OffloadError: with the offloader's `on_error="raise"`, the failure.
         """
@@ -222,12 +223,12 @@ class ContextManager:
         system_prompt: str | Sequence[Any] = "",
         tools: Sequence[Any] = (),
     ) -> ReplyT:
-        """Return the reply of `ask` to the next request, or to that of `relieve` if the first is too long.
+        """Call `ask` with the next request, and once more with a smaller one if the first is too long.
 
-        `ask` is called twice at most. All other errors of it are raised, and so is any of the second call.
+        Returns the reply of `ask`. Its other errors are raised, and so is any error of the second call.
 
         Args:
-            ask: calls the model with the messages of a `Request`; a stream must be read to its end in it.
+            ask: calls the model with the messages of a `Request`; it must read a stream to its end.
             system_prompt: as for `before_model_call`.
             tools: as for `before_model_call`.
 
@@ -265,16 +266,15 @@ class ContextManager:
     def after_model_call(
         self, message: Any = None, *, usage: Any = None, model: str | None = None
     ) -> list[OffloadError]:
-        """Append the model's answer, and calibrate by its provider's count; return the failures.
+        """Append the model's reply, and correct token estimates by the provider's count; return the failures.
 
-        If the context nears the window now, it is compacted, with a summary if needed: the model has seen
-        all messages.
+        If the context nears the window now, it is compacted, with a summary if needed.
 
         Args:
-            message: the answer, as a message of the conversation; None appends nothing.
+            message: the reply, as a message of the conversation; None appends nothing.
             usage: the reply or its `usage`, as for `Offloader.report_usage`, or the number of tokens of the
                 request.
-            model: the model that answered; by default the one in the settings.
+            model: the model that replied; by default the one in the settings.
 
         Raises:
             ConfigError: `usage` is a text, a list or a bool.
@@ -299,7 +299,7 @@ class ContextManager:
     def resume(self) -> int:
         """Continue the session's conversation, from any process; return its number of messages.
 
-        Call it before adding a message. A conversation that is not resumed is replaced by the new one.
+        Call it before you add a message. If you do not, the new conversation replaces the stored one.
 
         Raises:
             ConfigError: there are messages already.
@@ -319,7 +319,7 @@ class ContextManager:
             return len(state.messages)
 
     def restore(self) -> list[Any]:
-        """Return all messages that were ever added, as they were.
+        """Return all messages that were ever added, in their original form.
 
         SDK objects that were compacted or resumed are restored as data. Raises `OffloadError` if a record is
         damaged, was deleted, or cannot be read.

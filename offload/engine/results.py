@@ -19,19 +19,19 @@ CacheCause = Literal["ours", "pause", "host", "miss"]
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """Tokens that the provider's cache does not serve though they were sent before, and their cost.
+    """Tokens that were sent before but are not served from the provider's cache, and their cost.
 
     Attributes:
-        tokens_freed: tokens that every later request saves, since items in such messages were replaced.
-        tokens_rewritten: tokens that were sent before and that the provider reads and caches again with this
-            request.
-        cause: why: "ours", replacing items changed messages that were sent before; a "pause" longer than the
-            cache keeps a prompt; the "host" said that the cache is cold; or "miss", if only `tokens_missed`
-            has any.
-        tokens_missed: tokens of the last request that the provider should have found in its cache, and did
-            not, by the usage that it reported.
-        read: price of a token that is read from the cache, in units of an uncached input token.
-        write: price of a token that is read and cached again.
+        tokens_freed: tokens that every later request saves, because items in these messages were replaced.
+        tokens_rewritten: tokens that were sent before and that the provider processes and caches again with
+            this request.
+        cause: the cause: "ours", replaced items changed messages that were sent before; "pause", a pause
+            longer than the cache's lifetime; "host", you passed that the cache is cold; "miss", the provider
+            missed its cache, so only `tokens_missed` counts.
+        tokens_missed: tokens of the last request that the provider should have found in its cache, but did
+            not, according to the usage that it reported.
+        read: price of a token that is read from the cache, relative to an uncached input token.
+        write: price of a token that is processed and cached again.
     """
 
     tokens_freed: int
@@ -43,15 +43,15 @@ class CacheReport:
 
     @property
     def cost(self) -> float:
-        """Price of these tokens beyond that of reading them from the cache, in uncached input tokens."""
+        """Extra price of rewritten and missed tokens over reading them from the cache, in uncached tokens."""
         return (self.tokens_rewritten + self.tokens_missed) * (self.write - self.read)
 
     def turns_to_pay(self, cached: float | None = None, uncached: float | None = None) -> int | None:
-        """Return after how many requests the saving has paid for the change.
+        """Return the number of requests after which the saving exceeds the cost of the change.
 
         Args:
             cached: price of a token that is read from the cache; None is `read`.
-            uncached: price of a token that is read and cached again, in the same unit; None is `write`.
+            uncached: price of a token that is processed and cached again, in the same unit; None is `write`.
 
         Returns:
             The number of requests, 0 if the cache was cold anyway; None if it never pays, because no tokens
@@ -72,17 +72,17 @@ class OffloadResult:
         messages: the list to send: placeholders replace the offloaded items, all other messages are the same
             objects.
         records: the record behind each placeholder that replaced an item, in order of the messages.
-        decided: a list that later turns extend, and how many of its decisions are of this call; `decisions`
-            lists these.
-        tokens_before: tokens of the messages as passed: of texts by the session's counter, of images and
-            documents by an estimate, see `MediaFacts.tokens`.
+        decided: a list that later turns extend, and the number of its decisions that belong to this call; use
+            `decisions`.
+        tokens_before: tokens of the messages as passed: texts by the session's counter, images and documents
+            by an estimate, see `MediaFacts.tokens`.
         tokens_after: tokens of `messages`, counted the same way.
         chars_freed: characters that were replaced.
-        errors: failures of this call. The items concerned are unchanged and are tried again on the next call.
-            Also items that remain above `OffloadPolicy.max_view_tokens`, in the turn that brought them. After
-            an unexpected error the messages are unchanged and the figures are 0.
-        cache: tokens that the provider's cache does not serve though they were sent before, and why; None if
-            there are none.
+        errors: failures of this call; these items are unchanged, and the next call tries again. In the turn
+            that added them, also kept items above `OffloadPolicy.max_view_tokens`. After an unexpected error
+            the messages are unchanged and the figures are 0.
+        cache: tokens that were sent before but are not served from the provider's cache; None if there are
+            none.
     """
 
     messages: list[Any]
@@ -129,12 +129,12 @@ class OffloadOutcome(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A placeholder or a notice that could not be undone.
+    """A placeholder or a notice that could not be restored.
 
     Attributes:
-        message: index of its message in the restored list; notices before it may have made that longer.
+        message: index of its message in the restored list, in which notices before it may be restored.
         block: its block in that message, as in `ItemFacts`.
-        ref: the ref that it names; empty if the renderer failed to find one.
+        ref: the id in it; empty if the renderer found none.
         error: `NotFoundError` if no record of the session has this placeholder, `ExpiredError` if the record
             was deleted, `CorruptError` if it is damaged, `StoreError` if the store failed, `MessageError` if
             a notice shares its message with other content.
@@ -206,9 +206,9 @@ class Stats:
         stored_bytes: bytes in the store.
         by_type: number of records per item type.
         by_tool: number of records per tool.
-        reads: by ref, how many answers of this offloader's tools showed a part of a record. It is not stored:
-            a new process starts with none.
-        chars_read: characters of those answers. The model pays for them again, so compare it with `chars`.
+        reads: per ref, the number of this offloader's tool answers that showed part of the record. Not
+            stored: a new process starts at zero.
+        chars_read: characters of these answers. They are paid for again, so compare them with `chars`.
     """
 
     session: str

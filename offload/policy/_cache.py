@@ -63,18 +63,17 @@ Price = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 class CacheModel(PolicyPart):
     """Prices of a provider's prompt cache, and how long it keeps a prompt.
 
-    Prices are per token, in units of an uncached input token. The default is Claude with a cache of 5
-    minutes. A policy also takes the name of a known cache: `OffloadPolicy(cache="openai")`; a table may name
-    one as `preset` and change fields of it.
+    Prices are per token, relative to an uncached input token. The default is Claude with a cache of 5
+    minutes. A policy also takes the name of a known cache, `OffloadPolicy(cache="openai")`; a table may name
+    one as `preset` and change some of its fields.
 
     Attributes:
         read: price of a token that is read from the cache.
         write: price of a token that is not read from it, including the price of storing it there.
-        ttl: how long after its last use the provider keeps a prompt: seconds, a `timedelta`, or a text such
-            as "5m" or "1h". After a longer pause the cache is cold. None never infers that from a pause.
-        lookback: in how many content blocks before the end of a request the provider looks for the end of an
-            earlier one; it finds nothing that ends further back. None is without limit. Anthropic and OpenAI
-            state 20.
+        ttl: how long the provider keeps a prompt after its last use: seconds, a `timedelta`, or a text such
+            as "5m" or "1h". After a longer pause the cache counts as cold; with None, it never does.
+        lookback: how many content blocks before the end of a request the provider searches for the end of
+            an earlier one; it finds none further back. None is unlimited. Anthropic and OpenAI state 20.
     """
 
     read: Price = 0.1

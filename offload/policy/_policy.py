@@ -41,7 +41,7 @@ class OffloadPolicy(LoadableSettings):
             their results after the model's next reply; a policy that sets `types` or `tools` has no default
             here, and one that sets `types` none for images either.
         max_view_tokens: maximum tokens of one text that the model reads, and of the new texts of one turn
-            together. Above it texts are offloaded before the model sees them, the largest first, including
+            together. Texts above it are offloaded before the model sees them, the largest first, including
             errors and file reads. The system prompt and items that are excluded, pinned, disabled by a rule
             or read by code are kept; the errors of the call name each that is larger. Images and documents
             do not count, since their tokens are estimates. None is unlimited.
@@ -50,14 +50,14 @@ class OffloadPolicy(LoadableSettings):
         media: the rule for images and documents in tool results. No tool shows them again, so the model
             should see them first; the turn budget and sweeps never offload them.
         user_media: the rule for images and documents of the user, which are kept by default.
-        min_saving: keep an item if offloading it frees fewer tokens than this, placeholder included.
+        min_saving: keep an item if replacing it by its placeholder frees fewer tokens than this.
         sweep: when to sweep a long conversation; None is never.
         retention: quotas and grace period of `gc`.
-        cache: what the provider's prompt cache charges, or the name of a known one, see `CacheModel`.
-        by_cost: which items `Offloader.offload` offloads if that is expected to lower the price of the input:
-            "small" ones, below the threshold of their rule, "all", so that thresholds do not count, or
-            "none". The preview of an item then has at most two fifths of its characters. The default is
-            "small"; a policy that sets `types` or `tools` has "none".
+        cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
+        by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
+            "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
+            "none". The preview then has at most two fifths of the item's characters. The default is "small";
+            for a policy that sets `types` or `tools` it is "none".
     """
 
     _error: ClassVar[type[ConfigError]] = PolicyError
@@ -102,9 +102,9 @@ class OffloadPolicy(LoadableSettings):
         Args:
             name: "balanced" is the default: the model sees files and pages in full once; "aggressive" has
                 lower thresholds, shorter previews and a ceiling of 10,000 tokens, and offloads tool-call
-                arguments at once; "economy" offloads every item of which that is expected to lower the price
-                of the input, file reads before the model sees them too; "archive" offloads everything large,
-                replies of the model too, so that the least is in view: often it does not cost the least.
+                arguments at once; "economy" offloads every item if that is expected to lower the input cost,
+                file reads even before the model sees them; "archive" offloads everything large, the model's
+                replies too: the smallest context, but often not the lowest cost.
 
         Raises:
             PolicyError: there is no preset of this name.

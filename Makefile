@@ -2,6 +2,7 @@
 #   make demo        the main job on real input from this machine
 #   make test        the tests
 #   make test-integrations   each framework's tests, at its current release, in an environment of its own
+#   make test-clouds the stores of Google and Azure, on servers of their kind on this machine
 #   make test-peers  public suites of other projects, run against the implementations of their protocols here
 #   make lint        format, lint, types, layers
 #   make docs        the documentation, into build/site; fails on a warning
@@ -13,7 +14,7 @@ comma := ,
 # Where bytecode may not be written, each of the many processes of the tests would compile every module anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all test-integrations test-peers lint docs bench bench-quick clean
+.PHONY: demo test test-all test-integrations test-clouds test-peers lint docs bench bench-quick clean
 
 demo: .venv/.demo
 	@$(BIN)/offload demo
@@ -25,7 +26,7 @@ test: .venv/.dev
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
 	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
-	$(MAKE) docs
+	$(MAKE) test-clouds docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
 FRAMEWORKS := agent-framework agno anthropic claude-agent-sdk claude-code compaction-kit crewai deepagents google-adk haystack langchain llama-index mcp openai-agents pydantic-ai pydantic-ai-harness smolagents strands
@@ -39,6 +40,14 @@ test-integration-%: .venv-frameworks/%/.made
 	$(PYTHON) -m venv $(@D)
 	$(BIN)/uv pip install --quiet --python $(@D)/bin/python -e . --group integration-$* || \
 		{ $(@D)/bin/python -m pip install --quiet --upgrade "pip>=25.1" && $(@D)/bin/python -m pip install --quiet -e . --group integration-$*; }
+	@touch $@
+
+# Azure's emulator is a program of Node: without npm its tests are skipped.
+test-clouds: .venv-frameworks/clouds/.azurite
+	.venv-frameworks/clouds/bin/python -m pytest -q -m "slow or not slow" tests/clouds tests/docs/test_framework_pages.py
+
+.venv-frameworks/clouds/.azurite: .venv-frameworks/clouds/.made
+	if command -v npm >/dev/null; then npm install --silent --no-audit --no-fund --prefix $(@D) azurite@3.37; fi
 	@touch $@
 
 .PRECIOUS: .venv-frameworks/%/.made

@@ -1,4 +1,4 @@
-"""S3 servers other than moto, on the loopback interface, and buckets on any of them."""
+"""S3 servers other than moto on the loopback interface, buckets on any of them, and programs as servers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class WithoutConditions(Relay):
 def seaweedfs(folder: Path) -> Iterator[Server]:
     """Run SeaweedFS, which honours conditions and checks the checksums of what it is sent."""
     names = ("s3", "master", "volume", "filer", "admin")
-    ports = iter(_free_ports(2 * len(names)))
+    ports = iter(free_ports(2 * len(names)))
     taken = [(name, next(ports), next(ports)) for name in names]
     identity = {
         "name": "test",
@@ -122,7 +122,7 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
         *(f"-{name}.port.grpc={port}" for name, _, port in taken),
     ]
     try:
-        with _running("weed", arguments, taken[0][1], folder) as server:
+        with running([_installed("weed"), *arguments], taken[0][1], folder) as server:
             yield server
     finally:
         for name, http_port, grpc_port in taken:
@@ -133,25 +133,30 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
 @contextmanager
 def rclone(folder: Path) -> Iterator[Server]:
     """Run rclone's S3 server, which takes no notice of conditions."""
-    [port] = _free_ports(1)
+    [port] = free_ports(1)
     (folder / "data").mkdir()
     arguments = [
         *("serve", "s3", "--config=", f"--addr=127.0.0.1:{port}", f"--auth-key={ACCESS_KEY},{SECRET_KEY}"),
         *("--log-level=INFO", "data"),
     ]
-    with _running("rclone", arguments, port, folder) as server:
+    with running([_installed("rclone"), *arguments], port, folder) as server:
         yield server
 
 
-@contextmanager
-def _running(program: str, arguments: Sequence[str], port: int, folder: Path) -> Iterator[Server]:
-    """Run a program in `folder` until the block ends; skip the test where it is not installed."""
+def _installed(program: str) -> str:
+    """Return the path of a program; skip the test where it is not installed."""
     path = shutil.which(program, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if path is None:
         pytest.skip(f"{program} is not installed: it comes with the dependency group `test`")
+    return path
+
+
+@contextmanager
+def running(command: Sequence[str], port: int, folder: Path) -> Iterator[Server]:
+    """Run a program in `folder` until the block ends."""
     log = folder / "log"
     with log.open("wb") as output:
-        process = subprocess.Popen([path, *arguments], cwd=folder, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)
     try:
         _wait_until_it_answers(process, port, log)
         yield Server(f"http://127.0.0.1:{port}", log)
@@ -173,7 +178,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Pat
     pytest.fail(f"{process.args!r} did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as open_sockets:
         taken = [open_sockets.enter_context(socket.socket()) for _ in range(count)]
         for each in taken:

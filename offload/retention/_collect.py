@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from offload import layout
@@ -15,7 +15,7 @@ from offload.errors import ConfigError, ExistsError
 from offload.events import EventBus, Observer
 from offload.index import DeletedRecord, SessionObjects, Tombstone, list_session, list_sessions
 from offload.record import RecordInfo
-from offload.retention._marks import Marks, read_marks
+from offload.retention._marks import UNMARKED, Marks, read_all_marks, read_marks
 from offload.retention._report import GcReport, Protection, size_of
 from offload.session import SessionReader, check_name, note_deletions
 from offload.store import OffloadStore, delete_many, put_many, update_index
@@ -53,6 +53,7 @@ def collect(
     if part is not None:
         run.collect_session(list_session(store, part))
     else:
+        run.marks = read_all_marks(store) if dry_run else None
         for objects in list_sessions(store):
             run.collect_session(objects)
         run.collect_store()
@@ -142,6 +143,9 @@ class _Run:
         # The remaining records of all sessions, and the time of the newest record of each.
         self._excess = _Excess(retention.store_bytes, retention.store_records)
         self._newest: dict[str, float] = {}
+        # Without writes nothing has to be listed again: the sessions, and the marks of all if they are known.
+        self._listed: dict[str, SessionObjects] = {}
+        self.marks: Mapping[str, Marks] | None = None
 
     def collect_session(self, objects: SessionObjects) -> None:
         """Do every step for one session but the quotas of the store."""
@@ -149,7 +153,7 @@ class _Run:
         _check_times(self._store, times + [record.marked_at for record in objects.deleted])
         expired = [i for i in objects.records if i.expires_at is not None and i.expires_at <= self._now]
         if expired:
-            self.mark(objects, expired, "expired", read_marks(self._store, objects.part))
+            self.mark(objects, expired, "expired", self._marks_of(objects.part))
         excess = _Excess(self._retention.session_bytes, self._retention.session_records)
         excess.add(objects.records)
         self._evict(objects, ([info] for info in objects.records), excess)
@@ -160,6 +164,8 @@ class _Run:
             self._put_tombstones(torn, "deleted")
         self._excess.add(objects.records)
         self._newest[objects.part] = objects.newest
+        if not self._writes:
+            self._listed[objects.part] = objects
 
     def collect_store(self) -> None:
         """Mark whole sessions, the least recently used first, until the store is within its quota."""
@@ -169,7 +175,7 @@ class _Run:
         for part in sorted(self._newest, key=self._last_use):
             if not self._excess:
                 return
-            objects = list_session(self._store, part)
+            objects = self._listed.get(part) or list_session(self._store, part)
             objects.records = [info for info in objects.records if info.key not in marked]
             objects.deleted.clear()  # `collect_session` has handled them.
             self._evict(objects, [objects.records], self._excess)
@@ -254,7 +260,7 @@ class _Run:
         """
         if not excess:
             return
-        marks = read_marks(self._store, objects.part)
+        marks = self._marks_of(objects.part)
         evicted: list[RecordInfo] = []
         for group in groups:
             if not excess:
@@ -280,7 +286,7 @@ class _Run:
         marked = [record for record in deleted if record.info.stored_bytes]
         due = [record for record in marked if not grace or self._now - record.marked_at >= grace]
         # Read again: a pin may be newer than the mark.
-        marks = read_marks(self._store, objects.part) if due else None
+        marks = self._marks_of(objects.part) if due else None
         pinned = [record for record in due if marks is not None and self._is_undeleted(marks, record)]
         emptied = [record for record in due if record not in pinned]
         undeleted = [record.info for record in pinned]
@@ -314,4 +320,8 @@ class _Run:
         return any(at is not None and at <= latest for at in times)
 
     def _last_use(self, part: str) -> tuple[float, str]:
-        return max(self._newest[part], read_marks(self._store, part).last_use), part
+        return max(self._newest[part], self._marks_of(part).last_use), part
+
+    def _marks_of(self, part: str) -> Marks:
+        """Return the marks of a session, from a fresh listing unless this run has those of all."""
+        return read_marks(self._store, part) if self.marks is None else self.marks.get(part, UNMARKED)

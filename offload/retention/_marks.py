@@ -28,6 +28,9 @@ class Marks(NamedTuple):
         return self.session_pin is not None or ref in self.pins
 
 
+UNMARKED = Marks(None, {}, {}, 0.0)
+
+
 def read_marks(store: OffloadStore, part: str) -> Marks:
     """Return the marks of the session with this key part, from one listing."""
     return _marks(store.keys(PIN.prefix(part)))

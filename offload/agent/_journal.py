@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
 from offload.context import ContextItem, ItemType
@@ -29,6 +29,7 @@ _MOST_BYTES = 256 * 1024 * 1024
 _WASTE = 2
 _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 
+T = TypeVar("T")
 # Start in the rows before, number of removed rows, number of new rows.
 _Edit = tuple[int, int, int]
 # The tool names of records that are entries of the old journal.
@@ -83,19 +84,33 @@ class JournalEntry(NamedTuple):
     size: int = 0
 
 
+class JournalChange(NamedTuple):
+    """The change by an entry: its head with the edits of the rows before, and the new rows, or all rows."""
+
+    is_whole: bool
+    head: Mapping[str, Any]
+    new: Sequence[JournalLine]
+
+
 def _next_number(entries: Iterable[JournalEntry]) -> int:
     return max((entry.number + 1 for entry in entries), default=0)
 
 
-def _latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
-    """Return the entries that make up the conversation of `session` now, in order."""
+def _since_begun(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
+    """Return the entries of the last conversation of `session`, in order."""
     entries = sorted(listed, key=lambda entry: entry.number)
     begun = max((entry.number for entry in entries if entry.kind == "begun"), default=0)
-    numbers = [entry.number for entry in entries if entry.number >= begun]
-    if len(set(numbers)) < len(numbers):
+    entries = [entry for entry in entries if entry.number >= begun]
+    if len({entry.number for entry in entries}) < len(entries):
         raise CollisionError(
             f"two agents continued session {session!r} at the same time; start a new session"
         )
+    return entries
+
+
+def _latest(listed: Iterable[JournalEntry], session: str) -> list[JournalEntry]:
+    """Return the entries that make up the conversation of `session` now, in order."""
+    entries = _since_begun(listed, session)
     whole = max((entry.number for entry in entries if entry.kind != "grown"), default=-1)
     current = [entry for entry in entries if entry.number >= whole]
     if current and (whole < 0 or current[-1].number - whole >= len(current)):
@@ -183,7 +198,7 @@ class Journal:
             if isinstance(data, OffloadError):
                 raise data
             head, new = _parse(entry, data)
-            rows = _apply([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
+            rows = apply_edits([] if entry.kind != "grown" else rows, head.get("edits", ()), new)
             facts = ({} if entry.kind != "grown" else facts) | head
         requested = facts.get("requested")
         state = JournalState(
@@ -195,6 +210,16 @@ class Journal:
         self._rows, self._facts = rows, state.facts
         self._size, self._grown = _size(rows), sum(entry.size for entry in entries[1:])
         return state
+
+    def changes(self) -> Iterator[JournalChange]:
+        """Yield what each entry of the last conversation changes; raises as `read`."""
+        entries = _since_begun(self._listed(), self._session)
+        for entry, data in zip(entries, get_many(self._store, (e.at for e in entries)), strict=True):
+            if isinstance(data, OffloadError):
+                raise data
+            head, new = _parse(entry, data)
+            lines = [row.line for row in new if row.line is not None]
+            yield JournalChange(entry.kind != "grown", head, lines)
 
     def _put(self, kind: str, text: str) -> int:
         """Store an entry; return its size."""
@@ -271,9 +296,9 @@ def _has_only_unstored(
     return len(written) == len(before) and all(row.line is None for row in fresh)
 
 
-def _apply(rows: list[_Row], edits: Sequence[Sequence[int]], new: list[_Row]) -> list[_Row]:
+def apply_edits(rows: Sequence[T], edits: Sequence[Sequence[int]], new: Sequence[T]) -> list[T]:
     """Return `rows` with the changes of an entry applied."""
-    out: list[_Row] = []
+    out: list[T] = []
     at = used = 0
     for start, removed, added in edits:
         out += [*rows[at:start], *new[used : used + added]]

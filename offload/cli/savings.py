@@ -13,7 +13,6 @@ from typing import Annotated, Any, get_args
 import typer
 
 from offload import ConfigError, Decision, MessageError, OffloadPolicy
-from offload.cli.prices import DEFAULT_MODEL, PriceCard, Prices
 from offload.cli.reach import Tally, Way, reach_of
 from offload.cli.reach import sentences as sentences_on
 from offload.cli.simulation import Simulation, simulate
@@ -31,6 +30,7 @@ from offload.cli.terminal import (
 )
 from offload.cli.transcripts import Transcript, find, load
 from offload.policy import DEFAULT_MIN_TOKENS, CacheModel, PolicyName
+from offload.policy._prices import DEFAULT_MODEL, PriceCard, Prices
 
 _SHOWN_ROWS = 20
 # The columns of the table, and the figures in them. They fit in 80 characters.

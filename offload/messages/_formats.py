@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from offload.errors import MessageError
 from offload.messages._base import MessageAdapter, Scan
+from offload.messages._calls import Call, CallId
 from offload.messages.anthropic import AnthropicAdapter
 from offload.messages.bedrock import BedrockAdapter
 from offload.messages.gemini import GeminiAdapter
@@ -43,10 +46,10 @@ def role_or_none(message: Any) -> str | None:
         return None
 
 
-def scan_of(message: Any) -> Scan:
-    """Return the parts of `message`, none if it is malformed."""
+def scan_of(message: Any, calls: Mapping[CallId, Call] = MappingProxyType({})) -> Scan:
+    """Return the parts of `message` after messages with the tool calls `calls`; none if it is malformed."""
     try:
-        return adapter_for(message).scan(message, "message", {})
+        return adapter_for(message).scan(message, "message", calls)
     except MessageError:
         return Scan()
 

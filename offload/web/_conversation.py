@@ -22,6 +22,10 @@ _MOST_BYTES = 64 * 1024 * 1024
 _PART_CHARS, _PARTS = 4000, 40
 
 
+# By ref and item type.
+Records = Mapping[tuple[str, str], tuple[RecordInfo, Header]]
+
+
 class Part(NamedTuple):
     """A part of a message; `record` is the entry of its record if its text is a placeholder.
 
@@ -46,18 +50,23 @@ def conversation(reader: SessionReader, part: str, query: Mapping[str, str]) -> 
         NotFoundError: the session has no conversation.
         StoreError: the store failed.
     """
-    matches = filter(None, (JOURNAL.match(found.key) for found in reader.store.keys(JOURNAL.prefix(part))))
-    size = sum(int(match["bytes"]) for match in matches)
-    if size > _MOST_BYTES:
-        raise ConfigError(f"the conversation has {size:,} bytes; a page shows one of at most {_MOST_BYTES:,}")
+    check_size(reader, part)
     state = Journal(reader.store, reader.name, Hooks()).read()
     if not state.messages:
         raise NotFoundError(f"session {reader.name!r} has no conversation of an agent")
     rows = list_page(state.messages, query)
     items = [_items(line.message) for line in rows["shown"]]
-    records = _records(reader, [item for each in items for item in each])
+    records = records_of(reader, [item for each in items for item in each])
     rows["shown"] = [_message(line, each, records) for line, each in zip(rows["shown"], items, strict=True)]
     return {"rows": rows, "compactions": state.compactions}
+
+
+def check_size(reader: SessionReader, part: str) -> None:
+    """Raise `ConfigError` if the journal of a session with the key part `part` is too large to show."""
+    matches = filter(None, (JOURNAL.match(found.key) for found in reader.store.keys(JOURNAL.prefix(part))))
+    size = sum(int(match["bytes"]) for match in matches)
+    if size > _MOST_BYTES:
+        raise ConfigError(f"the conversation has {size:,} bytes; a page shows one of at most {_MOST_BYTES:,}")
 
 
 def _items(message: Any) -> list[Item]:
@@ -65,9 +74,7 @@ def _items(message: Any) -> list[Item]:
     return scan_of(message).offloadable[:_PARTS]
 
 
-def _records(
-    reader: SessionReader, items: Sequence[Item]
-) -> dict[tuple[str, str], tuple[RecordInfo, Header]]:
+def records_of(reader: SessionReader, items: Sequence[Item]) -> Records:
     """Return the records that texts name, by ref and item type, from one listing and one bulk read."""
     named = {(ref, item.item_type) for item in items for ref in known_refs(item.text)}
     infos = [info for info in reader.catalog.recent() if (info.ref, info.item_type) in named] if named else []
@@ -78,9 +85,7 @@ def _records(
     }
 
 
-def _message(
-    line: Any, items: Sequence[Item], records: Mapping[Any, tuple[RecordInfo, Header]]
-) -> dict[str, Any]:
+def _message(line: Any, items: Sequence[Item], records: Records) -> dict[str, Any]:
     scan = scan_of(line.message)
     parts = [_part(item, records) for item in items]
     parts += [Part("other", None, *_cut(text)) for text in scan.texts[:_PARTS]]
@@ -93,14 +98,14 @@ def _message(
     }
 
 
-def _part(item: Item, records: Mapping[Any, tuple[RecordInfo, Header]]) -> Part:
+def _part(item: Item, records: Records) -> Part:
     tool = item.tool_name or (item.call.name if item.call else None)
     if item.media is not None:
         return Part("media", tool, item.text[:40] + "…", max(0, len(item.text) - 40))
-    return Part(item.item_type, tool, *_cut(item.text), item.is_error, next(_proven(item, records), None))
+    return Part(item.item_type, tool, *_cut(item.text), item.is_error, next(proven(item, records), None))
 
 
-def _proven(item: Item, records: Mapping[Any, tuple[RecordInfo, Header]]) -> Iterator[RecordInfo]:
+def proven(item: Item, records: Records) -> Iterator[RecordInfo]:
     """Yield the record whose header says that the text of an item is its placeholder."""
     for ref in known_refs(item.text):
         found = records.get((ref, item.item_type))

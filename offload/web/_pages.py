@@ -9,7 +9,7 @@ import hmac
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import takewhile
@@ -31,7 +31,7 @@ from offload.errors import (
     StoreError,
 )
 from offload.index import SessionObjects, Tombstone, list_session, list_sessions, session_name
-from offload.layout import JOURNAL, encode_part, is_link, session_part
+from offload.layout import JOURNAL, decode_part, encode_part, is_link, session_part
 from offload.policy import Retention
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
@@ -39,11 +39,12 @@ from offload.registry import folder_of
 from offload.retention import collect, delete, pin, read_all_marks, read_marks, unpin
 from offload.retention._marks import Marks
 from offload.session import SessionReader, check_known, find_titles, is_ref, with_titles
-from offload.store import OffloadStore, path_of
+from offload.store import OffloadStore, StoredObject, path_of
 from offload.titles import words_of_query
 from offload.tokens import estimate_tokens
 from offload.tools._query import MAX_SQL_CHARS, Queries
 from offload.tools.search import Mode, compile_pattern
+from offload.web._account import Account, Accounts
 from offload.web._color import colored, language_of
 from offload.web._contents import find as find_matches
 from offload.web._contents import kind_of_content, outline
@@ -62,6 +63,8 @@ _OPEN_SESSIONS = 16
 _CHECK_SECONDS = 10.0
 _MAX_FORM_BYTES = 4096
 _SHOWN = 100
+# For the accounts of sessions on one page that were not read before.
+_ACCOUNT_SECONDS = 0.05
 _SQL = "SELECT * FROM t LIMIT 50"
 _ROWS_CHARS, _CELL_CHARS = 200_000, 500
 # A browser must save the bytes as a file and never render them.
@@ -86,6 +89,7 @@ class Pages:
         self.store = store if allows_changes else ReadOnlyStore(store)
         self._titles = Titles(self.store)
         self._reader = lru_cache(_OPEN_SESSIONS)(self._open)
+        self._accounts = Accounts(self._reader)
         # A query's tables are kept by ref, which is valid in one session.
         self._queries = lru_cache(_OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
 
@@ -93,9 +97,11 @@ class Pages:
 
     def sessions(self, request: Request) -> Response:
         """Show every session, last used first, and the offloaded tokens over time."""
-        marks = read_all_marks(self.store)
-        talks = {session_part(found.key) for found in self.store.keys(JOURNAL.prefix())}
-        listed = [_summary(self.store, objects, marks) for objects in list_sessions(self.store)]
+        marks, talks = read_all_marks(self.store), self._last_entries()
+        listed = [
+            _summary(self.store, objects, marks.get(objects.part), talks.get(objects.part))
+            for objects in _with_talks(list_sessions(self.store), talks)
+        ]
         rows = list_page(sorted(listed, key=lambda s: (-s["used"], s["part"])), request.query_params)
         newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
         is_titled = False
@@ -108,6 +114,10 @@ class Pages:
             is_titled=is_titled,
             titles={session_part(info.key): info.title for info in newest},
             talks=talks,
+            accounts=self._accounts.within(
+                {s["part"]: talks[s["part"]].key for s in rows["shown"] if s["part"] in talks},
+                _ACCOUNT_SECONDS,
+            ),
             live_since=time.time() - Retention().live_for,
             **{name: sum(s[name] for s in listed) for name in ("records", "files", "tokens", "stored_bytes")},
             plot=plot(point for s in listed for point in s["points"]),
@@ -117,8 +127,8 @@ class Pages:
         """Show the records of all sessions whose title has the words in the query, some at a time."""
         query = request.query_params
         words = words_of_query(query.get("q"))
-        found, after = self._titles.find(words, _SHOWN, query.get("after", "")) if words else ([], None)
-        more = None if after is None else urlencode({"q": query["q"], "after": after})
+        found = self._titles.find(words, _SHOWN, query.get("after", "")) if words else None
+        more = urlencode({"q": query["q"], "after": found.after}) if found and found.after else None
         return self._render(request, "found.html", q=query.get("q", ""), found=found, more=more)
 
     def retention(self, request: Request) -> Response:
@@ -145,10 +155,11 @@ class Pages:
         part = request.path_params["part"]
         reader = self._reader(part)
         infos, deleted = reader.catalog.recent(), self._tombstones(part)
-        has_conversation = next(self.store.keys(JOURNAL.prefix(part)), None) is not None
-        if not infos and not deleted and not has_conversation:
+        talk = self._last_entries(part).get(part)
+        if not infos and not deleted and talk is None:
             raise NotFoundError(f"session {reader.name!r} has no records in {self.store.url}")
         query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
+        account = None if talk is None else self._accounts.of(part, talk.key)
         rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
         is_titled = False
         with suppress(StoreError):
@@ -170,8 +181,9 @@ class Pages:
             tokens=sum(i.tokens for i in infos),
             stored_bytes=sum(i.stored_bytes for i in infos),
             marks=read_marks(self.store, part),
-            has_conversation=has_conversation,
-            bars=bars((i.tool_name or "", i.tokens) for i in infos),
+            has_conversation=talk is not None,
+            account=account,
+            bars=bars((i.tool_name or "", i.tokens, _read_tokens(account, i.ref)) for i in infos),
             is_link=is_link,
         )
 
@@ -387,6 +399,11 @@ class Pages:
             reader.catalog.refresh([ref])
         return reader, reader.find(ref)
 
+    def _last_entries(self, part: str = "") -> dict[str, StoredObject]:
+        """Return the last entry of each journal by key part, of one session or of all."""
+        entries = (found for found in self.store.keys(JOURNAL.prefix(part)) if JOURNAL.match(found.key))
+        return {session_part(found.key): found for found in entries}
+
     def _tombstones(self, part: str) -> list[Tombstone]:
         deleted = list_session(self.store, part).deleted
         return sorted((record.last_tombstone for record in deleted), key=lambda t: (-t.at, t.key))
@@ -424,12 +441,34 @@ def _newest_versions(infos: Iterable[RecordInfo]) -> dict[tuple[str | None, str]
     return {(info.tool_name, info.title): info.ref for info in infos if info.title}
 
 
-def _summary(store: OffloadStore, objects: SessionObjects, marks: Mapping[str, Marks]) -> Values:
+def _with_talks(listed: Iterable[SessionObjects], talks: Iterable[str]) -> Iterator[SessionObjects]:
+    """Yield the listed sessions, then those that have only a journal."""
+    alone = dict.fromkeys(talks)
+    for objects in listed:
+        alone.pop(objects.part, None)
+        yield objects
+    for part in alone:
+        with suppress(InvalidKeyError):
+            decode_part(part)
+            yield SessionObjects(part, [], [], [])
+
+
+def _read_tokens(account: Account | str | None, ref: str) -> int:
+    """Return the tokens of a record that the model read back; 0 if they are not known."""
+    return account.tokens.get(ref, 0) if isinstance(account, Account) else 0
+
+
+def _summary(
+    store: OffloadStore, objects: SessionObjects, mark: Marks | None, talk: StoredObject | None
+) -> Values:
     """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
     infos = entries_of(objects)
     newest = max(infos, key=lambda info: (info.created_at, info.key), default=None)
-    mark = marks.get(objects.part)
-    ends = [newest.created_at if newest else 0.0, mark.last_use if mark else 0.0]
+    ends = [
+        newest.created_at if newest else 0.0,
+        mark.last_use if mark else 0.0,
+        talk.modified if talk else 0.0,
+    ]
     return {
         "part": objects.part,
         "name": objects.name,

@@ -1,4 +1,4 @@
-"""Tokens over time as SVG paths, and tokens by tool as bars."""
+"""Tokens over time as SVG paths, and tokens by tool, offloaded and read back, as bars."""
 
 from __future__ import annotations
 
@@ -35,16 +35,27 @@ def plot(points: Iterable[tuple[float, int]]) -> dict[str, Any] | None:
     return {"line": line, "area": area, "start": start, "end": end, "total": total, "rows": rows}
 
 
-def bars(values: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Return the sums of named values, the largest first, each with its length in percent of the largest.
+def bars(values: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    """Return the sums of named pairs of tokens, offloaded and read back, the largest first.
 
-    After the first eight, one bar without a name has the rest.
+    Each has its lengths in percent of the largest. After the first eight, a bar without a name has the rest.
     """
-    sums = Counter[str]()
-    for name, value in values:
-        sums[name] += value
-    ordered: list[tuple[str, int]] = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(value for _, value in ordered[_BARS:])
-    shown = ordered[:_BARS] + [("", rest)] * (len(ordered) > _BARS)
-    most = max((value for _, value in shown), default=0) or 1
-    return [{"name": name, "value": value, "length": round(100 * value / most, 1)} for name, value in shown]
+    out, back = Counter[str](), Counter[str]()
+    for name, tokens, read in values:
+        out[name] += tokens
+        back[name] += read
+    names = sorted(out, key=lambda name: (-out[name], name))
+    shown = [(name, out[name], back[name]) for name in names[:_BARS]]
+    if rest := names[_BARS:]:
+        shown.append(("", sum(map(out.__getitem__, rest)), sum(map(back.__getitem__, rest))))
+    most = max((max(tokens, read) for _, tokens, read in shown), default=0) or 1
+    return [
+        {
+            "name": name,
+            "value": tokens,
+            "read": read,
+            "length": round(100 * tokens / most, 1),
+            "read_length": round(100 * read / most, 1),
+        }
+        for name, tokens, read in shown
+    ]

@@ -38,6 +38,10 @@ def _size(size: int) -> str:
     return f"{digits.removesuffix(unit)}\N{NO-BREAK SPACE}{unit}B"
 
 
+def _dollars(amount: float) -> str:
+    return f"{'-' * (amount < 0)}${abs(amount):,.{2 if abs(amount) >= 1 else 3}f}"
+
+
 def _time(seconds: float) -> Markup:
     at = datetime.fromtimestamp(seconds, UTC)
     return Markup('<time datetime="{}">{}</time>').format(
@@ -58,4 +62,10 @@ _templates = Environment(
     lstrip_blocks=True,
     finalize=_without_controls,
 )
-_templates.filters |= {"number": "{:,}".format, "size": _size, "time": _time, "compact": compact}
+_templates.filters |= {
+    "number": "{:,}".format,
+    "size": _size,
+    "time": _time,
+    "compact": compact,
+    "dollars": _dollars,
+}

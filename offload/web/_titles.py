@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,16 +15,34 @@ from offload.session import read_titles
 from offload.store import OffloadStore
 from offload.titles import has_words
 
-_GROUP = 250
+_GROUP = 125
 # Each takes about 200 bytes.
 _KEPT = 200_000
-_SECONDS = 10.0
+# A search reads unknown titles for so long.
+_SECONDS = 0.03
 
 
 def entries_of(objects: SessionObjects) -> list[RecordInfo]:
     """Return one entry per ref of a session, damaged ones included; of several keys the first counts."""
     infos = sorted((*objects.records, *objects.torn), key=lambda info: info.key, reverse=True)
     return list({info.ref: info for info in infos}.values())
+
+
+class Found(NamedTuple):
+    """The result of a search: the records, and how many of the `total` were searched.
+
+    `after` is the key to continue behind if there were too many to show.
+    """
+
+    infos: list[RecordInfo]
+    searched: int
+    total: int
+    after: str | None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether there was no time for more."""
+        return self.after is None and self.searched < self.total
 
 
 class Titles:
@@ -44,32 +62,37 @@ class Titles:
             self._known = {}
         return [msgspec.structs.replace(info, title=known[info.key]) for info in infos]
 
-    def find(self, words: Sequence[str], limit: int, after: str) -> tuple[list[RecordInfo], str | None]:
-        """Return records of all sessions whose title has all `words`, newest first.
+    def find(self, words: Sequence[str], limit: int, after: str) -> Found:
+        """Search records of all sessions, newest first, for titles that have all `words`.
+
+        Unknown titles are read for a short time. The same search again continues where this one ended.
 
         Args:
             words: those of `words_of_query`.
             limit: the search ends after so many records.
             after: the key of the record to continue behind; "" for none.
 
-        Returns:
-            The records, and the key to continue behind if there may be more.
-
         Raises:
             ConfigError: no record has the key `after`.
             StoreError: the store failed.
         """
         listed = [info for each in list_sessions(self._store) for info in entries_of(each)]
-        infos = iter(sorted(listed, key=lambda info: (-info.created_at, info.key)))
-        if after and not any(info.key == after for info in infos):
+        listed.sort(key=lambda info: (-info.created_at, info.key))
+        start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
+        if after and not start:
             raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
         deadline = time.monotonic() + _SECONDS
         found: list[RecordInfo] = []
-        while group := list(islice(infos, _GROUP)):
-            for info in self.of(group):
+        for place in range(start, len(listed), _GROUP):
+            group = listed[place : place + _GROUP]
+            is_known = all(info.key in self._known for info in group)
+            for number, info in enumerate(self.of(group), place + 1):
                 found += [info] * has_words(info.title, words)
                 if len(found) == limit:
-                    return found, info.key
-            if time.monotonic() > deadline:
-                return found, group[-1].key
-        return found, None
+                    return Found(found, number, len(listed), info.key)
+            searched = place + len(group)
+            if not is_known and searched < len(listed) and time.monotonic() > deadline:
+                # Of more titles than are kept, the first ones would be read again and again.
+                last = group[-1].key if len(listed) > _KEPT else None
+                return Found(found, searched, len(listed), last)
+        return Found(found, len(listed), len(listed), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -178,12 +179,28 @@ def row_of_session(page: str, name: str) -> str:
     return next(Html(part).text for part in page.split("<tr>") if f'"{path_of(name)}"' in part)
 
 
-def test_a_session_with_the_conversation_of_an_agent_says_so(store: MemoryStore) -> None:
-    off = opened(store, "agent")
-    context = ContextManager(off, AgentConfig(window_tokens=50_000))
+def talk(store: Any, session: str) -> None:
+    """Store a conversation of one message."""
+    context = ContextManager(opened(store, session), AgentConfig(window_tokens=50_000))
     context.add({"role": "user", "content": "A question " * 50})
     context.before_model_call()
-    off.offload_text("a line\n" * 500, tool_name="Bash")
+
+
+def test_a_session_of_a_conversation_alone_is_listed_and_its_page_leads_to_it(store: MemoryStore) -> None:
+    talk(store, "no records")
+    client = visitor(store)
+
+    said = row_of_session(client.get("/").text, "no records")
+    assert "conversation" in said
+    assert "live" in said
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d", said)
+    assert f"{path_of('no records')}/conversation" in Html(client.get(path_of("no records")).text).links
+    assert client.get(f"{path_of('no records')}/conversation").status_code == 200
+
+
+def test_a_session_with_the_conversation_of_an_agent_says_so(store: MemoryStore) -> None:
+    talk(store, "agent")
+    opened(store, "agent").offload_text("a line\n" * 500, tool_name="Bash")
     put(store, "one", "plain")
     page = visitor(store).get("/").text
 
@@ -201,18 +218,25 @@ def test_titles_of_all_sessions_are_searched_newest_first() -> None:
     assert refs(visitor(store).get("/find?q=file").text) == wanted[::-1]
 
 
-def test_pages_of_many_sessions_cost_as_many_requests_as_those_of_few() -> None:
+def test_pages_of_many_sessions_cost_as_many_requests_as_those_of_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_pages, "_ACCOUNT_SECONDS", -1.0)  # journals are read while there is time
     spent = []
     for count in (2, 40):
         store = MemoryStore()
         for n in range(count):
             put(store, f"file {n}", f"session {n}")
+            put(store, f"other {n}", f"session {n}")
+            talk(store, f"session {n}")
         counted = Counted(store)
         client = visitor(counted)
         counted.requests.clear()
         client.get("/")
         client.get("/find?q=file")
         client.get("/find?q=nowhere")
+        for limits in ("", "?session_records=1&live_for=0s", "?store_records=1&live_for=0s"):
+            client.get(f"/retention{limits}")
         spent.append(counted.requests)
     assert spent[0] == spent[1]
 
@@ -222,5 +246,5 @@ def test_a_title_is_read_once(store: MemoryStore) -> None:
     counted = Counted(store)
     titles = _titles.Titles(counted)
 
-    assert [len(titles.find(["file"], 5, "")[0]) for _ in range(3)] == [1, 1, 1]
+    assert [len(titles.find(["file"], 5, "").infos) for _ in range(3)] == [1, 1, 1]
     assert counted.requests["get_many"] == 1

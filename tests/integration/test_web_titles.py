@@ -9,7 +9,7 @@ from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
 from offload.testing import FaultyStore
-from offload.web import _pages
+from offload.web import _pages, _titles
 from offload_backends.memory import MemoryStore
 
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe &amp;'
@@ -67,6 +67,37 @@ def test_a_search_with_many_results_is_continued_and_shows_each_once(
         path = more[0]
     assert sorted(shown) == sorted(refs)
     assert client.get("/find?q=file&after=s0:abcdefghij").status_code == 400
+
+
+def test_a_search_that_takes_longer_says_how_far_it_is_and_goes_on_by_itself(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_titles, "_SECONDS", -1.0)
+    monkeypatch.setattr(_titles, "_GROUP", 2)
+    refs = [put(store, f"file {n}") for n in range(5)]
+    client = visitor(store)
+    for searched in (2, 4):
+        page = client.get("/find?q=file")
+        assert f"{searched} of 5 searched so far" in page.text
+        assert 'http-equiv="refresh"' in page.text
+    page = client.get("/find?q=file")
+    assert sorted(found(page)) == sorted(refs)
+    assert "refresh" not in page.text
+    assert "so far" not in client.get("/find?q=nowhere").text
+
+
+def test_of_more_titles_than_are_kept_a_search_goes_on_behind_the_last_one(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_SECONDS": -1.0, "_GROUP": 2, "_KEPT": 3}.items():
+        monkeypatch.setattr(_titles, name, value)
+    refs = [put(store, f"file {n}") for n in range(5)]
+    client, path, shown = visitor(store), "/find?q=file", list[str]()
+    for _ in range(3):
+        answer = client.get(path)
+        shown += found(answer)
+        path = next((link for link in Html(answer.text).links if link.startswith("/find?")), "")
+    assert (sorted(shown), path) == (sorted(refs), "")
 
 
 def test_a_page_that_is_read_only_writes_nothing_for_titles(store: MemoryStore) -> None:

@@ -17,7 +17,6 @@ from command import Run, runner
 
 from offload import CacheModel, ConfigError, Offloader, OffloadPolicy, Rule
 from offload.cli import savings, simulation
-from offload.cli.prices import Prices
 from offload.cli.reach import reach_of
 from offload.cli.simulation import (
     GREP_TOKENS,
@@ -37,6 +36,7 @@ from offload.gateway._requests import APIS
 from offload.gateway._rewriter import policy_for
 from offload.integrations.claude_code import _shapes
 from offload.messages import Usage
+from offload.policy._prices import Prices
 
 Messages = list[dict[str, Any]]
 

@@ -1,0 +1,238 @@
+"""What the pages say of read-backs and of saved cost, which a journal alone can tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from pages import Html, path_of, visitor
+from retained import opened
+
+from offload import Offloader, OffloadPolicy, Rule
+from offload.agent import AgentConfig, ContextManager
+from offload.layout import JOURNAL
+from offload.session import SessionReader
+from offload.tokens import estimate_tokens
+from offload.tools._definitions import definitions, system_prompt
+from offload.web import _pages
+from offload.web._account import Account, account
+from offload.web._render import compact
+from offload_backends.memory import MemoryStore
+
+MODEL = "claude-opus-4-5"  # 5 dollars a million, a tenth if cached, a quarter more if written to the cache
+LOG = "".join(f"line {n} of the log of a build\n" for n in range(3000))
+FIXED = estimate_tokens(json.dumps(definitions(), ensure_ascii=False) + system_prompt())
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+class Loop:
+    """An agent loop, one answer of its model at a time."""
+
+    def __init__(self, store: Any, session: str = "s", **options: Any) -> None:
+        self.off = Offloader(store, session=session, **options)
+        self.context = ContextManager(self.off, AgentConfig(window_tokens=200_000, model=MODEL))
+        self.calls = 0
+        self.sent: list[list[Any]] = []
+
+    def say(self, text: str) -> None:
+        self.context.add({"role": "user", "content": text})
+
+    def answer(self, message: Any) -> None:
+        self.sent.append(self.context.before_model_call().messages)
+        self.context.after_model_call({"role": "assistant", "content": message})
+
+    def use(self, tool: str, result: str | None = None, **arguments: Any) -> None:
+        """Let the model call a tool, and add its result: by default, what the retrieval tool answers."""
+        self.calls += 1
+        name = f"t{self.calls}"
+        self.answer([{"type": "tool_use", "id": name, "name": tool, "input": arguments}])
+        text = self.off.tools.call(tool, arguments) if result is None else result
+        self.context.add(
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": name, "content": text}]}
+        )
+
+    @property
+    def account(self) -> Account:
+        return account(SessionReader(self.off.store, self.off.session), self.off.session)
+
+
+def count(messages: list[Any]) -> int:
+    """Return the tokens of messages, counted apart from the formats of the library."""
+    contents = [message["content"] for message in messages]
+    blocks = [block for content in contents for block in ([content] if isinstance(content, str) else content)]
+    texts = [
+        block if isinstance(block, str) else block.get("text") or block.get("content") for block in blocks
+    ]
+    return sum(estimate_tokens(text) for text in texts if text)
+
+
+def test_the_cost_is_that_of_the_requests_that_were_sent(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why does the build fail? " * 40)
+    loop.use("Bash", LOG)
+    loop.answer([{"type": "text", "text": "The disk is full. " * 30}])
+    loop.say("And now? " * 40)
+    loop.answer([{"type": "text", "text": "It works."}])
+    found = loop.account
+    [record] = loop.off.records()
+
+    first, second, third = map(count, loop.sent)
+    units = FIXED * 1.25 + first * 1.25
+    units += (FIXED + first) * 0.1 + (second - first) * 1.25
+    units += (FIXED + second) * 0.1 + (third - second) * 1.25
+    out = record.tokens - estimate_tokens(loop.sent[1][-1]["content"][0]["content"])
+    plain = first * 1.25 + first * 0.1 + (second + out - first) * 1.25
+    plain += (second + out) * 0.1 + (third - second) * 1.25
+    assert (found.requests, found.prices, found.is_assumed) == (3, "claude-sonnet-4-6", True)
+    assert found.dollars == pytest.approx(units * 3 / 1_000_000, rel=0.02)
+    assert found.dollars_plain == pytest.approx(plain * 3 / 1_000_000, rel=0.02)
+
+
+def test_a_result_that_is_seen_once_in_full_saves_less_by_its_price_and_that_of_the_change() -> None:
+    saved = []
+    for turns in (0, 1):
+        policy = OffloadPolicy(types={"tool_result": Rule(min_tokens=2000, after_turns=turns)})
+        loop = Loop(MemoryStore(), policy=policy)
+        loop.say("Why?")
+        loop.use("Bash", LOG)
+        for n in range(4):
+            loop.answer([{"type": "text", "text": f"Step {n}."}])
+            loop.say("Go on.")
+        loop.answer([{"type": "text", "text": "Done."}])
+        saved.append(loop.account)
+        plain = saved[-1].dollars_plain
+    [record] = loop.off.records()
+
+    assert saved[0].dollars_plain == pytest.approx(plain, rel=0.01)
+    assert saved[1].dollars - saved[0].dollars == pytest.approx(record.tokens * 1.25 * 3 / 1e6, rel=0.2)
+    assert saved[0].saved > saved[1].saved > 0
+
+
+def test_read_backs_are_counted_by_record_and_cost_what_they_add(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.use("Bash", LOG)
+    loop.use("Bash", LOG.replace("build", "test"))
+    loop.answer([{"type": "text", "text": "A moment."}])
+    first, second = [info.ref for info in loop.off.records()]
+    before = loop.account
+    loop.say("Look again.")
+    loop.use("context_read", id=first, limit=4000)
+    loop.use("mcp__offload__context_grep", "[2 matches]", id=first, pattern="7")
+    loop.use("context_diff", old=first, new=second)
+    loop.use("context_read", id="zzzzzzzzzz")
+    loop.use("context_list")
+    loop.answer([{"type": "text", "text": "Found."}])
+    found = loop.account
+
+    assert before.times == {}
+    assert found.times == {first: 3, second: 1}
+    assert found.tokens[first] > 1000
+    assert found.tokens[second] == 0
+    # Without offloading there is one request after the question, not six.
+    assert found.requests == before.requests + 6
+    assert found.dollars_plain - before.dollars_plain < 0.2 * before.dollars_plain
+    assert found.dollars > before.dollars
+
+
+def test_a_conversation_that_starts_anew_is_counted_alone(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.use("Bash", LOG)
+    loop.use("Bash", "short")
+    loop.use("context_read", id=loop.off.records()[0].ref)
+    other = Loop(store)
+    other.say("Another question?")
+    other.answer([{"type": "text", "text": "An answer."}])
+
+    assert (other.account.requests, other.account.times) == (1, {})
+
+
+def test_a_model_of_known_price_and_its_count_of_tokens_make_the_price(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why? " * 400)
+    request = loop.context.before_model_call()
+    assumed = loop.account
+    loop.context.after_model_call({"role": "assistant", "content": "So."}, usage=request.tokens * 2)
+    loop.say("And?")
+    loop.answer("So too.")
+    found = loop.account
+
+    assert (assumed.prices, assumed.is_assumed) == ("claude-sonnet-4-6", True)
+    assert (found.prices, found.is_assumed) == (MODEL, False)
+    assert found.dollars > 2 * 5 / 3 * assumed.dollars
+
+
+# The pages
+
+
+def test_a_session_shows_its_saved_cost_and_the_read_backs_of_each_record_and_tool(
+    store: MemoryStore,
+) -> None:
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.use("Bash", LOG)
+    loop.use("Search", LOG.replace("build", "test"))
+    [ref] = [info.ref for info in loop.off.records() if info.tool_name == "Bash"]
+    loop.use("context_read", id=ref, limit=4000)
+    loop.use("context_read", id=ref, offset=4000, limit=4000)
+    loop.answer([{"type": "text", "text": "Found."}])
+    page = visitor(store).get(path_of("s")).text
+
+    found = loop.account
+    said = Html(page).text
+    assert f"${found.saved:.3f}" in said
+    assert "5 requests with an input of about" in said
+    assert "at the prices of claude-sonnet-4-6, since it names no model of known price" in said
+    rows = [Html(part).text for part in page.split("<tr>") if "/r/" in part]
+    assert ["2\N{MULTIPLICATION SIGN}" in row for row in rows] == ["Bash" in row for row in rows]
+    by_tool = dict(re.findall(r"(Bash|Search)\s*\S+ · (\S+)", said))
+    assert by_tool == {"Bash": compact(found.tokens[ref]), "Search": "0"}
+    assert f"${found.saved:.3f}" in Html(visitor(store).get("/").text).text
+
+
+def test_without_a_journal_nothing_is_claimed(store: MemoryStore) -> None:
+    opened(store, "plain").offload_text(LOG, tool_name="Bash")
+    client = visitor(store)
+
+    assert "no journal" in Html(client.get("/").text).text
+    page = Html(client.get(path_of("plain")).text).text
+    assert "Read-backs and saved cost are not known: there is no journal" in page
+    assert "$" not in page
+
+
+def test_a_journal_that_cannot_be_read_is_said_with_the_reason(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.use("Bash", LOG)
+    key = next(found.key for found in store.keys(JOURNAL.prefix()))
+    store.put(key, store.get(key)[:-4], overwrite=True)
+    client = visitor(store)
+
+    page = client.get(path_of("s"))
+    assert page.status_code == 200
+    assert "Read-backs and saved cost are not known." in Html(page.text).text
+    assert key in Html(page.text).text
+    assert "unknown" in Html(client.get("/").text).text
+
+
+def test_the_journals_of_many_sessions_are_read_within_a_time_and_each_once(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for session in ("one", "two", "three"):
+        loop = Loop(store, session)
+        loop.say("Why?")
+        loop.answer("So.")
+    client = visitor(store)
+    client.get("/")
+    assert "…" not in Html(client.get("/").text).text
+
+    monkeypatch.setattr(_pages, "_ACCOUNT_SECONDS", -1.0)
+    assert "…" not in Html(client.get("/").text).text
+    assert Html(visitor(store).get("/").text).text.count("…") == 3

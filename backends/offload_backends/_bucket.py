@@ -56,7 +56,9 @@ class BucketStore(ABC):
     def has_atomic_create(self) -> bool:
         """True, unless this process found that the server ignores or refuses the condition of a create.
 
-        The first create finds out; before it, the value is certain for AWS only.
+        The first create finds out; before it, the value is certain for AWS only. It holds for objects of any
+        size, but at an S3 server other than AWS not between an object of up to 16 MiB and a larger one that
+        are created under one key at the same moment.
         """
         return self._used is None or self._used[1].conditions.known in {None, "enforced"}
 

@@ -81,6 +81,14 @@ class Client(ABC):
         """Return whether the service is known to refuse taken keys and to sort, so that it needs no probe."""
         return False
 
+    async def has_atomic_completion(self) -> bool:
+        """Return whether of simultaneous completions under one condition one succeeds."""
+        return True
+
+    def is_ended(self, error: errors.StoreError) -> bool:  # noqa: ARG002  # only a client that needs claims answers
+        """Return whether the upload of the request is unknown to the server: completed or aborted."""
+        return False
+
     def run(self, function: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> T:
         """Return the result of `function(*args)`, run on fsspec's own loop.
 

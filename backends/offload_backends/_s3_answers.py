@@ -65,8 +65,9 @@ def _is_of_s3(request: Any, answer: Any, body: bytes) -> bool:
     is_signed = any(name.startswith("x-amz") for name in headers)
     is_page = "html" in headers.get("content-type", "").lower() and not is_signed
     if answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-        # The response to a HEAD has no body to check.
-        return _is_error(body) if body else is_signed or (request.method == "HEAD" and not is_page)
+        # The response to a HEAD has no body to check; no HEAD has a condition that could fail.
+        is_bare_head = request.method == "HEAD" and answer.status_code != HTTPStatus.PRECONDITION_FAILED
+        return _is_error(body) if body else is_signed or (is_bare_head and not is_page)
     mark = _document_mark(request)
     if mark:
         # S3 may start a response before the request fails.
@@ -80,8 +81,11 @@ def _is_of_s3(request: Any, answer: Any, body: bytes) -> bool:
 def _document_mark(request: Any) -> bytes:
     """Return a text that the response document must contain; empty if there is no document."""
     query = urlsplit(request.url).query
-    if request.method == "POST":
-        return b"ETag>" if "uploadId=" in query else b"UploadId>"
+    is_of_upload = "uploadId=" in query
+    if request.method == "POST" and is_of_upload:
+        return b"ETag>"
+    if request.method == "POST" or (request.method == "GET" and is_of_upload):
+        return b"UploadId>"
     return b"ListBucketResult" if "list-type=" in query else b""
 
 

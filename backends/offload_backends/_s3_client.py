@@ -126,6 +126,13 @@ class S3Client(Client):
             and _answer(cause)[0] in {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_IMPLEMENTED}
         )
 
+    async def has_atomic_completion(self) -> bool:
+        # Others may check the condition and write the object so much later that several writers succeed.
+        return await self.is_known()
+
+    def is_ended(self, error: errors.StoreError) -> bool:
+        return isinstance(error.__cause__, Exception) and _answer(error.__cause__)[1] == _LOST_UPLOAD
+
     async def attempt(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
         await self._connect()
         try:

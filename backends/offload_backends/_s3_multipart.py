@@ -10,13 +10,14 @@ import asyncio
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
 from offload.store import blocks_of, sized
+from offload_backends._s3_claims import Claims
 
 if TYPE_CHECKING:
     from offload_backends._remote import Client
@@ -42,6 +43,10 @@ def md5(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
+# Returns the arguments of a completion.
+Condition = Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+
+
 class Upload:
     """Upload of one object of `size` bytes."""
 
@@ -50,12 +55,17 @@ class Upload:
         self._key = key
         self._size = size
         self._digest = hashlib.sha256()
+        self._claims: Claims | None = None
 
-    def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    def store(self, pieces: Iterable[bytes], condition: Condition) -> None:
         """Upload `pieces`, then create the object with the arguments that `condition` returns.
 
-        After any exception the upload is aborted if the server can be reached.
+        `condition` is called before anything is sent and again at the end; it raises `ExistsError` for a
+        taken key. After any exception the upload is aborted if the server can be reached.
         """
+        is_create = bool(self._client.run(condition))
+        if is_create and not self._client.run(self._client.has_atomic_completion):
+            self._claims = Claims(self._client, self._key)
         upload = self._client.run(self._begin)
         try:
             parts = self._send(upload, pieces)
@@ -103,29 +113,22 @@ class Upload:
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
-    async def _complete(
-        self,
-        upload: str,
-        parts: list[dict[str, Any]],
-        condition: Callable[[], Awaitable[dict[str, Any]]],
-    ) -> None:
-        arguments = await condition()
+    async def _complete(self, upload: str, parts: list[dict[str, Any]], condition: Condition) -> None:
+        completion = {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
+        if self._claims:
+            await self._claims.win(completion)
         retrying = self._client.retrying()
         try:
-            await self._client.call(
-                "complete_multipart_upload",
-                self._key,
-                retrying=retrying,
-                UploadId=upload,
-                MultipartUpload={"Parts": parts},
-                **arguments,
-            )
+            arguments = {**completion, **await condition()}
+            await self._client.call("complete_multipart_upload", self._key, retrying=retrying, **arguments)
         except (ExistsError, StoreUnavailableError) as error:
-            # The answer of a successful attempt may have been lost: then the object exists, or the upload is
-            # unknown to the server.
-            is_plain = isinstance(error, ExistsError) and retrying.statistics["attempt_number"] == 1
-            if is_plain or not await self._is_stored():
+            # The answer of a successful attempt may have been lost, or another writer has completed this
+            # upload: then the object exists, or the upload is unknown to the server.
+            is_first = retrying.statistics.get("attempt_number", 1) == 1 and not self._claims
+            if (isinstance(error, ExistsError) and is_first) or not await self._is_stored():
                 raise
+        if self._claims:
+            await self._claims.clear()
 
     async def _is_stored(self) -> bool:
         """Return whether the object has the bytes that were sent; it is read one part at a time."""
@@ -142,3 +145,5 @@ class Upload:
         with suppress(OffloadError, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._client.call("abort_multipart_upload", self._key, UploadId=upload)
+                if self._claims:
+                    await self._claims.withdraw()

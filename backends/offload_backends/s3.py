@@ -1,7 +1,8 @@
 """A store in an S3 bucket: one request per put and get, shared between machines.
 
 A create-only put relies on `If-None-Match: *`. AWS honours it; any other server is probed once. If it does
-not, a create looks for the object before it writes, and the last of two concurrent writers wins.
+not, a create looks for the object before it writes, and the last of two concurrent writers wins. If it does,
+a large object, whose last request may take such a server long, is claimed first: see `_s3_claims`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class S3Store(BucketStore):
 
     At an endpoint other than AWS, the first create of a process reads `offload.json` below the prefix, and
     probes the server if that object is absent. Delete it when you move the objects to another server. A
-    listing that crosses folders reads it too, and does not probe.
+    listing that crosses folders reads it too, and does not probe. There the create of an object in parts
+    takes four more requests: two looks for the object, and a claim `.claim-…` that is deleted afterwards.
 
     Args:
         url: `s3://bucket` or `s3://bucket/prefix`. The bucket must exist.

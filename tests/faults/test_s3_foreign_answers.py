@@ -26,7 +26,7 @@ Answers = Callable[[Relay], None]
 
 def answering(status: int, page: bytes = PAGE, headers: list[tuple[str, str]] = HTML) -> Answers:
     def answer(relay: Relay) -> None:
-        relay.answer(status, headers, page)
+        relay.answer(status, headers, b"" if relay.command == "HEAD" else page)
 
     return answer
 

@@ -48,12 +48,13 @@ def store(bucket: Bucket, proxy: Proxy) -> S3Store:
 
 
 def steps(proxy: Proxy) -> list[str]:
-    """Return what each request for an object was: its method, and the step of the upload."""
+    """Return what each request for an object was: method, whether of a claim, step of the upload."""
 
     def step(method: str, path: str) -> str:
-        _, _, query = path.partition("?")
+        name, _, query = path.partition("?")
         names = {part.partition("=")[0] for part in query.split("&") if part}
-        return " ".join([method, *sorted(names & {"uploads", "partNumber", "uploadId"})])
+        of_claim = ["claim"] if "/.claim-" in name else []
+        return " ".join([method, *of_claim, *sorted(names & {"uploads", "partNumber", "uploadId"})])
 
     return [step(method, path) for method, path, _ in proxy.requests if "offload.json" not in path]
 
@@ -64,15 +65,15 @@ BEGIN, PART, COMPLETE, ABORT = (
     "POST uploadId",
     "DELETE uploadId",
 )
-
+CLAIM, WITHDRAW = "PUT claim", "DELETE claim"
 
 SLOW_DOWN, INTERNAL_ERROR = (503, "SlowDown"), (500, "InternalError")
 
 
-def assert_nothing_is_left(bucket: Bucket) -> None:
+def assert_nothing_is_left(bucket: Bucket, *keys: str) -> None:
     assert "Uploads" not in bucket.client.list_multipart_uploads(Bucket=bucket.name)
     listed = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
-    assert [item["Key"] for item in listed] == ["prefix/offload.json"]
+    assert [item["Key"].removeprefix("prefix/") for item in listed] == [*keys, "offload.json"]
 
 
 # Requests
@@ -84,13 +85,13 @@ def test_a_large_put_goes_in_parts_of_8_mib_and_one_completion(
     data = DATA * 2 + DATA[: 6 * MIB]
     store.put("k", data)
 
-    # The server is not AWS: whether the key is free is looked at before the completion too.
-    assert steps(proxy) == [BEGIN, *[PART] * 5, "HEAD", COMPLETE]
+    # The server is not AWS: the key is looked at before the upload, claimed, and looked at again.
+    assert steps(proxy) == ["HEAD", BEGIN, *[PART] * 5, CLAIM, "HEAD", COMPLETE, WITHDRAW]
     assert bucket.read("k") == data
     sizes = [int(headers["Content-Length"]) for _, path, headers in proxy.requests if "partNumber" in path]
     assert sizes == [8 * MIB] * 5
     assert all("Content-MD5" in headers for _, path, headers in proxy.requests if "partNumber" in path)
-    assert proxy.requests[-1][2]["If-None-Match"] == "*"
+    assert [headers.get("If-None-Match") for _, _, headers in proxy.requests[-4:]] == ["*", None, "*", None]
 
 
 def test_16_mib_are_one_put_and_one_byte_more_is_not(store: S3Store, bucket: Bucket, proxy: Proxy) -> None:
@@ -98,7 +99,7 @@ def test_16_mib_are_one_put_and_one_byte_more_is_not(store: S3Store, bucket: Buc
     assert steps(proxy) == ["PUT"]
 
     store.put_stream("above", [DATA[: 16 * MIB], b"x"], 16 * MIB + 1)
-    assert steps(proxy)[1:] == [BEGIN, *[PART] * 3, "HEAD", COMPLETE]
+    assert steps(proxy)[1:] == ["HEAD", BEGIN, *[PART] * 3, CLAIM, "HEAD", COMPLETE, WITHDRAW]
     assert bucket.read("above") == DATA[: 16 * MIB] + b"x"
 
 
@@ -228,10 +229,18 @@ def test_an_iterator_that_fails_leaves_nothing(
     assert_nothing_is_left(bucket)
 
 
-@pytest.mark.parametrize("failing", [0, 1, 2, 3, 5], ids=["begin", "part 1", "part 2", "part 3", "complete"])
-def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy: Proxy, failing: int) -> None:
-    proxy.aim = "/prefix/k"
-    proxy.faults = [*[lambda relay: relay.answer(*relay.passed_on())] * failing, (403, "AccessDenied")]
+def passed_on(relay: Relay) -> None:
+    relay.answer(*relay.passed_on())
+
+
+REQUESTS = {"begin": 1, "part 1": 2, "part 2": 3, "part 3": 4, "claim": 5, "complete": 7}
+
+
+@pytest.mark.parametrize("failing", REQUESTS)
+def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy: Proxy, failing: str) -> None:
+    proxy.aim = "/prefix/"
+    # The descriptor is read first.
+    proxy.faults = [*[passed_on] * (1 + REQUESTS[failing]), (403, "AccessDenied")]
 
     with pytest.raises(StorePermissionError):
         store.put("k", DATA)
@@ -240,28 +249,36 @@ def test_a_refused_request_leaves_nothing(store: S3Store, bucket: Bucket, proxy:
 
 @pytest.mark.parametrize(
     ("failing", "fault"),
-    [(0, SLOW_DOWN), (1, INTERNAL_ERROR), (3, SLOW_DOWN), (5, INTERNAL_ERROR)],
-    ids=["begin", "part 1", "part 3", "complete"],
+    [
+        ("begin", SLOW_DOWN),
+        ("part 1", INTERNAL_ERROR),
+        ("part 3", SLOW_DOWN),
+        ("claim", SLOW_DOWN),
+        ("complete", INTERNAL_ERROR),
+    ],
 )
 def test_a_passing_fault_costs_one_request(
-    store: S3Store, bucket: Bucket, proxy: Proxy, fault: Fault, failing: int
+    store: S3Store, bucket: Bucket, proxy: Proxy, fault: Fault, failing: str
 ) -> None:
-    proxy.aim = "/prefix/k"
-    proxy.faults = [*[lambda relay: relay.answer(*relay.passed_on())] * failing, fault]
+    proxy.aim = "/prefix/"
+    proxy.faults = [*[passed_on] * (1 + REQUESTS[failing]), fault]
 
     store.put("k", DATA)
 
     assert bucket.read("k") == DATA
-    assert len(steps(proxy)) == 7
+    assert len(steps(proxy)) == 10
+    assert_nothing_is_left(bucket, "k")
 
 
-def test_a_taken_key_keeps_its_bytes_and_the_upload_is_ended(store: S3Store, bucket: Bucket) -> None:
+def test_a_taken_key_keeps_its_bytes_and_nothing_is_sent(
+    store: S3Store, bucket: Bucket, proxy: Proxy
+) -> None:
     bucket.write("k", b"theirs")
 
     with pytest.raises(ExistsError):
         store.put("k", DATA)
     assert bucket.read("k") == b"theirs"
-    assert "Uploads" not in bucket.client.list_multipart_uploads(Bucket=bucket.name)
+    assert steps(proxy) == ["HEAD"]
 
 
 def the_upload_is_gone(relay: Relay) -> None:

@@ -1,0 +1,121 @@
+"""Claims: how simultaneous creates of one large object get one winner, on servers other than AWS.
+
+Such a server may check the condition of a completion and write the object so much later that several
+writers succeed. Its create of a small object is one step. So a writer that has sent all parts first creates
+a claim, a small object with the arguments of its completion, and only the claimed upload is completed. A
+writer that finds the claim of another completes that upload before it reports the key as taken, so a writer
+that died holds up no other.
+
+A claim is deleted once the object is visible, or by its writer after the upload was aborted. A claim whose
+upload has ended otherwise is dead, and the next number decides: if a dead claim were deleted before the
+object is visible, a slow writer could delete its successor instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from offload.errors import ExistsError, NotFoundError, OffloadError, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from offload_backends._remote import Client
+
+# Some servers forget an upload a moment before they show its object.
+_SHOWN_WITHIN_SECONDS = 1.0
+# Ten thousand parts take less.
+_MAX_BYTES = 4 * 1024**2
+
+
+class _Completion(msgspec.Struct, frozen=True):
+    UploadId: str
+    MultipartUpload: dict[str, list[dict[str, str | int]]]
+
+
+# Created at import: threads that decode a type for the first time at once crash the process (msgspec 0.22).
+_COMPLETIONS = msgspec.json.Decoder(_Completion)
+
+
+class Claims:
+    """The claims to one key; each object of this class serves one create."""
+
+    def __init__(self, client: Client, key: str) -> None:
+        self._client = client
+        self._key = key
+        self._digest = sha256(key.encode()).hexdigest()[:32]
+        self._number = 0
+        self._is_won = False
+
+    async def win(self, completion: dict[str, Any]) -> None:
+        """Claim the key for the upload with these arguments of a completion.
+
+        If another writer has claimed it, complete that upload and raise `ExistsError`.
+        """
+        mine = json.dumps(completion).encode()
+        while (claim := await self._claim(mine)) != mine:
+            if await self._settle(claim):
+                await self.clear()
+                raise ExistsError(f"{self._client.prefix + self._key!r} is taken; another writer was first")
+            # Its writer may have deleted it meanwhile.
+            if claim is not None and await self._read() == claim:
+                self._number += 1
+        self._is_won = True
+
+    async def withdraw(self) -> None:
+        """Delete this writer's claim; its upload has been aborted."""
+        if self._is_won:
+            await self._client.call("delete_object", self._name(self._number))
+
+    async def clear(self) -> None:
+        """Delete the claims, since the object is visible; a failure changes nothing."""
+        with suppress(OffloadError):
+            for number in range(self._number + 1):
+                await self._client.call("delete_object", self._name(number))
+
+    def _name(self, number: int) -> str:
+        # A name with a leading dot is not a key.
+        return f".claim-{self._digest}-{number}"
+
+    async def _claim(self, mine: bytes) -> bytes | None:
+        """Create the claim; return the one that is there, None if it was just deleted."""
+        try:
+            await self._client.call("put_object", self._name(self._number), Body=mine, IfNoneMatch="*")
+        except ExistsError:
+            # It may be the own one: the answer of a first attempt may have been lost.
+            return await self._read()
+        return mine
+
+    async def _read(self) -> bytes | None:
+        with suppress(NotFoundError):
+            return await self._client.get(self._name(self._number), 0, _MAX_BYTES)
+        return None
+
+    async def _settle(self, claim: bytes | None) -> bool:
+        """Complete the upload of another writer's claim; return whether the key is taken afterwards."""
+        if not await self._is_taken():
+            with suppress(msgspec.DecodeError):
+                await self._complete(msgspec.to_builtins(_COMPLETIONS.decode(claim or b"")))
+        return await self._is_taken()
+
+    async def _is_taken(self) -> bool:
+        with suppress(NotFoundError):
+            await self._client.call("head_object", self._key)
+            return True
+        return False
+
+    async def _complete(self, completion: dict[str, Any]) -> None:
+        try:
+            # Some servers fail, and do not refuse, the completion of an unknown upload.
+            await self._client.call("list_parts", self._key, UploadId=completion["UploadId"], MaxParts=1)
+            await self._client.call("complete_multipart_upload", self._key, **completion, IfNoneMatch="*")
+        except ExistsError:
+            return
+        except StoreUnavailableError as error:
+            if not self._client.is_ended(error):
+                raise
+            await asyncio.sleep(_SHOWN_WITHIN_SECONDS)

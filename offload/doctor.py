@@ -19,6 +19,7 @@ from offload import errors
 from offload import store as stores
 from offload.layout import CHECK
 from offload.registry import folder_of, leaving_no_folder
+from offload.system import HAS_USERS, is_own
 
 CheckOutcome = Literal["ok", "slow", "warning", "failed"]
 
@@ -182,8 +183,12 @@ def _folder(trial: _Trial) -> _CheckResult:
         return _CheckResult(f"{path} does not exist yet: the first put creates it, private to its owner")
     except OSError as error:
         raise errors.StoreError(f"{path}: {error.strerror}") from error
+    if not HAS_USERS:
+        return _CheckResult(
+            f"{path}: the folder's access list, which is not checked, decides who can read it"
+        )
     mode = f"{path} has mode {info.st_mode & 0o777:04o} and owner {info.st_uid}"
-    if info.st_uid != os.geteuid():
+    if not is_own(info):
         fix = f"you are user {os.geteuid()}: its owner can read and change all records; use your own folder"
         return _CheckResult(mode, fix, "warning")
     if info.st_mode & _OTHERS_MODE:

@@ -85,7 +85,11 @@ def is_path(url: str) -> bool:
 def folder_of(store: OffloadStore) -> Path | None:
     """Return the folder of a local store; None for any other."""
     url = urlsplit(store.url)
-    return Path(unquote(url.path)) if url.scheme == "file" else None
+    if url.scheme != "file":
+        return None
+    path = unquote(f"//{url.netloc}{url.path}" if url.netloc else url.path)
+    # A drive follows a slash: file:///C:/folder.
+    return Path(path[1:] if Path(path[1:]).drive else path)
 
 
 @contextmanager

@@ -199,7 +199,7 @@ def _call(program: str, *arguments: str) -> str:
             [program, "plugin", *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_PROGRAM_SECONDS,
             check=False,
@@ -256,7 +256,7 @@ def _server_problem(command: Sequence[str]) -> str:
             # Claude Code adds the variables of the project.
             env={**os.environ, **chosen_by_project(project_folder()), **plugin.ENVIRON},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_SERVER_SECONDS,
             check=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from offload import Decision, Offloader
 from offload.cli.sample import conversation
+from offload.cli.shell import quoted
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import escape_controls
 from offload.layout import RECORD, encode_part
@@ -87,9 +87,9 @@ def _print_reading(off: Offloader, largest: Decision) -> None:
 
 def _print_place(off: Offloader, store: str | None, ref: str) -> None:
     """Print where the records are, and the next commands as they can be called from here."""
-    options = f"--session {shlex.quote(off.session)}"
+    options = f"--session {quoted(off.session)}"
     if store is not None:
-        options += f" --store {shlex.quote(store)}"
+        options += f" --store {quoted(store)}"
     _title("Stored records")
     out.print(f"{off.store.url}/{RECORD.prefix(encode_part(off.session))}", soft_wrap=True)
     _title("Next")
@@ -100,9 +100,12 @@ def _print_place(off: Offloader, store: str | None, ref: str) -> None:
 def _program() -> str:
     """Return how this program is called from the working folder."""
     path = Path(sys.argv[0])
-    if path.name != "offload":
-        return f"{shlex.quote(sys.executable)} -m offload"
-    return "offload" if shutil.which("offload") == str(path.absolute()) else shlex.quote(sys.argv[0])
+    if path.stem != "offload":
+        return f"{quoted(sys.executable)} -m offload"
+    found = shutil.which("offload")
+    # Windows finds offload.exe, which calls itself offload.
+    is_found = found is not None and Path(found).with_suffix("") == path.absolute().with_suffix("")
+    return "offload" if is_found else quoted(sys.argv[0])
 
 
 def _title(text: str) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import re
-import shlex
 import shutil
 import signal
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from offload import ConfigError
+from offload.cli.shell import quoted, words_of
 from offload.cli.stores import open_session, store_at
 from offload.cli.terminal import StoreOption
 from offload.config import load_config
@@ -183,10 +183,11 @@ def _program(command: list[str], headers: list[str] | None) -> list[str]:
     words = [*dropwhile("--".__eq__, command)]
     if len(words) == 1 and shutil.which(words[0]) is None:
         with suppress(ValueError):  # an unfinished quotation: the error of the start names it
-            words = shlex.split(words[0])
+            words = words_of(words[0])
     if not words or words[0].startswith("-"):
+        first = quoted(words[0]) if words else "none"
         raise ConfigError(
-            f"COMMAND must be the program of an MCP server, got {shlex.join(words[:1]) or 'none'}; write "
+            f"COMMAND must be the program of an MCP server, got {first}; write "
             "offload mcp-proxy [OPTIONS] -- COMMAND [ARGUMENTS], or --url URL"
         )
     if headers:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from offload import ConfigError, NotFoundError, Offloader, OffloadStore
+from offload.cli.shell import REMOVE, quoted
 from offload.cli.stores import existing_store, open_session, place_of, ref_named
 from offload.cli.terminal import (
     JsonOption,
@@ -164,12 +165,13 @@ def _print_undo(store: OffloadStore, keys: list[str]) -> None:
     )
     is_local = store.url.startswith("file:")
     for key in keys[:_SHOWN]:
-        path = f"{place_of(store)}/{path_of(store, key)}"
-        out.print(f"  rm {shlex.quote(path)}" if is_local else f"  {path}", soft_wrap=True)
+        path = path_of(store, key)
+        file = quoted(str(Path(place_of(store), path)))
+        out.print(f"  {REMOVE} {file}" if is_local else f"  {place_of(store)}/{path}", soft_wrap=True)
     if len(keys) > _SHOWN:
         say(f"and {count(len(keys) - _SHOWN, 'object')} more: each record's key with .deleted at its end")
     if any(path_of(store, key) != key for key in keys[:1]):
-        out.print(f"  offload reindex --store {shlex.quote(place_of(store))}", soft_wrap=True)
+        out.print(f"  offload reindex --store {quoted(place_of(store))}", soft_wrap=True)
 
 
 def pin(

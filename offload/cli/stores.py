@@ -224,7 +224,7 @@ def ref_named(off: Offloader, text: str) -> str:
 def _named(off: Offloader, text: str) -> str:
     if is_ref(text):
         return text
-    path = Path(os.path.abspath(text)) if "/" in text else Path()  # noqa: PTH100 # without `..`
+    path = Path(os.path.abspath(text)) if {"/", os.sep} & {*text} else Path()  # noqa: PTH100 # without `..`
     near = roots_near(path) if path.is_file() else []
     if near and near[0] != folder_of(off.store):
         raise NotFoundError(f"{text!r:.200} is in another store (use --store {near[0]}), and no record")

@@ -15,7 +15,7 @@ from offload.placeholder._default import DefaultRenderer
 # The placeholder of preset `context_fs`, whole.
 PATH_FORM = re.compile(
     r"\[Content offloaded\]\n"
-    rf"Path: (?P<path>/[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
+    rf"Path: (?P<path>(?:/|[A-Za-z]:\\|\\\\)[^\n]*(?:call|msg)_(?P<ref>{REF_PATTERN})\.[a-z]+)\n"
     r"(?:Redacted: [^\n]+\n)?"
     r"(?:Summary: [^\n]+\n)?"
     r"Use [^\n]{1,60} to view details\."

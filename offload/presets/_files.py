@@ -16,6 +16,11 @@ from typing import Any, Generic, TypeVar
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
 from offload.store import OffloadStore
 
+try:
+    import fcntl
+except ImportError:  # absent on Windows
+    fcntl = None  # type: ignore[assignment]
+
 Row = TypeVar("Row", bound=Hashable)
 
 _SCHEMA = "1.0"
@@ -23,6 +28,8 @@ TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
 _ABANDONED_SECONDS = 3600
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 # Absent on Windows.
+_HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
+_FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
@@ -54,24 +61,29 @@ def mapped_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def read_regular(folder: int, name: str) -> bytes:
-    """Return the content of file `name` in the open `folder`; empty if it is another kind of file.
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file; empty if it is of another kind.
 
     No link is followed, and a pipe in its place does not block.
     """
-    handle = os.open(name, os.O_RDONLY | _NO_LINK, dir_fd=folder)
+    handle = os.open(path, os.O_RDONLY | _NO_LINK)
     with os.fdopen(handle, "rb") as file:
         return file.read() if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a durable file that is not there yet, readable by its owner alone."""
+    with os.fdopen(os.open(path, _NEW_FILE, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        _sync(file.fileno())
 
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write a durable file in place of any other; its reader sees the old or the new bytes."""
     temporary = path.with_name(f".tmp-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(temporary, _NEW_FILE, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(temporary, data)
         temporary.replace(path)
     except BaseException:
         with suppress(OSError):
@@ -88,12 +100,23 @@ def remove_abandoned(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names of the files in `folder` durable."""
+    """Make the names of the files in `folder` durable, if the system can open a folder."""
+    if not _HAS_FOLDER_HANDLES:
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        _sync(handle)
     finally:
         os.close(handle)
+
+
+def _sync(handle: int) -> None:
+    """Write a file or folder to the medium; on macOS only F_FULLFSYNC reaches it."""
+    if _FULL_SYNC is not None:
+        with suppress(OSError):  # a file system without it has fsync
+            fcntl.fcntl(handle, _FULL_SYNC)
+            return
+    os.fsync(handle)
 
 
 class IndexFiles(Generic[Row]):

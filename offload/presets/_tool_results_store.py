@@ -17,7 +17,7 @@ from offload.codec import TextContent, get_codec
 from offload.errors import StorePermissionError
 from offload.index import record_key
 from offload.presets._files import mapped_errors, read_regular
-from offload.presets.tool_results import FOLDER, reference_to
+from offload.presets.tool_results import reference_to
 from offload.record import Header, decode_text, draw_ref, escape_surrogates
 from offload.registry import folder_of
 from offload.store import OffloadStore, StoredObject, check_range, put_stream
@@ -134,11 +134,7 @@ class ToolResultsStore(WrapperStore):
 
     def _read(self, name: str) -> bytes:
         """Return the text of a file as content bytes; bytes that are no UTF-8 are replaced."""
-        folder = os.open(self._folder, FOLDER)
-        try:
-            data = read_regular(folder, name)
-        finally:
-            os.close(folder)
+        data = read_regular(self._folder / name)
         try:
             decode_text(data)
         except UnicodeDecodeError:

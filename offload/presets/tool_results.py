@@ -16,8 +16,9 @@ from typing import Any, Generic, Literal, NotRequired, TypedDict, TypeVar
 
 from offload.errors import MessageError
 from offload.layout import encode_part
-from offload.presets._files import local_path, mapped_errors, read_regular, sync_folder
+from offload.presets._files import local_path, mapped_errors, read_regular, sync_folder, write_new
 from offload.presets._javascript import length, stringify
+from offload.system import is_own
 
 __all__ = [
     "ContentBlock",
@@ -32,7 +33,6 @@ __all__ = [
 MIN_CHARS = 100
 
 _ORDINARY_ID = re.compile(r"[A-Za-z0-9._-]{1,120}")
-FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)  # absent on Windows
 
 M = TypeVar("M")
 
@@ -214,17 +214,13 @@ def _write(path: Path, results: Iterable[_Result]) -> list[str]:
     numbered: dict[str, Iterator[str]] = {}
     with mapped_errors(path):
         _make_folder(path)
-        folder = os.open(path, FOLDER)
-        try:
-            for result in results:
-                data = result.text.encode("utf-8", "surrogatepass")
-                stem = _stem(result.tool_use_id)
-                # The iterator is kept, so that names in use are not tried again for the next result.
-                tries = numbered.setdefault(stem, _names(stem))
-                names[next(n for n in tries if n not in names and _make(folder, n, data))] = None
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        for result in results:
+            data = result.text.encode("utf-8", "surrogatepass")
+            stem = _stem(result.tool_use_id)
+            # The iterator is kept, so that names in use are not tried again for the next result.
+            tries = numbered.setdefault(stem, _names(stem))
+            names[next(n for n in tries if n not in names and _make(path / n, data))] = None
+        sync_folder(path)
     return list(names)
 
 
@@ -236,36 +232,32 @@ def _make_folder(path: Path) -> None:
         sync_folder(path.parent)
 
 
-def _make(folder: int, name: str, data: bytes) -> bool:
-    """Write `data` to file `name` in the open folder if there is none; return whether it contains `data`."""
-    found = _found(folder, name, len(data))
+def _make(path: Path, data: bytes) -> bool:
+    """Write `data` to the file `path` if there is none; return whether it contains `data`."""
+    found = _found(path, len(data))
     if found is None:
-        _create(folder, name, data)
-        found = _found(folder, name, len(data))
+        _create(path, data)
+        found = _found(path, len(data))
     return found == data
 
 
-def _found(folder: int, name: str, size: int) -> bytes | None:
-    """Return what this user's file `name` contains, empty if it is another one, or None if there is none."""
+def _found(path: Path, size: int) -> bytes | None:
+    """Return what this user's file contains, empty if it is another one, or None if there is none."""
     try:
-        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        info = path.lstat()
     except FileNotFoundError:
         return None
-    is_candidate = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid() and info.st_size == size
-    return read_regular(folder, name) if is_candidate else b""
+    is_candidate = stat.S_ISREG(info.st_mode) and is_own(info) and info.st_size == size
+    return read_regular(path) if is_candidate else b""
 
 
-def _create(folder: int, name: str, data: bytes) -> None:
-    """Write a file under another name and link it to `name`, which never overwrites."""
-    unnamed = f"unnamed-{secrets.token_hex(8)}"
-    handle = os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+def _create(path: Path, data: bytes) -> None:
+    """Write a file under another name and link it to `path`, which never overwrites."""
+    unnamed = path.with_name(f"unnamed-{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(unnamed, data)
         # Another writer may have been first, with the same or other content.
         with suppress(FileExistsError):
-            os.link(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            path.hardlink_to(unnamed)
     finally:
-        os.unlink(unnamed, dir_fd=folder)
+        unnamed.unlink(missing_ok=True)

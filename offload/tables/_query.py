@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +13,7 @@ from offload.errors import ConfigError
 from offload.locks import Recent, renew_in_child
 from offload.tables._database import Database, Table
 from offload.tables._form import NoTableError
+from offload.tables._memory import memory_meter
 from offload.tables._survey import quoted
 
 # Of content up to this size all columns are loaded, and kept; of more, those that a query names.
@@ -28,8 +26,6 @@ _STEPS = 1000
 _VALUE_BYTES = 256 * 1024
 _MOST_COUNTED = 100_000
 _SAMPLED_ROWS = 200
-_STATM = "/proc/self/statm"
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: _VALUE_BYTES,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
@@ -201,7 +197,7 @@ class _Guard:
         self.reason = ""
         self.columns: set[tuple[str, str]] = set()
         self._end = time.monotonic() + _SECONDS
-        self._resident = _peak_bytes
+        self._memory: Callable[[], int] = int
         self._most_bytes = 0
 
     @contextmanager
@@ -211,8 +207,8 @@ class _Guard:
         connection.set_authorizer(self._authorize)
         connection.set_progress_handler(self._check, _STEPS)
         try:
-            with _memory_meter() as self._resident:
-                self._most_bytes = self._resident() + _GROWTH_BYTES
+            with memory_meter() as self._memory:
+                self._most_bytes = self._memory() + _GROWTH_BYTES
                 yield
         finally:
             connection.set_progress_handler(None, 0)
@@ -249,30 +245,9 @@ class _Guard:
     def _check(self) -> int:
         if time.monotonic() > self._end:
             self.reason = f"stopped after {_SECONDS:g} seconds; filter or join on fewer rows"
-        elif self._resident() > self._most_bytes:
+        elif self._memory() > self._most_bytes:
             self.reason = "stopped: it needs too much memory; filter before you join or sort"
         return bool(self.reason)
-
-
-@contextmanager
-def _memory_meter() -> Iterator[Callable[[], int]]:
-    """Yield a function that returns the memory of this process in bytes; its peak where there is no /proc.
-
-    SQLite asks every thousand steps, so the file is opened once.
-    """
-    try:
-        statm = os.open(_STATM, os.O_RDONLY)
-    except OSError:
-        yield _peak_bytes
-        return
-    try:
-        yield lambda: int(os.pread(statm, 64, 0).split()[1]) * resource.getpagesize()
-    finally:
-        os.close(statm)
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 def _fetched(

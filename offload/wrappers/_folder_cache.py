@@ -19,6 +19,7 @@ from pathlib import Path
 
 from offload.errors import ConfigError, StorePermissionError
 from offload.locks import Lock
+from offload.system import HAS_USERS, is_own
 
 _DIGEST_BYTES = 32
 _FILE_MODE = 0o600
@@ -115,7 +116,7 @@ class FolderCache:
             raise StorePermissionError(
                 f"cache folder {self._folder}: {error.strerror}; use a folder that can be created"
             ) from error
-        if info.st_uid != os.getuid() or info.st_mode & _OTHERS_WRITE:
+        if not is_own(info) or (HAS_USERS and info.st_mode & _OTHERS_WRITE):
             raise ConfigError(
                 f"cache folder {self._folder}: others can write to it; use your own folder with mode 0700"
             )

@@ -22,6 +22,7 @@ from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, 
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import folder_of, open_backend
 from offload.store import OffloadStore, StoredObject
+from offload.system import is_own
 from offload.wrappers import WrapperStore
 
 RECORDS_FOLDER = ".offload"
@@ -144,9 +145,9 @@ class TreeStore(WrapperStore):
         """Return the paths in the tree, relative to the root, with such names, by default documents'."""
         walks = (os.walk(self.root / item_type, onerror=_raise) for item_type in ITEM_TYPES)
         with disk.mapped_errors(self.root):
-            found = [(folder, each) for folder, _, files in chain.from_iterable(walks) for each in files]
-        start = len(f"{self.root}/".replace("//", "/"))
-        return sorted(f"{folder[start:]}/{each}" for folder, each in found if name.fullmatch(each))
+            found = [(Path(folder), files) for folder, _, files in chain.from_iterable(walks)]
+        below = ((folder.relative_to(self.root).as_posix(), files) for folder, files in found)
+        return sorted(f"{folder}/{each}" for folder, files in below for each in files if name.fullmatch(each))
 
     def _add_document(self, info: RecordInfo) -> None:
         if not os.path.lexists(self.root / self.path_of(info.key)):
@@ -198,7 +199,7 @@ class TreeStore(WrapperStore):
                 disk.sync_folder(made.parent)
             info = made.lstat()
             # In a shared root like /tmp another user may have created a folder or a link first.
-            if not stat.S_ISDIR(info.st_mode) or info.st_uid not in (os.geteuid(), 0):
+            if not stat.S_ISDIR(info.st_mode) or not (is_own(info) or info.st_uid == 0):
                 raise StorePermissionError(f"{made} must be a folder of this user; remove it")
 
 

@@ -154,7 +154,7 @@ def main(folder: Path) -> None:
     remove_posix()
     for part, *arguments in ((imports,), (session, url), (commands, url), (presets, folder), (cache, folder)):
         part(*arguments)
-        sys.stderr.write(f"{part.__name__}\n")
+        sys.stderr.write(f"works: {part.__name__}\n")
 
 
 if __name__ == "__main__":

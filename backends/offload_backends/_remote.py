@@ -7,6 +7,7 @@ client of another service translates them. A client runs on fsspec's own loop.
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
@@ -33,6 +34,8 @@ CONNECTIONS = 64
 CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10
 # The size of an object is not known before it is read; the deadline allows for this much.
 _ASSUMED_SIZE = 64 * 1024**2
+# A smaller body usually fits into the buffer of a socket.
+_LARGE_BODY = 256 * 1024
 
 T = TypeVar("T")
 
@@ -178,6 +181,39 @@ class Client(ABC):
         error = state.outcome.exception() if state.outcome else None
         limit = UNREACHABLE_DEADLINE if self.is_unreachable(error) else LAST_START
         return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
+
+
+class _Body(io.RawIOBase):
+    """The body of a request as a file, without a copy of it.
+
+    A socket without room copies bytes as a whole into its buffer, but reads a file piece by piece.
+    """
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        super().__init__()
+        self._data = memoryview(data)
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._place = (0, self._place, len(self._data))[whence] + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._place : self._place + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._place += len(piece)
+        return len(piece)
+
+
+def sendable(data: bytes | memoryview) -> bytes | memoryview | _Body:
+    """Return the body of a request: a large one as a file, which serves one attempt."""
+    return _Body(data) if len(data) > _LARGE_BODY else data
 
 
 def _range(start: int, end: int | None) -> dict[str, Any]:

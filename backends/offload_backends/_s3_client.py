@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import os
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -27,12 +26,9 @@ from botocore.loaders import Loader, create_loader
 
 from offload import errors
 from offload_backends import _remote
-from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client
+from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
 from offload_backends._shared import Shared, key_of
-
-# A smaller body usually fits into the buffer of a socket.
-_LARGE_BODY = 256 * 1024
 
 # Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
 _OLD_CHECKSUMS = {
@@ -138,7 +134,7 @@ class S3Client(Client):
         try:
             # The public method blocks.
             answer: dict[str, Any] = await self.system._call_s3(  # noqa: SLF001
-                method, Bucket=self._bucket, **_sendable(arguments)
+                method, Bucket=self._bucket, **{**arguments, **_body(arguments)}
             )
         except OSError as error:
             if _answer(error)[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
@@ -184,38 +180,9 @@ class S3Client(Client):
         return connection
 
 
-class _Body(io.RawIOBase):
-    """The body of a request as a file, without a copy of it.
-
-    A socket without room copies bytes as a whole into its buffer, but reads a file piece by piece.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__()
-        self._data = memoryview(data)
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._place = (0, self._place, len(self._data))[whence] + offset
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._data[self._place : self._place + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._place += len(piece)
-        return len(piece)
-
-
-def _sendable(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `arguments` with a large body as a file, a new one for each attempt."""
-    body = arguments.get("Body", b"")
-    return {**arguments, "Body": _Body(body)} if len(body) > _LARGE_BODY else arguments
+def _body(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a request in the form to send it, a new one for each attempt."""
+    return {"Body": sendable(arguments["Body"])} if "Body" in arguments else {}
 
 
 def _sharing_key(options: Mapping[str, Any]) -> Hashable:

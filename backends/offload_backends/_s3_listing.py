@@ -39,8 +39,8 @@ class S3Listing:
     def keys(self, prefix: str, after: str) -> Iterator[StoredObject]:
         """Yield objects in key order, a request for each 1,000; see `OffloadStore.keys`."""
         inside = prefix.rfind("/") + 1
-        # For a prefix with empty parts, some servers list another folder endlessly.
-        if not (_may_hold_keys(prefix[:inside]) and may_hold(prefix, prefix, after)):
+        # For a prefix with empty parts, some servers list another folder endlessly; others fail at a NUL.
+        if not (_may_start_keys(prefix) and may_hold(prefix, prefix, after)):
             return
         last = after
         # A server that sorts by folders would also start after them.
@@ -107,6 +107,10 @@ class S3Listing:
             came_from, position = position, {"ContinuationToken": token}
             if not token or position == came_from:
                 raise StoreError(f"{self._root + prefix!r}: the server repeats the same page of a listing")
+
+
+def _may_start_keys(prefix: str) -> bool:
+    return is_key(prefix) or is_key(f"{prefix}k")
 
 
 def _may_hold_keys(folder: str) -> bool:

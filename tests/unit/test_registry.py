@@ -130,7 +130,7 @@ def test_storage_options_reach_the_store(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, memory, s3"):
+    with pytest.raises(UnknownSchemeError, match=r"'zork'.*sftp.*file, fsspec, gcs, gs, memory, s3"):
         open_store("zork://host/path")
 
 
@@ -187,8 +187,30 @@ def test_a_backend_that_lacks_a_package_is_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_file_system_that_lacks_its_package_names_it() -> None:
-    with pytest.raises(MissingExtraError, match="gcsfs"):
-        open_store("gcs://bucket").get("k")
+    with pytest.raises(MissingExtraError, match="paramiko"):
+        open_store("sftp://host/folder").get("k")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "extra"),
+    [("gs", "gcs"), ("gcs", "gcs"), ("az", "azure"), ("abfs", "azure"), ("abfss", "azure")],
+)
+def test_a_cloud_without_its_packages_names_the_command(
+    scheme: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offload_backends.cloud.find_spec", lambda _: None)
+
+    with pytest.raises(MissingExtraError, match=rf"pip install 'offload\[{extra}\]'"):
+        open_store(f"{scheme}://place")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "abfss"])
+@pytest.mark.parametrize("rest", ["key:canary@place", "place?sig=canary", "place/a#canary", ""])
+def test_a_url_of_a_cloud_names_place_and_prefix_and_nothing_else(scheme: str, rest: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(f"{scheme}://{rest}")
+
+    assert "canary" not in str(caught.value)
 
 
 def test_s3_without_its_packages_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,260 @@
+"""Requests to one container of Azure Blob Storage.
+
+adlfs supplies the client of Microsoft's package with its connections and credentials; the retries of that
+package are turned off, because layers of retries multiply. Importing this module is slow.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import fsspec.config
+from adlfs import AzureBlobFileSystem
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.storage.blob import BlobBlock
+from azure.storage.blob.aio import BlobPrefix
+
+from offload import errors
+from offload_backends._cloud_client import CloudClient, ForeignAnswerError, check_no_page
+from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
+from offload_backends._shared import Shared, key_of
+
+_SCHEMES = ("az", "abfs", "abfss")
+_TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
+_NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
+_FIXES: dict[type[errors.OffloadError], str] = {
+    errors.ExistsError: "; the key is taken",
+    errors.StoreMissingError: "; the container must exist before the store is used",
+    errors.StorePermissionError: (
+        "; the credentials need to read, write, delete and list blobs of the container (role Storage Blob "
+        "Data Contributor, or a SAS with rwdl); they come from storage_options, such as account_key= or "
+        "sas_token=, AZURE_STORAGE_… variables or the login of Azure's tools"
+    ),
+    errors.StoreUnavailableError: "; check account_name, account_host and the network, or try later",
+}
+
+_SYSTEMS: Shared[Any] = Shared()
+
+
+class AzureClient(CloudClient):
+    """Requests to the keys below `prefix` in a container.
+
+    Raises `ConfigError` if adlfs refuses the options.
+    """
+
+    fixes = _FIXES
+
+    def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        merged = _merged(options)
+        try:
+            system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
+        except (TypeError, KeyError, ValueError) as error:
+            raise errors.ConfigError(f"{url}: adlfs refuses the storage options: {error}") from error
+        super().__init__(url, bucket, prefix, system)
+        # The options of each request.
+        self._each = {
+            **system._timeout_kwargs,  # noqa: SLF001  # no public attribute has them
+            "retry_total": 0,
+            "permit_redirects": False,
+            "raw_request_hook": _prepare,
+            "raw_response_hook": _check,
+        }
+
+    async def account(self) -> str:
+        """Return the endpoint, which names the account."""
+        host: str = self.system.service_client.primary_hostname
+        return host
+
+    async def put_object(
+        self,
+        *,
+        Key: str,
+        Body: bytes,
+        IfNoneMatch: str = "",
+        ContentMD5: str = "",  # noqa: ARG002  # the package computes it
+    ) -> dict[str, Any]:
+        blob = await self._blob(Key)
+        await blob.upload_blob(Body, overwrite=not IfNoneMatch, validate_content=True, **self._each)
+        return {}
+
+    async def get_object(self, *, Key: str, Range: str = "") -> dict[str, Any]:
+        blob = await self._blob(Key)
+        start, end = await self._limits(blob, Range)
+        length = None if end is None else end - start
+        try:
+            stream = await blob.download_blob(
+                offset=start if Range else None, length=length, max_concurrency=4, **self._each
+            )
+            body = await stream.readall()
+        except HttpResponseError as error:
+            if error.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            # The range starts past the end, or the object is empty.
+            return {"Body": b""}
+        return {"Body": body, **({"ContentRange": Range} if Range else {})}
+
+    async def head_object(self, *, Key: str) -> dict[str, Any]:
+        blob = await self._blob(Key)
+        return {"ContentLength": (await blob.get_blob_properties(**self._each)).size}
+
+    async def delete_object(self, *, Key: str) -> dict[str, Any]:
+        await (await self._blob(Key)).delete_blob(**self._each)
+        return {}
+
+    async def list_objects_v2(
+        self,
+        *,
+        Prefix: str,
+        MaxKeys: int = 1000,
+        Delimiter: str = "",
+        StartAfter: str = "",
+        ContinuationToken: str = "",
+    ) -> dict[str, Any]:
+        container = (await self._service()).get_container_client(self._bucket)
+        walk = partial(container.walk_blobs, delimiter=Delimiter) if Delimiter else container.list_blobs
+        # The first page starts with the object of this name; some servers list from the beginning.
+        start = {"start_from": StartAfter} if StartAfter else {}
+        listing = walk(
+            name_starts_with=Prefix, include=["metadata"], results_per_page=MaxKeys, **start, **self._each
+        )
+        pages = listing.by_page(ContinuationToken or None)
+        entries = [entry async for entry in await anext(pages)]
+        folders = [entry.name for entry in entries if isinstance(entry, BlobPrefix)]
+        objects = [entry for entry in entries if not isinstance(entry, BlobPrefix) and not _is_folder(entry)]
+        return {
+            "Contents": [
+                {"Key": each.name, "Size": each.size, "LastModified": each.last_modified} for each in objects
+            ],
+            "CommonPrefixes": [{"Prefix": folder} for folder in folders],
+            "IsTruncated": bool(pages.continuation_token),
+            "NextContinuationToken": pages.continuation_token,
+        }
+
+    async def create_multipart_upload(self, *, Key: str) -> dict[str, Any]:  # noqa: ARG002  # there is nothing to begin
+        # Writers of one blob share its uncommitted blocks, so their names must differ.
+        return {"UploadId": secrets.token_hex(16)}
+
+    async def upload_part(
+        self,
+        *,
+        Key: str,
+        UploadId: str,
+        PartNumber: int,
+        Body: bytes,
+        ContentMD5: str,  # noqa: ARG002  # the package computes it
+    ) -> dict[str, Any]:
+        block = f"{UploadId}{PartNumber:08}"
+        await (await self._blob(Key)).stage_block(block, Body, validate_content=True, **self._each)
+        return {"ETag": block}
+
+    async def complete_multipart_upload(
+        self,
+        *,
+        Key: str,
+        UploadId: str,  # noqa: ARG002  # the parts name it
+        MultipartUpload: dict[str, Any],
+        IfNoneMatch: str = "",
+    ) -> dict[str, Any]:
+        blocks = [BlobBlock(part["ETag"]) for part in MultipartUpload["Parts"]]
+        condition = {"match_condition": MatchConditions.IfMissing} if IfNoneMatch else {}
+        await (await self._blob(Key)).commit_block_list(blocks, **condition, **self._each)
+        return {}
+
+    async def abort_multipart_upload(self, *, Key: str, UploadId: str) -> dict[str, Any]:  # noqa: ARG002  # it cannot be undone
+        # The service drops uncommitted blocks after a week.
+        return {}
+
+    def answer(self, error: BaseException) -> tuple[int, str, str]:
+        code = getattr(error, "error_code", None) or type(error).__name__
+        text = str(getattr(error, "message", "") or error).partition("\n")[0] or "no answer in time"
+        return getattr(error, "status_code", None) or 0, str(getattr(code, "value", code)), text
+
+    def is_transient(self, error: BaseException) -> bool:
+        if isinstance(error, AzureError) and not self.answer(error)[0]:
+            return not isinstance(error, ClientAuthenticationError)
+        return super().is_transient(error)
+
+    def is_unreachable(self, error: BaseException | None) -> bool:
+        return super().is_unreachable(getattr(error, "inner_exception", error))
+
+    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+        status, code, _ = self.answer(error)
+        if code in _TAKEN or status == HTTPStatus.PRECONDITION_FAILED or self._is_bare_conflict(error):
+            return errors.ExistsError
+        if code in _NO_CONTAINER:
+            return errors.StoreMissingError
+        if status == HTTPStatus.NOT_FOUND:
+            return errors.NotFoundError
+        # Another writer's completion dropped the blocks.
+        if self.is_transient(error) or isinstance(error, ForeignAnswerError) or code == "InvalidBlockList":
+            return errors.StoreUnavailableError
+        is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        is_refused = is_refused or isinstance(error, ClientAuthenticationError)
+        return errors.StorePermissionError if is_refused else errors.StoreError
+
+    def forget(self) -> None:
+        _SYSTEMS.forget(self.system)
+
+    def _is_bare_conflict(self, error: Exception) -> bool:
+        return self.answer(error)[0] == HTTPStatus.CONFLICT and not getattr(error, "error_code", None)
+
+    async def _service(self) -> Any:
+        service = self.system.service_client
+        transport = service._pipeline._transport  # noqa: SLF001  # no public attribute has it
+        await transport.open()
+        # A silent retry would meet the object that the first request had stored.
+        transport.session._retry_connection = False  # noqa: SLF001  # there is no argument for it
+        return service
+
+    async def _blob(self, name: str) -> Any:
+        return (await self._service()).get_blob_client(self._bucket, name)
+
+    async def _limits(self, blob: Any, text: str) -> tuple[int, int | None]:
+        """Return start and end of a range; the service knows no suffix, so that one costs a request."""
+        first, _, last = text.removeprefix("bytes=").partition("-")
+        if not first and last:
+            size = (await blob.get_blob_properties(**self._each)).size
+            return max(0, size - int(last)), None
+        return int(first or 0), int(last) + 1 if last else None
+
+
+def _prepare(request: Any) -> None:
+    body = request.http_request.data
+    if isinstance(body, bytes):
+        request.http_request.data = sendable(body)
+
+
+def _check(answer: Any) -> None:
+    check_no_page(answer.http_response.headers, answer.http_response.status_code, "x-ms-")
+
+
+def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of one attempt, fsspec's configuration and `options`; the later ones win."""
+    merged: dict[str, Any] = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
+    for scheme in reversed(_SCHEMES):
+        merged.update(fsspec.config.conf.get(scheme, {}))
+    return {**merged, **options}
+
+
+def _sharing_key(options: Mapping[str, Any]) -> Any:
+    """Return a key that is equal where the same connections serve: options, configuration, environment."""
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AZURE_")}
+    return key_of((options, environment))
+
+
+def _connected(options: Mapping[str, Any]) -> Any:
+    # A listing cache would hide writes of other machines.
+    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
+    return AzureBlobFileSystem(**{**options, **fixed})
+
+
+def _is_folder(entry: Any) -> bool:
+    """Return whether an entry is a folder of an account with a hierarchical namespace."""
+    metadata = {name.lower(): value for name, value in (entry.metadata or {}).items()}
+    return metadata.get("hdi_isfolder") == "true"

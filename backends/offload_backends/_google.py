@@ -1,0 +1,378 @@
+"""Requests to one bucket of Google Cloud Storage, by its JSON interface.
+
+gcsfs supplies the connection pool, the endpoint and the credentials. Its own requests are not used: each is
+repeated six times with pauses of up to 32 seconds, reports a missing bucket as a missing object, and sends an
+object between two lines of a fixed text, which the object may contain. Importing this module is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import fsspec.config
+from gcsfs.core import GCSFileSystem
+from google.auth.exceptions import GoogleAuthError
+
+from offload import errors
+from offload.store import blocks_of, sized
+from offload_backends._cloud_client import CloudClient, ForeignAnswerError, check_no_page
+from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
+from offload_backends._s3_multipart import Upload, part_size
+from offload_backends._shared import Shared, key_of
+
+_SCHEMES = ("gs", "gcs")
+_VARIABLES = ("GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_")
+_FIELDS = "kind,nextPageToken,prefixes,items(name,size,updated)"
+_RESUME = 308
+_CANCELLED = 499
+_CONFLICT = HTTPStatus.CONFLICT
+_GONE = HTTPStatus.GONE
+_NO_BUCKET = "no bucket"
+_LIMITS = {"rateLimitExceeded", "userRateLimitExceeded"}
+_FIXES: dict[type[errors.OffloadError], str] = {
+    errors.ExistsError: "; the key is taken",
+    errors.StoreMissingError: "; the bucket must exist before the store is used",
+    errors.StorePermissionError: (
+        "; the credentials need storage.objects.create, get, list and delete in the bucket (role Storage "
+        "Object User); they come from token= in storage_options or Google's application default credentials"
+    ),
+    errors.StoreUnavailableError: "; check endpoint_url and the network, or try later",
+}
+
+_SYSTEMS: Shared[Any] = Shared()
+
+
+class _RefusedError(Exception):
+    """The service answered with an error: status, reason and text."""
+
+
+class GoogleClient(CloudClient):
+    """Requests to the keys below `prefix` in a bucket. Raises `ConfigError` if gcsfs refuses the options."""
+
+    fixes = _FIXES
+
+    def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        merged = _merged(options)
+        try:
+            system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
+        except (TypeError, KeyError, ValueError, OSError) as error:
+            raise errors.ConfigError(f"{url}: gcsfs refuses the storage options: {error}") from error
+        super().__init__(url, bucket, prefix, system)
+        self._objects = f"/storage/v1/b/{quote(bucket, safe='')}/o"
+
+    async def account(self) -> str:
+        """Return the endpoint: names of buckets are unique in it."""
+        location: str = self.system._location  # noqa: SLF001  # no public attribute has it
+        return location
+
+    async def put_object(
+        self, *, Key: str, Body: bytes, IfNoneMatch: str = "", ContentMD5: str = ""
+    ) -> dict[str, Any]:
+        boundary = secrets.token_hex(16)
+        digest = ContentMD5 or base64.b64encode(hashlib.md5(Body, usedforsecurity=False).digest()).decode()
+        head = _part(boundary, "application/json", json.dumps({"name": Key, "md5Hash": digest}).encode())
+        data = b"".join(
+            (head, _part(boundary, "application/octet-stream", Body), f"--{boundary}--\r\n".encode())
+        )
+        answer = await self._told(
+            "POST",
+            f"/upload{self._objects}",
+            params={"uploadType": "multipart", **_condition(IfNoneMatch)},
+            headers={"Content-Type": f"multipart/related; boundary={boundary}"},
+            data=data,
+        )
+        if answer.get("name") != Key or int(answer.get("size", -1)) != len(Body):
+            raise ForeignAnswerError("the answer does not describe the object that was sent")
+        return answer
+
+    async def get_object(self, *, Key: str, Range: str = "") -> dict[str, Any]:
+        headers = {"Accept-Encoding": "identity", **({"Range": Range} if Range else {})}
+        try:
+            told, body = await self._ask("GET", self._path(Key), params={"alt": "media"}, headers=headers)
+        except _RefusedError as error:
+            if error.args[0] != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise
+            # The range starts past the end, or the object is empty.
+            return {"Body": b""}
+        name = "Content-Range"
+        return {"Body": body, **({"ContentRange": told[name]} if name in told else {})}
+
+    async def head_object(self, *, Key: str) -> dict[str, Any]:
+        return await self._told("GET", self._path(Key))
+
+    async def delete_object(self, *, Key: str) -> dict[str, Any]:
+        await self._ask("DELETE", self._path(Key))
+        return {}
+
+    async def list_objects_v2(
+        self,
+        *,
+        Prefix: str,
+        MaxKeys: int = 1000,
+        Delimiter: str = "",
+        StartAfter: str = "",
+        ContinuationToken: str = "",
+    ) -> dict[str, Any]:
+        asked = {
+            "prefix": Prefix,
+            "delimiter": Delimiter,
+            # It includes the object of this name.
+            "startOffset": StartAfter,
+            "pageToken": ContinuationToken,
+        }
+        params = {name: value for name, value in asked.items() if value}
+        page = await self._told(
+            "GET", self._objects, params={**params, "maxResults": str(MaxKeys), "fields": _FIELDS}
+        )
+        if not {"kind", "items", "prefixes"} & page.keys():
+            raise ForeignAnswerError("the answer is no listing")
+        token = page.get("nextPageToken")
+        return {
+            "Contents": [_listed(item) for item in page.get("items", ())],
+            "CommonPrefixes": [{"Prefix": folder} for folder in page.get("prefixes", ())],
+            "IsTruncated": bool(token),
+            "NextContinuationToken": token,
+        }
+
+    def upload(self, key: str, size: int) -> Upload:
+        return _Resumable(self, key, size)
+
+    async def create_multipart_upload(self, *, Key: str, IfNoneMatch: str = "") -> dict[str, Any]:
+        headers, _ = await self._ask(
+            "POST",
+            f"/upload{self._objects}",
+            params={"uploadType": "resumable", "name": Key, **_condition(IfNoneMatch)},
+            json={"name": Key},
+        )
+        place = urlsplit(headers.get("Location", ""))
+        if not place.query:
+            raise ForeignAnswerError("the answer has no address of an upload")
+        # The server's own idea of its host is not followed.
+        return {"UploadId": f"{place.path}?{place.query}"}
+
+    async def upload_part(
+        self, *, Key: str, UploadId: str, Body: memoryview, Start: int, Total: int | None
+    ) -> dict[str, Any]:
+        """Send the bytes of `Key` from `Start`; the last ones with the total size. Return how many it has."""
+        end = Start + len(Body)
+        total = "*" if Total is None else Total
+        headers, body = await self._ask(
+            "PUT",
+            UploadId,
+            headers={"Content-Range": f"bytes {Start}-{end - 1}/{total}"},
+            data=Body,
+        )
+        if "Range" in headers or Total is None:
+            return {"End": int(headers.get("Range", "-").rpartition("-")[2] or -1) + 1}
+        if _decoded(body).get("name") != Key:
+            raise ForeignAnswerError("the answer does not describe the object that was sent")
+        return {"End": end}
+
+    async def abort_multipart_upload(self, *, Key: str, UploadId: str) -> dict[str, Any]:  # noqa: ARG002  # the address has it
+        await self._ask("DELETE", UploadId)
+        return {}
+
+    def answer(self, error: BaseException) -> tuple[int, str, str]:
+        if isinstance(error, _RefusedError):
+            status, code, reason = error.args
+            return status, code, reason
+        return 0, type(error).__name__, str(error) or "no answer in time"
+
+    def is_transient(self, error: BaseException) -> bool:
+        status, code, _ = self.answer(error)
+        return status == _CONFLICT or code in _LIMITS or super().is_transient(error)
+
+    def meaning(self, error: Exception) -> type[errors.OffloadError]:
+        status, code, reason = self.answer(error)
+        if status == HTTPStatus.PRECONDITION_FAILED:
+            return errors.ExistsError
+        if status == HTTPStatus.NOT_FOUND:
+            is_bucket = code == _NO_BUCKET or "bucket does not exist" in reason
+            return errors.StoreMissingError if is_bucket else errors.NotFoundError
+        if self.is_transient(error) or isinstance(error, ForeignAnswerError) or status == _GONE:
+            return errors.StoreUnavailableError
+        is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
+        is_refused = is_refused or isinstance(error, GoogleAuthError)
+        return errors.StorePermissionError if is_refused else errors.StoreError
+
+    def forget(self) -> None:
+        _SYSTEMS.forget(self.system)
+
+    def _path(self, name: str) -> str:
+        return f"{self._objects}/{quote(name, safe='')}"
+
+    async def _told(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return _decoded((await self._ask(method, path, **arguments))[1])
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | memoryview | None = None,
+        **arguments: Any,
+    ) -> tuple[Mapping[str, str], bytes]:
+        """Return headers and body of an answer that is no error."""
+        system = self.system
+        session = await system._set_session()  # noqa: SLF001  # the public methods block
+        # A silent retry would meet the object that the first request had stored.
+        session._retry_connection = False  # noqa: SLF001  # there is no argument for it
+        if system.credentials.credentials is not None and not system.credentials.credentials.valid:
+            # This blocks.
+            await asyncio.to_thread(system.credentials.maybe_refresh)
+        params = system._get_params(arguments.pop("params", {}))  # noqa: SLF001
+        if data is not None:
+            # A file would be sent in chunks, whose total is unknown.
+            headers = {**(headers or {}), "Content-Length": str(len(data))}
+            arguments["data"] = sendable(data)
+        async with session.request(
+            method,
+            self.system._location + path,  # noqa: SLF001
+            params=params,
+            headers=system._get_headers(headers),  # noqa: SLF001
+            timeout=_timeout(system.requests_timeout),
+            allow_redirects=False,
+            **arguments,
+        ) as answer:
+            body = await answer.read()
+            if answer.status not in {_RESUME, _CANCELLED}:
+                check_no_page(answer.headers, answer.status, "x-goog-")
+                if answer.status == HTTPStatus.NOT_FOUND and path.endswith(self._objects):
+                    raise _RefusedError(answer.status, _NO_BUCKET, _reason(body)[1])
+                if answer.status >= HTTPStatus.BAD_REQUEST:
+                    raise _RefusedError(answer.status, *_reason(body))
+            return answer.headers, body
+
+
+class _Resumable(Upload):
+    """Upload of one object in parts, one after another, with the condition from the beginning to the end.
+
+    The object appears with the last part, which is sent when there are no more pieces.
+    """
+
+    def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        upload = self._client.run(self._begin_if, condition)
+        start, held = 0, b""
+        try:
+            for part in blocks_of(sized(pieces, self._size), part_size(self._size)):
+                if held:
+                    self._client.run(self._send_all, upload, start, held, None)
+                    start += len(held)
+                held = part
+                self._digest.update(part)
+            self._client.run(self._end, upload, start, held)
+        except BaseException:
+            self._client.run(self._abort, upload)
+            raise
+
+    async def _begin_if(self, condition: Callable[[], Awaitable[dict[str, Any]]]) -> str:
+        answer = await self._client.call("create_multipart_upload", self._key, **await condition())
+        upload: str = answer["UploadId"]
+        return upload
+
+    async def _send_all(self, upload: str, start: int, part: bytes, total: int | None) -> int:
+        """Send a part, the rest of it again if the server kept less; return the number of attempts."""
+        view, attempts, end = memoryview(part), 0, start + len(part)
+        while start < end:
+            retrying = self._client.retrying()
+            rest = view[start - end :]
+            answer = await self._client.call(
+                "upload_part",
+                self._key,
+                size=len(rest),
+                retrying=retrying,
+                UploadId=upload,
+                Body=rest,
+                Start=start,
+                Total=total,
+            )
+            if answer["End"] <= start:
+                raise errors.StoreUnavailableError(f"{self._key!r}: the server keeps no bytes of the upload")
+            start, attempts = answer["End"], attempts + retrying.statistics["attempt_number"]
+        return attempts
+
+    async def _end(self, upload: str, start: int, part: bytes) -> None:
+        try:
+            await self._send_all(upload, start, part, self._size)
+        except (errors.ExistsError, errors.NotFoundError, errors.StoreUnavailableError):
+            # The answer of an attempt that stored the object may have been lost.
+            if not await self._is_stored():
+                raise
+
+
+def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
+    configured = (fsspec.config.conf.get(scheme, {}) for scheme in reversed(_SCHEMES))
+    merged: dict[str, Any] = {}
+    for each in (*configured, options):
+        merged.update(each)
+    return merged
+
+
+def _sharing_key(options: Mapping[str, Any]) -> Any:
+    """Return a key that is equal where the same connections serve: options, configuration, environment."""
+    environment = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+    return key_of((options, environment))
+
+
+def _connected(options: Mapping[str, Any]) -> Any:
+    # A listing cache would hide writes of other machines.
+    fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
+    return GCSFileSystem(**{**options, **fixed})
+
+
+def _timeout(requested: Any) -> aiohttp.ClientTimeout:
+    """Return the limits of one attempt: gcsfs's option `requests_timeout` in seconds, or the usual ones."""
+    if isinstance(requested, aiohttp.ClientTimeout):
+        return requested
+    if requested is not None:
+        return aiohttp.ClientTimeout(total=requested)
+    return aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT)
+
+
+def _condition(if_none_match: str) -> dict[str, str]:
+    return {"ifGenerationMatch": "0"} if if_none_match else {}
+
+
+def _part(boundary: str, kind: str, data: bytes) -> bytes:
+    return f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n".encode() + data + b"\r\n"
+
+
+def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "Key": item["name"],
+        "Size": int(item["size"]),
+        "LastModified": datetime.fromisoformat(item["updated"]),
+    }
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        answer = json.loads(body)
+        if isinstance(answer, dict):
+            return answer
+    raise ForeignAnswerError(f"expected an answer of the service, got {body[:80]!r}")
+
+
+def _reason(body: bytes) -> tuple[str, str]:
+    """Return the reason and the text of an error."""
+    error: Any = None
+    with suppress(ForeignAnswerError):
+        error = _decoded(body).get("error")
+    if not isinstance(error, dict):
+        return "no reason", body[:200].decode("utf-8", "replace") if error is None else str(error)
+    first: dict[str, Any] = next(iter(error.get("errors") or ()), {})
+    return str(first.get("reason", error.get("status", "no reason"))), str(error.get("message", ""))

@@ -1,0 +1,123 @@
+"""Stores in Google Cloud Storage and Azure Blob Storage, shared between machines.
+
+A create-only put relies on a condition of the service, `ifGenerationMatch=0` or `If-None-Match: *`. Each
+prefix is probed once: two writers create one object at the same time, and one of them must be refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import ConfigError, MissingExtraError
+from offload.store import without_secrets
+from offload_backends._bucket import BucketStore
+from offload_backends._shared import Shared
+
+if TYPE_CHECKING:
+    from offload_backends._remote import Client
+
+# The address of a container in an account, as Azure's tools write it.
+_IN_ACCOUNT = re.compile(r"([^@:/]+)@([^@:/.]+)\.(?:dfs|blob)\.core\.[a-z.]+")
+
+# By URL and connections.
+_CLIENTS: Shared[Client] = Shared()
+
+
+class GoogleStore(BucketStore):
+    """Objects under a prefix of a bucket of Google Cloud Storage.
+
+    A request ends within 30 seconds plus the time of its bytes at 1 MiB/s; transient errors are retried
+    until then, a refused connection for 3 seconds. An object of up to 16 MiB takes one request, a larger one
+    is uploaded in parts of 8 MiB, one after another; it is visible after the last one. An upload that was
+    abandoned shows in no listing and ends after a week.
+
+    The first create of a process reads `offload.json` below the prefix, and probes the server if that object
+    is absent. Delete it when you move the objects to another server.
+
+    Args:
+        url: `gs://bucket`, `gs://bucket/prefix`, or with `gcs://`. The bucket must exist.
+        storage_options: arguments of `gcsfs.GCSFileSystem`: `token`, `project`, `endpoint_url`,
+            `requests_timeout` (seconds for one attempt instead of 3 to connect and 10 without a byte) ….
+            Their defaults come from fsspec's configuration and Google's application default credentials.
+
+    Raises:
+        ConfigError: the URL has no bucket, or contains credentials, a query or a fragment.
+        MissingExtraError: the packages of the extra `gcs` are not installed.
+    """
+
+    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        scheme, self._bucket, self._prefix = _parse(url, "bucket")
+        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), storage_options)
+        _check_installed(self.url, "gcs", ("gcsfs", "tenacity"))
+
+    def _connect(self) -> Client:
+        from offload_backends._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
+
+        client = GoogleClient(self.url, self._bucket, self._prefix, self._options)
+        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
+
+
+class AzureStore(BucketStore):
+    """Blobs under a prefix of a container of Azure Blob Storage.
+
+    A request ends within 30 seconds plus the time of its bytes at 1 MiB/s; transient errors are retried
+    until then, a refused connection for 3 seconds. A blob of up to 16 MiB takes one request, a larger one
+    is uploaded in blocks of 8 MiB, four at a time; it is visible after the last request. The service drops
+    the blocks of an abandoned upload after a week. The end of a blob is read by two requests.
+
+    The first create of a process reads `offload.json` below the prefix, and probes the server if that blob
+    is absent. Delete it when you move the blobs to another server.
+
+    Args:
+        url: `az://container` or `az://container/prefix`, or with `abfs://` or `abfss://`; also
+            `abfss://container@account.dfs.core.windows.net/prefix`. The container must exist.
+        storage_options: arguments of `adlfs.AzureBlobFileSystem`: `account_name`, `account_key`,
+            `sas_token`, `connection_string`, `credential`, `connection_timeout` and `read_timeout` (seconds
+            of one attempt, 3 and 10) …. Their defaults come from fsspec's configuration, `AZURE_STORAGE_…`
+            variables and the login of Azure's tools.
+
+    Raises:
+        ConfigError: the URL has no container, or contains credentials, a query or a fragment.
+        MissingExtraError: the packages of the extra `azure` are not installed.
+    """
+
+    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        options = dict(storage_options or {})
+        container, _, path = url.partition("://")[2].partition("/")
+        if found := _IN_ACCOUNT.fullmatch(container):
+            url = f"{url.partition('://')[0]}://{found[1]}/{path}"
+            options.setdefault("account_name", found[2])
+        scheme, self._bucket, self._prefix = _parse(url, "container")
+        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), options)
+        _check_installed(self.url, "azure", ("adlfs", "tenacity"))
+
+    def _connect(self) -> Client:
+        from offload_backends._azure import AzureClient  # noqa: PLC0415  # loads adlfs
+
+        client = AzureClient(self.url, self._bucket, self._prefix, self._options)
+        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
+
+
+def _parse(url: str, place: str) -> tuple[str, str, str]:
+    """Return scheme, bucket and prefix; the prefix is empty or ends in a slash."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, path = rest.partition("/")
+    if "@" in bucket or ":" in bucket:
+        raise ConfigError(f"a {scheme} URL must not contain credentials; pass them in storage_options")
+    if "?" in url or "#" in url:
+        raise ConfigError(f"a {scheme} URL must be {scheme}://{place}/prefix, without query and fragment")
+    if not bucket:
+        raise ConfigError(
+            f"{without_secrets(url)}: a {scheme} URL must name a {place}: {scheme}://{place}/prefix"
+        )
+    path = path.strip("/")
+    return scheme, bucket, f"{path}/" if path else ""
+
+
+def _check_installed(url: str, extra: str, packages: Sequence[str]) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise MissingExtraError(f"{url} needs {' and '.join(missing)}: pip install 'offload[{extra}]'")

@@ -1,8 +1,9 @@
 """Files and folders in an open folder: complete, private and durable before they are visible.
 
 A new file is written without a name (`O_TMPFILE`), synced, and named by a hard link, which fails if the
-name is taken; then the folder is synced. If the file system does not support that, the file first gets a
-temporary name. If `is_synced` is false, nothing is synced.
+name is taken; then the folder is synced. If the system or the medium does not support that, the file first
+gets a temporary name, and its own name by a hard link or by a rename that does not replace. If `is_synced`
+is false, nothing is synced.
 
 After a failed fsync the kernel marks the lost pages as clean, so another fsync would wrongly succeed: the
 unsynced file is removed, and the error is raised.
@@ -10,54 +11,53 @@ unsynced file is removed, and the error is raised.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
+
+from offload_backends import _system
+from offload_backends._folders import Folder
 
 Buffer = bytes | memoryview
 
 _FILE_MODE = 0o600
-_FOLDER_MODE = 0o700
-# Absent on Windows, which the store refuses.
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_WRITE = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
-# Without O_NONBLOCK, opening a planted named pipe would wait for its writer.
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
-_UNNAMED = getattr(os, "O_TMPFILE", 0)
-
 # Errors of O_TMPFILE, or of linking the result, on a file system or a system without /proc.
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EXDEV}
-_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-_RENAME_NOREPLACE = 1
+# Errors of a link, or of an exclusive rename, that the medium does not support. If the medium refuses every
+# change, the next call says so too.
+_UNSUPPORTED = {
+    *(errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL)
+}
 
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{16}")
 _ABANDONED_SECONDS = 3600
 
+# Whether a plain rename refuses a taken name, by system and device.
+_refusing_renames: dict[tuple[_system.System, int], bool] = {}
 
-def make_folder(parent: int, name: str, *, is_synced: bool) -> None:
+
+def make_folder(parent: Folder, name: str, *, is_synced: bool) -> None:
     """Create folder `name` in the open folder `parent`, unless it exists."""
     try:
-        os.mkdir(name, _FOLDER_MODE, dir_fd=parent)
+        parent.make_child(name)
     except FileExistsError:
         return
     try:
-        # The umask may have removed bits.
-        os.chmod(name, _FOLDER_MODE, dir_fd=parent)
+        parent.make_private(name)
         if is_synced:
-            os.fsync(parent)
+            parent.sync()
     except OSError:
         with suppress(OSError):
-            os.rmdir(name, dir_fd=parent)
+            parent.remove_child(name)
         raise
 
 
-def create(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> bool:
+def create(folder: Folder, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> bool:
     """Create file `name` with all its bytes at once; raise `FileExistsError` if the name is taken.
 
     If the first attempt shows that unnamed files are not supported, `pieces` is iterated again. It must
@@ -65,56 +65,57 @@ def create(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool)
 
     Return whether the file had a temporary name first, which a killed writer does not remove.
     """
-    if os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
+    if folder.exists(name):
         # This also works on a full disk, and avoids a useless write.
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-    is_named = False
-    try:
-        _create_unnamed(folder, name, pieces, is_synced=is_synced)
-    except OSError as error:
-        if error.errno not in _NO_UNNAMED_FILES:
-            raise
-        is_named = True
+    is_named = not _system.SYSTEM.unnamed_file
+    if not is_named:
+        try:
+            folder.create_unnamed(name, partial(_fill, pieces=pieces, is_synced=is_synced))
+        except OSError as error:
+            if error.errno not in _NO_UNNAMED_FILES:
+                raise
+            is_named = True
     if is_named:
         with _temporary(folder, pieces, is_synced=is_synced) as temporary:
             _give_name(folder, temporary, name)
     if is_synced:
         try:
-            os.fsync(folder)
+            folder.sync()
         except OSError:
-            os.unlink(name, dir_fd=folder)
+            folder.remove(name)
             raise
     return is_named
 
 
-def replace(folder: int, name: str, data: bytes, *, is_synced: bool) -> None:
+def replace(folder: Folder, name: str, data: bytes, *, is_synced: bool) -> None:
     """Replace the content of file `name` by `data`; the file has a temporary name first."""
     with _temporary(folder, [data], is_synced=is_synced) as temporary:
-        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        folder.replace(temporary, name)
     if is_synced:
-        os.fsync(folder)
+        folder.sync()
 
 
-def sync_object(folder: int, name: str) -> None:
+def sync_object(folder: Folder, name: str) -> None:
     """Sync a file of another writer, who may not have synced it yet or at all."""
-    with suppress(FileNotFoundError), closing(os.open(name, _READ, dir_fd=folder)) as file:
-        os.fsync(file)
-        os.fsync(folder)
+    with suppress(FileNotFoundError), closing(folder.open_to_sync(name)) as file:
+        _system.sync(file)
+        folder.sync()
 
 
-def sweep(folder: int) -> None:
+def sweep(folder: Folder) -> None:
     """Remove temporary files of killed writers; `folder` was written to just now."""
-    with suppress(OSError), os.scandir(folder) as entries:
+    with suppress(OSError), folder.entries() as entries:
         # The folder's time is "now" by the clock of the file system, which may be a server's.
-        oldest = os.fstat(folder).st_mtime - _ABANDONED_SECONDS
+        oldest = folder.info().st_mtime - _ABANDONED_SECONDS
         for entry in entries:
             if _TEMPORARY.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                os.unlink(entry.name, dir_fd=folder)
+                folder.remove(entry.name)
 
 
-def read(folder: int, name: str, part: slice) -> bytes:
+def read(folder: Folder, name: str, part: slice) -> bytes:
     """Return the bytes of file `name` in `part`; an irregular file raises `FileNotFoundError`."""
-    with closing(os.open(name, _READ, dir_fd=folder)) as handle:
+    with closing(folder.open_file(name)) as handle:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.ENOENT, "not a regular file", name)
@@ -124,10 +125,10 @@ def read(folder: int, name: str, part: slice) -> bytes:
             return file.read(max(0, last - first))
 
 
-def is_object(folder: int, name: str) -> bool:
+def is_object(folder: Folder, name: str) -> bool:
     """Return whether the taken name `name` belongs to a regular file."""
     try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        mode = folder.stat(name).st_mode
     except FileNotFoundError:
         # It was there a moment ago, and only objects are deleted.
         return True
@@ -160,13 +161,13 @@ def _is_private(group: int, user: int) -> bool:
         return group == os.getegid()
 
 
-def sorted_names(folder: int, beginning: str) -> list[str]:
+def sorted_names(folder: Folder, beginning: str) -> list[str]:
     """Return the names of files and, with a slash, folders, in the order of their keys.
 
     Names that do not start with `beginning` are skipped before any check: a lookup of one record by its ref
     lists a folder of thousands.
     """
-    with os.scandir(folder) as entries:
+    with folder.entries() as entries:
         return sorted(
             entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name
             for entry in entries
@@ -185,18 +186,11 @@ def closing(handle: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _create_unnamed(folder: int, name: str, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
-    with closing(os.open(".", _WRITE | _UNNAMED, _FILE_MODE, dir_fd=folder)) as file:
-        _fill(file, pieces, is_synced=is_synced)
-        # Only with dst_dir_fd does Python call linkat(2), which follows the link that /proc shows.
-        os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=folder)
-
-
 @contextmanager
-def _temporary(folder: int, pieces: Iterable[Buffer], *, is_synced: bool) -> Iterator[str]:
+def _temporary(folder: Folder, pieces: Iterable[Buffer], *, is_synced: bool) -> Iterator[str]:
     """Yield the name of a temporary file with `pieces`, and remove that name at the end."""
     name = ".tmp-" + secrets.token_hex(8)
-    file = os.open(name, _WRITE | os.O_CREAT | os.O_EXCL | _NO_LINK, _FILE_MODE, dir_fd=folder)
+    file = folder.create_file(name)
     try:
         with closing(file):
             _fill(file, pieces, is_synced=is_synced)
@@ -204,35 +198,58 @@ def _temporary(folder: int, pieces: Iterable[Buffer], *, is_synced: bool) -> Ite
     finally:
         # A rename has removed it, or `sweep` will.
         with suppress(OSError):
-            os.unlink(name, dir_fd=folder)
+            folder.remove(name)
 
 
 def _fill(file: int, pieces: Iterable[Buffer], *, is_synced: bool) -> None:
-    # The umask may have removed bits.
-    os.fchmod(file, _FILE_MODE)
+    if _system.SYSTEM.has_owners:
+        # The umask may have removed bits.
+        os.fchmod(file, _FILE_MODE)
     for piece in pieces:
         rest = memoryview(piece)
         while rest:
             rest = rest[os.write(file, rest) :]
     if is_synced:
-        os.fsync(file)
+        _system.sync(file)
 
 
-def _give_name(folder: int, temporary: str, name: str) -> None:
-    """Rename the file to a free name, by a hard link or an exclusive rename."""
+def _give_name(folder: Folder, temporary: str, name: str) -> None:
+    """Rename the file to a free name; no step replaces a file of that name."""
+    if _system.SYSTEM.has_hard_links and _is_done(folder.link, temporary, name):
+        return
+    if _is_done(folder.rename_exclusively, temporary, name):
+        return
+    if not _does_rename_refuse(folder):
+        raise OSError(errno.ENOTSUP, "the medium has neither hard links nor a rename that does not replace")
+    folder.rename(temporary, name)
+
+
+def _is_done(give_name: Callable[[str, str], None], temporary: str, name: str) -> bool:
+    """Return whether the medium supports the call, which then has been done."""
     try:
-        os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        give_name(temporary, name)
     except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
+        if error.errno not in _UNSUPPORTED:
             raise
-        _rename_exclusively(folder, temporary, name)
+        return False
+    return True
 
 
-def _rename_exclusively(folder: int, old: str, new: str) -> None:
-    # Python has no call for it, and a plain rename replaces a file.
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename is None:
-        raise OSError(errno.ENOTSUP, "the file system has no hard links, the system no renameat2")
-    if rename(folder, os.fsencode(old), folder, os.fsencode(new), _RENAME_NOREPLACE) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), new)
+def _does_rename_refuse(folder: Folder) -> bool:
+    """Return whether a plain rename refuses a taken name, by one trial per device with temporary files."""
+    place = _system.SYSTEM, folder.info().st_dev
+    if place not in _refusing_renames:
+        _refusing_renames[place] = _is_rename_refused(folder)
+    return _refusing_renames[place]
+
+
+def _is_rename_refused(folder: Folder) -> bool:
+    with (
+        _temporary(folder, [], is_synced=False) as one,
+        _temporary(folder, [], is_synced=False) as other,
+    ):
+        try:
+            folder.rename(one, other)
+        except FileExistsError:
+            return True
+        return False

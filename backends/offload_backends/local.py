@@ -1,7 +1,7 @@
 """A store in a local folder, whose objects are complete and durable even if the process is killed.
 
-`_local_files` contains the method. Paths below the root are opened part by part without following symbolic
-links.
+`_local_files` contains the method, `_system` what it needs of the operating system. Paths below the root are
+opened part by part without following symbolic links.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,14 @@ from offload import errors
 from offload.layout import check_key
 from offload.store import Durability, OneByOne, StoredObject, check_range, sized, without_secrets
 from offload_backends import _local_files as files
+from offload_backends import _system
 from offload_backends._checks import check_options, is_key, may_hold
+from offload_backends._folders import Folder, open_folder
 
 _SCHEME = "file://"
 _DURABILITIES = ("fsync", "none")
 # Concurrent writers share one commit of the file system's journal.
 _CONCURRENT = 8
-
-# Absent on Windows, which the constructor refuses.
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 # A folder, a link, or a file instead of a folder: not an object of this store.
 _NOT_AN_OBJECT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO}
@@ -38,9 +36,17 @@ _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _FIXES = (
     (_REFUSED, "; the folder must belong to this user and be writable"),
     ({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}, "; free space or raise the limit"),
+    ({errno.ENAMETOOLONG}, "; use a folder with a shorter path"),
+    ({errno.ENOTSUP}, "; use a folder on another medium"),
     (_NOT_AN_OBJECT | {errno.EEXIST}, "; remove the file, folder or link that is in its place"),
 )
-_HAS_FOLDER_HANDLES = os.open in os.supports_dir_fd
+# Errors of Windows, which its errno does not tell apart.
+_WINDOWS_ERRORS = {
+    32: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),
+    33: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),
+    123: (errors.StoreError, "; use a folder whose path Windows accepts"),
+    206: (errors.StoreError, "; use a folder with a shorter path"),
+}
 
 
 class LocalStore(OneByOne):
@@ -64,15 +70,14 @@ class LocalStore(OneByOne):
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         check_options(storage_options, ("durability",), url)
-        if not _HAS_FOLDER_HANDLES:
-            raise errors.ConfigError("the local store needs POSIX folder handles; use fsspec's local://")
         durability = (storage_options or {}).get("durability", "fsync")
         if durability not in _DURABILITIES:
             raise errors.ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
         self.url = self._root.as_uri()
-        self.durability: Durability = "power" if self._is_synced else "process"
+        is_power_safe = self._is_synced and _system.SYSTEM.has_folder_handles
+        self.durability: Durability = "power" if is_power_safe else "process"
         self._swept: set[str] = set()
 
     def __repr__(self) -> str:
@@ -118,7 +123,7 @@ class LocalStore(OneByOne):
         path, _, name = key.rpartition("/")
         with self._mapped_errors(key), _absence_ignored(), self._folder(path) as folder:
             if files.is_object(folder, name):
-                os.unlink(name, dir_fd=folder)
+                folder.remove(name)
 
     def put_many(
         self, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
@@ -153,7 +158,7 @@ class LocalStore(OneByOne):
             if had_temporary_name:
                 self._sweep_once(path, folder)
 
-    def _sweep_once(self, path: str, folder: int) -> None:
+    def _sweep_once(self, path: str, folder: Folder) -> None:
         if path not in self._swept:
             self._swept.add(path)
             files.sweep(folder)
@@ -172,36 +177,36 @@ class LocalStore(OneByOne):
                 elif key.startswith(prefix) and key > after and is_key(key):
                     # An object deleted since the folder was read is not listed.
                     with suppress(FileNotFoundError):
-                        info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                        info = folder.stat(name)
                         yield StoredObject(key, info.st_size, info.st_mtime)
 
     @contextmanager
-    def _folder(self, path: str, *, is_made: bool = False) -> Iterator[int]:
+    def _folder(self, path: str, *, is_made: bool = False) -> Iterator[Folder]:
         """Open folder `path` below the root, part by part, without following links."""
         folder = self._open_root(is_made=is_made)
         try:
             is_common = _check_root(folder, self._root)
             for part in path.split("/") if path else ():
                 child = _open_child(folder, part, is_made=is_made, is_synced=self._is_synced)
-                os.close(folder)
+                folder.close()
                 folder = child
                 # Another user's folder is no more than a file in its place.
-                if is_common and not files.is_own(os.fstat(folder)):
+                if is_common and not files.is_own(folder.info()):
                     raise OSError(errno.ENOTDIR, "a folder of another user", part)
             yield folder
         finally:
-            os.close(folder)
+            folder.close()
 
-    def _open_root(self, *, is_made: bool) -> int:
+    def _open_root(self, *, is_made: bool) -> Folder:
         try:
-            return os.open(self._root, _FOLDER)
+            return open_folder(self._root)
         except NotADirectoryError as error:
             raise errors.StoreMissingError(f"{self.url} is not a folder; use the path of a folder") from error
         except FileNotFoundError:
             if not is_made:
                 raise
         _make_root(self._root, is_synced=self._is_synced)
-        return os.open(self._root, _FOLDER)
+        return open_folder(self._root)
 
     @contextmanager
     def _mapped_errors(self, key: str) -> Iterator[None]:
@@ -210,8 +215,7 @@ class LocalStore(OneByOne):
         except errors.OffloadError:
             raise
         except OSError as error:
-            kind = errors.StorePermissionError if error.errno in _REFUSED else errors.StoreError
-            fix = next((fix for numbers, fix in _FIXES if error.errno in numbers), "")
+            kind, fix = _meaning_of(error)
             raise kind(f"{self.url}: {key!r}: {error.strerror or error}{fix}") from error
 
 
@@ -236,15 +240,17 @@ class _Source:
             raise _SourceError(error) from error
 
 
+def _meaning_of(error: OSError) -> tuple[type[errors.StoreError], str]:
+    """Return the kind of a system error, and what would fix it."""
+    known = _WINDOWS_ERRORS.get(getattr(error, "winerror", None) or 0)
+    if known is not None:
+        return known
+    kind = errors.StorePermissionError if error.errno in _REFUSED else errors.StoreError
+    return kind, next((fix for numbers, fix in _FIXES if error.errno in numbers), "")
+
+
 def _root_of(url: str) -> Path:
-    path = url
-    if url.startswith(_SCHEME):
-        host, _, rest = url.removeprefix(_SCHEME).partition("/")
-        if host not in ("", "localhost") or "?" in rest or "#" in rest:
-            raise errors.ConfigError(
-                f"{without_secrets(url)}: must be file:///absolute/path, with %3F for ? and %23 for #"
-            )
-        path = "/" + unquote(rest)
+    path = _path_in(url) if url.startswith(_SCHEME) else url
     if "\0" in path:
         raise errors.ConfigError(f"{url!r}: a path must not contain a NUL character")
     try:
@@ -253,19 +259,35 @@ def _root_of(url: str) -> Path:
         raise errors.ConfigError(f"{url}: {error}") from error
 
 
+def _path_in(url: str) -> str:
+    """Return the path in a `file://` URL: with a drive or a host only where paths have drives, on Windows."""
+    host, _, rest = url.removeprefix(_SCHEME).partition("/")
+    is_here = host in ("", "localhost")
+    path = unquote(rest) if is_here else unquote(f"//{host}/{rest}")
+    has_drive = os.path.splitdrive(path)[0] != ""
+    if "?" in rest or "#" in rest or not (is_here or has_drive):
+        raise errors.ConfigError(
+            f"{without_secrets(url)}: must be file:///absolute/path, with %3F for ? and %23 for #"
+        )
+    return path if has_drive else "/" + path
+
+
 def _make_root(path: Path, *, is_synced: bool) -> None:
-    if not path.parent.exists():
+    # A drive of Windows that is not there has itself for its parent.
+    if path.parent != path and not path.parent.exists():
         _make_root(path.parent, is_synced=is_synced)
-    with files.closing(os.open(path.parent, _FOLDER)) as parent:
+    with closing(open_folder(path.parent)) as parent:
         files.make_folder(parent, path.name, is_synced=is_synced)
 
 
-def _check_root(root: int, path: Path) -> bool:
+def _check_root(root: Folder, path: Path) -> bool:
     """Raise `StorePermissionError` if users other than this one and root may change files in the open root.
 
     Return whether others may add files, which a sticky bit allows.
     """
-    info = os.fstat(root)
+    if not _system.SYSTEM.has_owners:
+        return False
+    info = root.info()
     if not files.is_own(info):
         raise errors.StorePermissionError(
             f"{path} belongs to user {info.st_uid}, who could change its files; use a folder of your "
@@ -279,15 +301,15 @@ def _check_root(root: int, path: Path) -> bool:
     return is_common
 
 
-def _open_child(folder: int, name: str, *, is_made: bool, is_synced: bool) -> int:
+def _open_child(folder: Folder, name: str, *, is_made: bool, is_synced: bool) -> Folder:
     """Open folder `name` in `folder`, creating it first if `is_made`."""
     try:
-        return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
+        return folder.child(name)
     except FileNotFoundError:
         if not is_made:
             raise
     files.make_folder(folder, name, is_synced=is_synced)
-    return os.open(name, _FOLDER | _NO_LINK, dir_fd=folder)
+    return folder.child(name)
 
 
 @contextmanager

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import systems
 
 from offload.store import OffloadStore
 from offload.testing import StoreConformance
@@ -13,10 +14,27 @@ def path_of(store: OffloadStore, key: str) -> Path:
     return Path(store.url.removeprefix("file://"), key)
 
 
+FORMS = [
+    ("everything", "fsync"),
+    ("everything", "none"),
+    ("a refusing rename only", "fsync"),
+    *(
+        pytest.param((name, durability), marks=pytest.mark.slow)
+        for name in systems.FORMS
+        for durability in ("fsync", "none")
+        if name != "everything" and (name, durability) != ("a refusing rename only", "fsync")
+    ),
+]
+
+
 class TestLocalStore(StoreConformance):
-    @pytest.fixture(params=["fsync", "none"])
-    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> OffloadStore:
-        options = {"durability": request.param}
+    @pytest.fixture(params=FORMS, ids=", ".join)
+    def store(
+        self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> OffloadStore:
+        system, durability = request.param
+        systems.use(system, monkeypatch.setattr)
+        options = {"durability": durability}
         return LocalStore(str(tmp_path / "not" / "yet"), storage_options=options)
 
     def raw_get(self, store: OffloadStore, key: str) -> bytes:

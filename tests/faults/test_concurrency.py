@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import systems
+from faults.tracing import TESTS
 from servers import Bucket, Server, new_bucket
 
 from offload import NotFoundError, Offloader
@@ -18,8 +20,11 @@ from offload import NotFoundError, Offloader
 # Offloads the items `name` 0, 1, … in batches, each batch a turn, and prints what stands in the messages.
 WRITER = """
 import json, sys
+sys.path.append(sys.argv[6])
+import systems
 from offload import Offloader, OffloadPolicy, Rule
-url, options, name, count = sys.argv[1:5]
+url, options, system, name, count = sys.argv[1:6]
+systems.use(system)
 policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=40)}, min_saving=0)
 off = Offloader(url, session="s", storage_options=json.loads(options), policy=policy)
 messages = [
@@ -41,13 +46,13 @@ def expected(names: str, count: int) -> set[str]:
 
 @contextmanager
 def writers(
-    url: str, options: dict[str, Any], names: str, count: int
+    url: str, options: dict[str, Any], names: str, count: int, system: str = "everything"
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Start a process per name; all begin to write together."""
-    command = [sys.executable, "-c", WRITER, url, json.dumps(options)]
+    command = [sys.executable, "-c", WRITER, url, json.dumps(options), system]
     started = [
         subprocess.Popen(
-            [*command, name, str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [*command, name, str(count), str(TESTS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for name in names
     ]
@@ -95,10 +100,17 @@ def files(root: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("names", "count"), [("abcd", 30), pytest.param("abcdefgh", 250, marks=pytest.mark.slow)]
+    ("names", "count", "system"),
+    [
+        ("abcd", 30, "everything"),
+        ("ab", 20, "a refusing rename only"),
+        *(pytest.param("abcdefgh", 250, system, marks=pytest.mark.slow) for system in systems.FORMS),
+    ],
 )
-def test_every_item_of_every_process_is_there_and_readable(tmp_path: Path, names: str, count: int) -> None:
-    with writers(str(tmp_path), {}, names, count) as started:
+def test_every_item_of_every_process_is_there_and_readable(
+    tmp_path: Path, names: str, count: int, system: str
+) -> None:
+    with writers(str(tmp_path), {}, names, count, system) as started:
         said = placeholders(started)
 
     off = Offloader(tmp_path, session="s")
@@ -112,8 +124,14 @@ def test_every_item_of_every_process_is_there_and_readable(tmp_path: Path, names
         assert [message["content"] for message in restored] == [f"{name} {n}\n" * 200 for n in range(count)]
 
 
-def test_writers_of_the_same_items_make_one_record_each_and_say_the_same(tmp_path: Path) -> None:
-    with writers(str(tmp_path), {}, "aaaa", 60) as started:
+SYSTEMS = [
+    pytest.param(name, marks=() if name == "everything" else pytest.mark.slow) for name in systems.FORMS
+]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_writers_of_the_same_items_make_one_record_each_and_say_the_same(tmp_path: Path, system: str) -> None:
+    with writers(str(tmp_path), {}, "aaaa", 60, system) as started:
         seen: dict[str, tuple[int, int]] = {}
         while any(process.poll() is None for process in started):
             now = files(tmp_path)
@@ -129,12 +147,16 @@ def test_writers_of_the_same_items_make_one_record_each_and_say_the_same(tmp_pat
     assert len(files(tmp_path)) == 60
 
 
-def test_readers_see_whole_records_only_while_others_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_readers_see_whole_records_only_while_others_write(
+    tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems.use(system, monkeypatch.setattr)
     texts = {text + "\n" for text in expected("abc", 60)}
     reader = Offloader(tmp_path, session="s")
     sizes: set[int] = set()
 
-    with writers(str(tmp_path), {}, "abc", 60) as started:
+    with writers(str(tmp_path), {}, "abc", 60, system) as started:
         while any(process.poll() is None for process in started) and len(sizes) < 40:
             read = contents(reader)
             assert set(read) <= texts

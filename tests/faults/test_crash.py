@@ -23,6 +23,10 @@ from offload_backends.local import LocalStore
         pytest.param("named", "none", "zstd", marks=pytest.mark.slow),
         pytest.param("named", "fsync", "zstd", marks=pytest.mark.slow),
         pytest.param("unnamed", "fsync", "raw", marks=pytest.mark.slow),
+        ("a refusing rename only", "none", "zstd"),
+        pytest.param("a refusing rename only", "fsync", "zstd", marks=pytest.mark.slow),
+        pytest.param("no folder handles", "none", "zstd", marks=pytest.mark.slow),
+        pytest.param("no folder handles", "fsync", "zstd", marks=pytest.mark.slow),
     ],
 )
 def test_a_writer_killed_at_any_system_call_leaves_whole_records_and_all_it_acknowledged(

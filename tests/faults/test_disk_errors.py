@@ -21,11 +21,11 @@ from faults.conversation import (
     temporary_files,
 )
 from faults.media import administer, mounted
-from faults.tracing import NAMING_CALL, TESTS, Run, tracer
+from faults.tracing import NAMING_CALL, NAMING_CALL_BY_PATH, TESTS, Run, tracer
 
 from offload import Offloader, OffloadResult, StoreError
 
-REFUSABLE = ("openat", "mkdirat", "write", "fsync", "linkat", "renameat2")
+REFUSABLE = ("openat", "mkdirat", "mkdir", "write", "fsync", "linkat", "link", "renameat2")
 ERRORS = (
     "EIO",
     *(pytest.param(e, marks=pytest.mark.slow) for e in ("ENOSPC", "EMFILE", "EINTR", "EDQUOT", "EROFS")),
@@ -34,6 +34,7 @@ ROADS = (
     "unnamed",
     pytest.param("named", marks=pytest.mark.slow),
     pytest.param("renamed", marks=pytest.mark.slow),
+    *(pytest.param(road, marks=pytest.mark.slow) for road in NAMING_CALL_BY_PATH),
 )
 
 

@@ -17,12 +17,12 @@ from faults.conversation import (
     replaced_in,
 )
 from faults.media import Disk
-from faults.tracing import NAMING_CALL, tracer
+from faults.tracing import NAMING_CALL, NAMING_CALL_BY_PATH, tracer
 
 from offload import CorruptError, NotFoundError, Offloader
 from offload_backends.local import LocalStore
 
-CHANGES = ("mkdirat", "write", "fsync", "linkat", "renameat2", "unlinkat")
+CHANGES = ("mkdirat", "mkdir", "write", "fsync", "linkat", "link", "renameat2", "unlinkat", "unlink")
 
 
 @pytest.fixture
@@ -45,6 +45,26 @@ def test_what_was_acknowledged_survives_a_power_cut_at_any_change(disk: Disk, ro
                 disk.cut_power()
             with disk.after_the_cut() as path:
                 check_survivors(path / root, run.acknowledged)
+
+    assert len(points) > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("road", NAMING_CALL_BY_PATH)
+def test_a_system_that_syncs_no_folder_loses_whole_records_and_keeps_no_half_one(
+    disk: Disk, road: str
+) -> None:
+    with tracer(road) as traced:
+        points = [p for p in traced.run(disk.path / "whole").points() if p.syscall in CHANGES]
+        for point in points:
+            root = f"{point.syscall}-{point.nth}"
+            disk.settle()
+            with traced.running(disk.path / root, point.fault("signal=STOP")) as run:
+                assert run.shows("stopped by SIGSTOP"), point
+                disk.cut_power()
+            with disk.after_the_cut() as path:
+                if (path / root).exists():
+                    check_survivors(path / root, {})
 
     assert len(points) > 15
 

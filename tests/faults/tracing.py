@@ -20,11 +20,15 @@ import pytest
 
 # The call by which a file gets its name, for each road that a writer can take.
 NAMING_CALL = {"unnamed": "linkat", "named": "linkat", "renamed": "renameat2"}
+# The same on systems without folder handles, where no folder is synced: `systems.FORMS`.
+NAMING_CALL_BY_PATH = {"no folder handles": "link", "a refusing rename only": "renameat2"}
 
 TESTS = Path(__file__).parent.parent
 
 # What the way to a record consists of; `?`: not every machine has it.
-_TRACED = "openat,mkdirat,fchmodat,?fchmodat2,fchmod,write,fsync,linkat,renameat2,unlinkat,close,writev"
+_BY_HANDLE = "openat,mkdirat,fchmodat,?fchmodat2,fchmod,write,fsync,linkat,renameat2,unlinkat,close,writev"
+_BY_PATH = "?mkdir,?chmod,?link,?rename,?unlink"
+_TRACED = f"{_BY_HANDLE},{_BY_PATH}"
 _CALL = re.compile(r"(\w+)\(")
 # What the writer reports with, and nothing else writes with.
 _REPORT = "writev"

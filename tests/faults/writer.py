@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import systems
 from faults.conversation import MESSAGES, SESSION, TURNS, replaced_in
 
 from offload import Offloader
@@ -46,7 +47,9 @@ def _offload_turns(root: str, durability: str, codec: str) -> None:
 
 
 def _take_away(road: str) -> None:
-    """Make the system refuse what some file systems refuse."""
+    """Make the system refuse what some file systems refuse, or offer what other systems offer."""
+    if road in systems.FORMS:
+        systems.use(road)
     if road in ("named", "renamed"):
         unnamed = getattr(os, "O_TMPFILE", 0)
         os.open = _refusing(os.open, errno.EOPNOTSUPP, lambda _, flags, *__: flags & unnamed == unnamed)

@@ -1,0 +1,89 @@
+"""Operating systems that offer less than this one, for the suites of the local store.
+
+`use` replaces the `System` of the running process, a child's or, with a `setattr` that is undone, a test's.
+Systems without folder handles behave like Windows in two more ways: a rename refuses a taken name, and a file
+that this process has open is neither renamed nor removed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from offload_backends import _system
+
+_AT_FDCWD, _RENAME_NOREPLACE = -100, 1
+_SHARING_VIOLATION = 32
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_remove, _replace = os.unlink, os.replace
+
+
+def refusing_rename(
+    old: str | Path, new: str | Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+) -> None:
+    """Rename as Windows does: to a free name only."""
+    assert _renameat2 is not None
+    folders = [_AT_FDCWD if handle is None else handle for handle in (src_dir_fd, dst_dir_fd)]
+    if _renameat2(folders[0], os.fsencode(old), folders[1], os.fsencode(new), _RENAME_NOREPLACE) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(new))
+
+
+def _refusing_held(call: Callable[..., None]) -> Callable[..., None]:
+    def refuse(*paths: str | Path, **folders: int | None) -> None:
+        if not any(folders.values()):
+            for path in paths:
+                _check_not_held(path)
+        call(*paths, **folders)
+
+    return refuse
+
+
+def _check_not_held(path: str | Path) -> None:
+    with suppress(FileNotFoundError):
+        file = os.lstat(path)
+        for handle in os.listdir("/proc/self/fd"):  # noqa: PTH208  # numbers, not paths
+            with suppress(OSError):
+                if os.path.samestat(file, os.fstat(int(handle))):
+                    raise held(path)
+
+
+def held(path: str | Path) -> PermissionError:
+    """Return the error of Windows for a file that is open."""
+    error = PermissionError(errno.EACCES, "The process cannot access the file", os.fspath(path))
+    error.winerror = _SHARING_VIOLATION  # type: ignore[attr-defined]  # on Windows it is there
+    return error
+
+
+ALL = _system.SYSTEM
+NAMED = replace(ALL, unnamed_file=0)
+NO_LINKS = replace(NAMED, has_hard_links=False)
+BY_PATH = replace(
+    NAMED,
+    has_folder_handles=False,
+    has_owners=False,
+    exclusive_renames=(),
+    rename=_refusing_held(refusing_rename),
+)
+RENAME_ONLY = replace(BY_PATH, has_hard_links=False)
+FORMS = {
+    "everything": ALL,
+    "no unnamed files": NAMED,
+    "no hard links": NO_LINKS,
+    "no folder handles": BY_PATH,
+    "a refusing rename only": RENAME_ONLY,
+}
+
+
+def use(name: str, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
+    """Give the process the system `name` of `FORMS`."""
+    system = FORMS[name]
+    set_attribute(_system, "SYSTEM", system)
+    if not system.has_folder_handles:
+        set_attribute(os, "unlink", _refusing_held(_remove))
+        set_attribute(os, "replace", _refusing_held(_replace))

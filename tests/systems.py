@@ -38,19 +38,24 @@ def _refusing_held(call: Callable[..., None]) -> Callable[..., None]:
     def refuse(*paths: str | Path, **folders: int | None) -> None:
         if not any(folders.values()):
             for path in paths:
-                _check_not_held(path)
+                if _is_open(path):
+                    raise held(path)
         call(*paths, **folders)
 
     return refuse
 
 
-def _check_not_held(path: str | Path) -> None:
-    with suppress(FileNotFoundError):
+def _is_open(path: str | Path) -> bool:
+    """Return whether this process has the file open."""
+    try:
         file = os.lstat(path)
-        for handle in os.listdir("/proc/self/fd"):  # noqa: PTH208  # numbers, not paths
-            with suppress(OSError):
-                if os.path.samestat(file, os.fstat(int(handle))):
-                    raise held(path)
+    except FileNotFoundError:
+        return False
+    for handle in os.listdir("/proc/self/fd"):  # noqa: PTH208  # numbers, not paths
+        with suppress(OSError):
+            if os.path.samestat(file, os.fstat(int(handle))):
+                return True
+    return False
 
 
 def held(path: str | Path) -> PermissionError:

@@ -35,12 +35,12 @@ _READ = os.O_RDONLY | _OPEN | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
 _HELD_ERRORS = (None, 5, 32, 33)
 _HELD_SECONDS = 2.0
 _LONGEST_WAIT = 0.05
-# A reparse point of Windows that stands for another file or folder: a symbolic link, a junction.
+# A reparse point of Windows that is a link to a file or folder: a symbolic link, a junction.
 _NAME_SURROGATE = 0x20000000
 
 
 class HandleFolder:
-    """A folder by its handle: no call leaves it, even if its path is changed meanwhile."""
+    """A folder by its handle: every call is made in it, even if its path means another folder by now."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle

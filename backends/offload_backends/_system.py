@@ -1,7 +1,7 @@
-"""What the operating system offers for files, found once at import.
+"""The file interface of the operating system, found once at import.
 
-Nothing else asks what a system can do, and nothing asks for its name. Tests replace `SYSTEM` by one that
-offers less.
+Nothing else asks for the capabilities of a system, and nothing asks for its name. Tests replace `SYSTEM` by
+one that offers less.
 """
 
 from __future__ import annotations

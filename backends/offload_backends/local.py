@@ -40,7 +40,7 @@ _FIXES = (
     ({errno.ENOTSUP}, "; use a folder on another medium"),
     (_NOT_AN_OBJECT | {errno.EEXIST}, "; remove the file, folder or link that is in its place"),
 )
-# Errors of Windows, which its errno does not tell apart.
+# Errors of Windows that share an errno.
 _WINDOWS_ERRORS = {
     32: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),
     33: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),

@@ -1,8 +1,8 @@
 """Operating systems that offer less than this one, for the suites of the local store.
 
-`use` replaces the `System` of the running process, a child's or, with a `setattr` that is undone, a test's.
-Systems without folder handles behave like Windows in two more ways: a rename refuses a taken name, and a file
-that this process has open is neither renamed nor removed.
+`use` and `use_for_a_test` replace the `System` of the running process. Systems without folder handles
+resemble Windows in two more ways: a rename refuses a taken name, and in a test a file that the process has
+open is neither renamed nor removed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 from offload_backends import _system
 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
 _SHARING_VIOLATION = 32
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-_remove, _replace = os.unlink, os.replace
 
 
 def refusing_rename(
@@ -69,11 +69,7 @@ ALL = _system.SYSTEM
 NAMED = replace(ALL, unnamed_file=0)
 NO_LINKS = replace(NAMED, has_hard_links=False)
 BY_PATH = replace(
-    NAMED,
-    has_folder_handles=False,
-    has_owners=False,
-    exclusive_renames=(),
-    rename=_refusing_held(refusing_rename),
+    NAMED, has_folder_handles=False, has_owners=False, exclusive_renames=(), rename=refusing_rename
 )
 RENAME_ONLY = replace(BY_PATH, has_hard_links=False)
 FORMS = {
@@ -85,10 +81,16 @@ FORMS = {
 }
 
 
-def use(name: str, set_attribute: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Give the process the system `name` of `FORMS`."""
+def use(name: str) -> None:
+    """Give the process the system `name` of `FORMS`, for good: a child of a test."""
+    _system.SYSTEM = FORMS[name]
+
+
+def use_for_a_test(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the process the system `name`, which refuses open files if it has no folder handles."""
     system = FORMS[name]
-    set_attribute(_system, "SYSTEM", system)
     if not system.has_folder_handles:
-        set_attribute(os, "unlink", _refusing_held(_remove))
-        set_attribute(os, "replace", _refusing_held(_replace))
+        system = replace(system, rename=_refusing_held(system.rename))
+        monkeypatch.setattr(os, "unlink", _refusing_held(os.unlink))
+        monkeypatch.setattr(os, "replace", _refusing_held(os.replace))
+    monkeypatch.setattr(_system, "SYSTEM", system)

@@ -42,6 +42,11 @@ _FIXES = (
 )
 # Errors of Windows that share an errno.
 _WINDOWS_ERRORS = {
+    3: (errors.StoreError, "; use a folder on a drive that exists"),
+    5: (
+        errors.StorePermissionError,
+        "; the folder must be writable, and no other program may have the file open",
+    ),
     32: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),
     33: (errors.StoreUnavailableError, "; close the program that has the file open, and try again"),
     123: (errors.StoreError, "; use a folder whose path Windows accepts"),

@@ -33,7 +33,7 @@ class TestLocalStore(StoreConformance):
         self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> OffloadStore:
         system, durability = request.param
-        systems.use(system, monkeypatch.setattr)
+        systems.use_for_a_test(system, monkeypatch)
         options = {"durability": durability}
         return LocalStore(str(tmp_path / "not" / "yet"), storage_options=options)
 

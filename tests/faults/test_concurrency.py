@@ -151,7 +151,7 @@ def test_writers_of_the_same_items_make_one_record_each_and_say_the_same(tmp_pat
 def test_readers_see_whole_records_only_while_others_write(
     tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    systems.use(system, monkeypatch.setattr)
+    systems.use_for_a_test(system, monkeypatch)
     texts = {text + "\n" for text in expected("abc", 60)}
     reader = Offloader(tmp_path, session="s")
     sizes: set[int] = set()

@@ -38,13 +38,13 @@ NOTHING = replace(systems.BY_PATH, has_hard_links=False, rename=os.rename)
 
 @pytest.fixture(params=systems.FORMS)
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    systems.use(request.param, monkeypatch.setattr)
+    systems.use_for_a_test(request.param, monkeypatch)
     return str(request.param)
 
 
 @pytest.fixture(params=BY_PATH)
 def by_path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    systems.use(request.param, monkeypatch.setattr)
+    systems.use_for_a_test(request.param, monkeypatch)
     return str(request.param)
 
 
@@ -402,7 +402,8 @@ def test_a_refusal_that_is_no_sharing_violation_is_not_repeated(
         (33, StoreUnavailableError, "close the program"),
         (123, StoreError, "path Windows accepts"),
         (206, StoreError, "shorter path"),
-        (5, StorePermissionError, "writable"),
+        (3, StoreError, "drive that exists"),
+        (5, StorePermissionError, "no other program"),
         (None, StorePermissionError, "writable"),
     ],
 )

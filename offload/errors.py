@@ -125,7 +125,7 @@ def needs_extra(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(f"{error}; it comes with: pip install 'offload[{name}]'") from error
+        raise MissingExtraError(f"{error}; install it with: pip install 'offload[{name}]'") from error
 
 
 def result_or_error(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | OffloadError:

@@ -54,7 +54,10 @@ class Options(Hooks):
         check_choice("on_error", self.on_error, get_args(OnError))
         check_fields(self.references)
         if not isinstance(self.policy, policies.OffloadPolicy):
-            raise ConfigError(f"policy must be an OffloadPolicy, got {type(self.policy).__name__}")
+            raise ConfigError(
+                f"policy must be an OffloadPolicy, got {type(self.policy).__name__}; to use one by its name, "
+                'pass OffloadPolicy.preset("aggressive")'
+            )
         if not isinstance(self.placeholder, PlaceholderRenderer):
             raise ConfigError(
                 f"placeholder must have render() and find_ref(); {type(self.placeholder).__name__} does not"

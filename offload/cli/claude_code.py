@@ -60,17 +60,9 @@ ReadersOption = Annotated[
 ]
 
 
-@app.command(cls=HelpfulCommand, epilog='Example: claude --plugin-dir "$(offload claude-code path)"')
-def path(*, readers: ReadersOption = None) -> None:
-    """Write the plugin and print its folder, for `claude --plugin-dir`. Nothing is installed."""
-    if find_spec("mcp") is None:
-        err.print(f"offload: {_NO_EXTRA}", soft_wrap=True)
-    typer.echo(plugin.write_plugin(_home() / "plugin", readers))
-
-
 @app.command(cls=HelpfulCommand, epilog="Example: offload claude-code install")
 def install(*, readers: ReadersOption = None, claude: ClaudeOption = None) -> None:
-    """Install the plugin for this user, in every project. Sessions that start afterwards have it."""
+    """Install the plugin for this user, in every project. New sessions use it."""
     if find_spec("mcp") is None:
         raise MissingExtraError(_NO_EXTRA)
     program = _program(claude, f", {_OTHER_WAY}")
@@ -84,6 +76,17 @@ def install(*, readers: ReadersOption = None, claude: ClaudeOption = None) -> No
             f"Claude Code uses the plugin at {used}; run `offload claude-code uninstall` first"
         )
     say(f"installed from {folder}; undo it with `offload claude-code uninstall`")
+
+
+@app.command(cls=HelpfulCommand, epilog='Example: claude --plugin-dir "$(offload claude-code path)"')
+def path(*, readers: ReadersOption = None) -> None:
+    """Create the plugin and print its folder.
+
+    Pass the folder to `claude --plugin-dir`. Nothing is installed.
+    """
+    if find_spec("mcp") is None:
+        err.print(f"offload: {_NO_EXTRA}", soft_wrap=True)
+    typer.echo(plugin.write_plugin(_home() / "plugin", readers))
 
 
 @app.command(cls=HelpfulCommand, epilog="Example: offload claude-code uninstall")
@@ -106,9 +109,9 @@ def uninstall(*, claude: ClaudeOption = None) -> None:
 
 @app.command(cls=HelpfulCommand, epilog="Example: offload claude-code status")
 def status(*, as_json: JsonOption = False) -> None:
-    """Show whether the plugin is installed and its server starts, and what is stored for this folder.
+    """Check the plugin; show store and session.
 
-    The store and the session are those of a Claude Code that starts here, with these variables.
+    These are the store and the session of a Claude Code that is started in this folder and environment.
     """
     folder = _installed_folder()
     command = plugin.server_command(folder or _home() / "plugin") or plugin.server_command_of(None)

@@ -33,7 +33,7 @@ def gateway(
     ] = None,
     needs_no_read_back: Annotated[
         bool,
-        typer.Option("--without-read-back", help="Replace results though the model cannot read them back."),
+        typer.Option("--without-read-back", help="Replace results even if the model cannot read them."),
     ] = False,
     is_verbose: Annotated[bool, typer.Option("--verbose", help="Log a line per request.")] = False,
 ) -> None:

@@ -49,9 +49,7 @@ def mcp(
     http: HttpOption = None,
     hook: Annotated[
         Program | None,
-        typer.Option(
-            help="Also answer the hooks of this program, which offload its results.", show_default=False
-        ),
+        typer.Option(help="Also offload the results of this program, through its hooks.", show_default=False),
     ] = None,
     readers: Annotated[
         int | None,
@@ -80,7 +78,8 @@ def _check_reading(url: str | None, session: str | None, readers: int | None) ->
     if readers is not None:
         raise ConfigError("--readers needs --hook")
     if url is None or session is None:
-        raise ConfigError(f"{'the URL of the store' if url is None else '--session NAME'} is missing")
+        missing = "the URL of the store" if url is None else "--session NAME"
+        raise ConfigError(f"{missing} is missing; run `offload mcp URL --session NAME`")
 
 
 def _serve(url: str, session: str, http: str | None) -> None:

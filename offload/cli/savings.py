@@ -119,7 +119,7 @@ def savings(
         typer.Option(
             "--for",
             metavar="WAY",
-            help=f"Replace only what this way can reach: {', '.join(get_args(Way))} [default: all items].",
+            help=f"Replace only what this integration can: {', '.join(get_args(Way))} [default: all items].",
             show_default=False,
         ),
     ] = None,

@@ -108,7 +108,7 @@ def grep(
     ] = False,
     max_matches: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Show at most N matches of a session, as text at most 100."),
+        typer.Option(min=1, metavar="N", help="Maximum matches per session; at most 100 without --json."),
     ] = 20,
     cursor: Annotated[
         str | None, typer.Option(metavar="CURSOR", help="Continue from the cursor of a previous answer.")

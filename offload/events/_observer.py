@@ -28,7 +28,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from offload.errors import MessageError, OffloadError
+from offload.errors import ConfigError, MessageError, OffloadError
 from offload.events._bus import ContextEvent, EventBus, EventType
 from offload.locks import Lock
 from offload.record import RecordInfo
@@ -189,6 +189,7 @@ def failure(subject: str, error: Exception) -> OffloadError:
 
 def error_text(error: OffloadError) -> str:
     """Return the text of an error for a log; of a foreign exception only the name, it may quote content."""
-    if type(error) in (OffloadError, MessageError) and error.__cause__ is not None:
+    is_foreign = error.__cause__ is not None and type(error.__cause__) is not ConfigError
+    if is_foreign and type(error) in (OffloadError, MessageError):
         return f"{error.kind}, after {type(error.__cause__).__name__}"
     return str(error)

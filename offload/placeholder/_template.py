@@ -126,7 +126,7 @@ def _check(template: str) -> None:
         if name is not None:
             _check_field(name, spec or "", conversion)
     if [name for _, name, _, _ in fields].count("ref") != 1:
-        raise _wrong("it must have {ref} once")
+        raise _wrong("it must have {ref} exactly once")
 
 
 def _check_field(name: str, spec: str, conversion: str | None) -> None:

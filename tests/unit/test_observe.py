@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -414,6 +415,18 @@ def test_what_a_message_object_quotes_is_in_no_log(caplog: pytest.LogCaptureFixt
     assert CANARY not in caplog.text + repr(heard)
     assert "message, after QuotingError" in caplog.text
     assert [type(error.__cause__) for error in out.errors] == [QuotingError]
+
+
+def test_the_log_says_how_to_call_an_async_hook_from_an_event_loop(caplog: pytest.LogCaptureFixture):
+    async def redact(text: str) -> str:
+        return text
+
+    async def agent() -> None:
+        Offloader("memory://", session="s", redact=redact).offload_text(LOG)
+
+    asyncio.run(agent())
+
+    assert "await the async method" in caplog.text
 
 
 def test_what_an_error_of_the_library_says_is_logged(caplog: pytest.LogCaptureFixture):

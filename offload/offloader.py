@@ -31,7 +31,7 @@ from offload.registry import open_store
 from offload.retention import GcReport, collect, pin, touch, unpin
 from offload.session import Damage, Session, check_name, new_name
 from offload.store import OffloadStore
-from offload.threads import Gate, in_thread
+from offload.threads import Gate, as_async
 from offload.tokens import TokenCounter
 from offload.tools import (
     MAX_ANSWER_CHARS,
@@ -385,15 +385,11 @@ class Offloader:
         check_choice("on_missing", on_missing, get_args(OnMissing))
         return self._restorer.restore(_as_list(messages), keeps_missing=on_missing == "keep")
 
-    async def aoffload(
-        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
-    ) -> OffloadResult:
-        """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""
-        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
+    aoffload = as_async(offload)
+    """Run `offload` in a thread; if cancelled, stop waiting for hooks and let other calls proceed."""
 
-    async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Run `restore` in a thread."""
-        return await in_thread(self.restore, messages, on_missing=on_missing)
+    arestore = as_async(restore)
+    """Run `restore` in a thread."""
 
     def records(self) -> list[RecordInfo]:
         """Return every record of the session, oldest first, from a fresh listing of the store."""
@@ -452,16 +448,8 @@ class Offloader:
             self._observer.referenced(reference.ref, tool, reference.field, reference.chars)
         return resolved
 
-    async def aresolve(
-        self,
-        arguments: Mapping[str, Any] | str,
-        tool: str | None = None,
-        *,
-        allow: Sequence[str] | None = None,
-        max_chars: int = MAX_REFERENCE_CHARS,
-    ) -> dict[str, Any]:
-        """Run `resolve` in a thread."""
-        return await in_thread(self.resolve, arguments, tool, allow=allow, max_chars=max_chars)
+    aresolve = as_async(resolve)
+    """Run `resolve` in a thread."""
 
     def stats(self) -> Stats:
         """Return counts of the session's records, from a fresh listing, and of this offloader's reads."""

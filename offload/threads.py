@@ -13,12 +13,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from offload.errors import ConfigError
 from offload.locks import renew_in_child
@@ -35,6 +35,7 @@ _CHECK_SECONDS, _LOOP_CHECK_SECONDS = 1.0, 0.05
 _LINKS = 16
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -246,6 +247,20 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         raise
     finally:
         errand.is_over = True
+
+
+def as_async(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Return the async form of a method: it runs in a thread, and async hooks run on the caller's loop."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # By name: a subclass may have its own.
+        call: Callable[P, T] = getattr(self, method.__name__)
+        return await in_thread(call, *args, **kwargs)
+
+    run.__name__ = f"a{method.__name__}"
+    run.__doc__ = f"Run `{method.__name__}` in a thread; async hooks run on this loop."
+    return run
 
 
 def call_hook(function: Callable[..., Any], *args: Any, seconds: float) -> Any:

@@ -22,7 +22,7 @@ from offload.engine.results import CacheReport
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable
 from offload.events import deferred_events, error_text, exclusive, failure
 from offload.offloader import Offloader
-from offload.threads import Gate, in_thread
+from offload.threads import Gate, as_async
 from offload.tokens import TokenCounter, estimate_tokens
 from offload.tools import Tools
 
@@ -328,29 +328,16 @@ class ContextManager:
             self._messages.flush()
             return self._messages.restore(self._offloader, self._reducer.strategy)
 
-    async def abefore_model_call(
-        self, *, system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
-    ) -> Request:
-        """Run `before_model_call` in a thread; async hooks run on this loop."""
-        return await in_thread(self.before_model_call, system_prompt=system_prompt, tools=tools)
-
-    async def arelieve(self, error: BaseException | None = None) -> Request:
-        """Run `relieve` in a thread; async hooks run on this loop."""
-        return await in_thread(self.relieve, error)
-
-    async def aafter_model_call(
-        self, message: Any = None, *, usage: Any = None, model: str | None = None
-    ) -> list[OffloadError]:
-        """Run `after_model_call` in a thread; async hooks run on this loop."""
-        return await in_thread(self.after_model_call, message, usage=usage, model=model)
-
-    async def aresume(self) -> int:
-        """Run `resume` in a thread."""
-        return await in_thread(self.resume)
-
-    async def arestore(self) -> list[Any]:
-        """Run `restore` in a thread."""
-        return await in_thread(self.restore)
+    abefore_model_call = as_async(before_model_call)
+    """Run `before_model_call` in a thread; async hooks run on this loop."""
+    arelieve = as_async(relieve)
+    """Run `relieve` in a thread; async hooks run on this loop."""
+    aafter_model_call = as_async(after_model_call)
+    """Run `after_model_call` in a thread; async hooks run on this loop."""
+    aresume = as_async(resume)
+    """Run `resume` in a thread."""
+    arestore = as_async(restore)
+    """Run `restore` in a thread."""
 
     def _offload(self, errors: list[OffloadError]) -> CacheReport | None:
         """Offload by the policy; return the effect on the provider's cache, add failures to `errors`."""
@@ -376,7 +363,6 @@ class ContextManager:
         return Request(self._messages.context.lower(), tokens, errors, cache)
 
     def _parts(self) -> str:
-        """Return the parts of the request and their tokens: system prompt and tools, the largest messages."""
         items = sorted(enumerate(self._messages.items(0)), key=lambda entry: -entry[1].token_count)
         largest = [f"messages[{at}] ({item.item_type}) {item.token_count}" for at, item in items[:_NAMED]]
         return ", ".join([f"system prompt and tools {self._fixed} tokens", *largest])

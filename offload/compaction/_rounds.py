@@ -25,7 +25,7 @@ from offload.errors import (
 from offload.events import failure
 from offload.offloader import Offloader
 from offload.settings import Flag, Fraction, SettingsModel, Size, read_file
-from offload.threads import call_hook, in_thread
+from offload.threads import as_async, call_hook
 from offload.tokens import TokenCounter
 
 Refusal = Literal["drop_oldest", "new_session", "error"]
@@ -340,11 +340,8 @@ class RoundCompactor(_Rounds):
         total = self._counter.fixed(system_prompt, tools) + context.conversation.tokens
         return self._compact(context, total)
 
-    async def acompact(
-        self, messages: Sequence[Any], system_prompt: str | Sequence[Any] = "", tools: Sequence[Any] = ()
-    ) -> CompactResult:
-        """Run `compact` in a thread; async hooks run on this loop."""
-        return await in_thread(self.compact, messages, system_prompt, tools)
+    acompact = as_async(compact)
+    """Run `compact` in a thread; async hooks run on this loop."""
 
 
 class RoundStrategy(_Rounds):
@@ -373,9 +370,8 @@ class RoundStrategy(_Rounds):
             return CompactResult(total, total, context.conversation_messages)
         return self._compact(context, total)
 
-    async def acompact(self, context: ContextIR, *, current_total_tokens: int | None = None) -> CompactResult:
-        """Run `compact` in a thread; async hooks run on this loop."""
-        return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
+    acompact = as_async(compact)
+    """Run `compact` in a thread; async hooks run on this loop."""
 
 
 def _unchanged(view: View, error: OffloadError | None = None) -> CompactResult:

@@ -16,7 +16,7 @@ from offload.context import ContextIR, ContextItem, ItemType, split_groups, wait
 from offload.errors import ConfigError, ContextFullError, OffloadError, check_callable, check_choice
 from offload.events import EventBus
 from offload.offloader import Offloader
-from offload.threads import in_thread
+from offload.threads import as_async
 
 # A summary may have half as many characters as the threshold has tokens, within these bounds.
 MIN_SUMMARY_CHARS, MAX_SUMMARY_CHARS = 200, 8_000
@@ -115,11 +115,8 @@ class SelectiveCompaction(StoringCompactor):
             raise result from result.__cause__
         return SelectiveResult(tokens, tokens, error=result)
 
-    async def acompact(
-        self, context: ContextIR, *, current_total_tokens: int | None = None
-    ) -> SelectiveResult:
-        """Run `compact` in a thread; async hooks run on this loop."""
-        return await in_thread(self.compact, context, current_total_tokens=current_total_tokens)
+    acompact = as_async(compact)
+    """Run `compact` in a thread; async hooks run on this loop."""
 
     def _shorten(self, context: ContextIR, tokens: int) -> SelectiveResult:
         groups = split_groups(context.conversation.messages)
@@ -186,7 +183,6 @@ class SelectiveCompaction(StoringCompactor):
     def _carry_out(
         self, view: View, plan: Plan, error: OffloadError | None = None, *, is_whole: bool = False
     ) -> SelectiveResult:
-        """Store the messages of a plan, then replace them in the context."""
         context, items = view.context, view.context.conversation.items
         removed = [items[i] for i in plan.removed]
         ref, message, tokens = self._store(view, plan)

@@ -18,7 +18,7 @@ from offload.policy._tool_names import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back
 if TYPE_CHECKING:
     from offload.policy._cache import CACHES, CacheModel, KnownCache
     from offload.policy._defaults import DEFAULT_MIN_TOKENS, PolicyName
-    from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, matches_any
+    from offload.policy._policy import MAX_VIEW_TOKENS, OffloadPolicy, matches_any, with_rules
     from offload.policy._rules import Retention, Rule, Sweep
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "over_ceiling",
     "saving",
     "swept",
+    "with_rules",
     "words_of",
 ]
 
@@ -55,7 +56,7 @@ __all__ = [
 _MODELS = {
     "_cache": ("CACHES", "CacheModel", "KnownCache"),
     "_defaults": ("DEFAULT_MIN_TOKENS", "PolicyName"),
-    "_policy": ("MAX_VIEW_TOKENS", "OffloadPolicy", "matches_any"),
+    "_policy": ("MAX_VIEW_TOKENS", "OffloadPolicy", "matches_any", "with_rules"),
     "_rules": ("Retention", "Rule", "Sweep"),
 }
 

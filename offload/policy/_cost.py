@@ -38,9 +38,6 @@ class Candidate(Generic[T]):
     """An item that may be offloaded.
 
     Attributes:
-        key: the item, for the caller.
-        item_type: its type.
-        tokens: its tokens.
         freed: tokens that offloading it frees.
         waits: replies of the model before it may be offloaded.
         is_ruled: whether a rule offloads it then at any cost; it is never due.

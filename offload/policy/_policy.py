@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from offload.settings import Count, LoadableSettings, Size
 MAX_VIEW_TOKENS = 40_000
 # Of a small item, a longer preview frees too little, and a shorter one is read back too often.
 PREVIEW_SHARE = 0.4
+P = TypeVar("P", bound="OffloadPolicy")
 
 
 class OffloadPolicy(LoadableSettings):
@@ -133,8 +134,6 @@ class OffloadPolicy(LoadableSettings):
             return rule.model_copy(update={"after_turns": 0, "keep_recent": 0})
 
         changes = {
-            "types": {name: now(rule) for name, rule in self.types.items()},
-            "tools": {glob: now(rule) for glob, rule in self.tools.items()},
             "readers": None if self.readers is None else now(self.readers),
             "media": now(self.media),
             "user_media": now(self.user_media),
@@ -143,7 +142,7 @@ class OffloadPolicy(LoadableSettings):
             "sweep": None,
             "by_cost": "none",
         }
-        return self.model_copy(update=changes)
+        return with_rules(self, now, changes)
 
     def once_seen(self) -> Self:
         """Return a policy that offloads tool results alone, none before the model's next reply.
@@ -156,14 +155,13 @@ class OffloadPolicy(LoadableSettings):
 
         changes = {
             "types": {**dict.fromkeys(self.types, NEVER), "tool_result": seen(self.types["tool_result"])},
-            "tools": {glob: seen(rule) for glob, rule in self.tools.items()},
             "readers": None if self.readers is None else seen(self.readers),
             "media": NEVER,
             "user_media": NEVER,
             "turn_budget_tokens": None,
             "exclude_tools": (*self.exclude_tools, *(f"*{name}" for name in RETRIEVAL_TOOLS)),
         }
-        return self.model_copy(update=changes)
+        return with_rules(self, seen, changes)
 
     def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
         """Decide on one item. Pure: equal facts give equal decisions.
@@ -254,6 +252,13 @@ def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, 
     if item.newer < rule.keep_recent:
         return "wait", f"one of the last {rule.keep_recent} results of its tool"
     return "offload", f"{item.tokens} tokens"
+
+
+def with_rules(policy: P, change: Callable[[Rule], Rule], updates: Mapping[str, Any] | None = None) -> P:
+    """Return a policy with its rules for types and tools changed, and with `updates` of its fields."""
+    types = {name: change(rule) for name, rule in policy.types.items()}
+    tools = {glob: change(rule) for glob, rule in policy.tools.items()}
+    return policy.model_copy(update={"types": types, "tools": tools, **(updates or {})})
 
 
 def matches_any(name: str | None, globs: Iterable[str]) -> bool:

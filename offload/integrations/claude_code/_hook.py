@@ -21,7 +21,7 @@ from offload.integrations.claude_code import _shapes as shapes
 from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.placeholder import DefaultRenderer, PlaceholderFacts, tool_label
-from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.preview import Preview
 from offload.registry import open_store
 from offload.store import OffloadStore
@@ -112,13 +112,7 @@ def at_append(policy: OffloadPolicy, readers: int | None) -> OffloadPolicy:
     """Return a policy for results that can be replaced only before the model sees them."""
     now = policy.at_once()
     read = Rule(enabled=False) if readers is None else Rule(min_tokens=readers)
-    tools = {shapes.READER: read, **now.tools}
-    return now.model_copy(
-        update={
-            "types": {name: _short(rule) for name, rule in now.types.items()},
-            "tools": {glob: _short(rule) for glob, rule in tools.items()},
-        }
-    )
+    return with_rules(now.model_copy(update={"tools": {shapes.READER: read, **now.tools}}), _short)
 
 
 def _short(rule: Rule) -> Rule:

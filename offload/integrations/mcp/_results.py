@@ -12,7 +12,7 @@ from offload.integrations.mcp._context import Json, link
 from offload.messages import main_argument
 from offload.offloader import Offloader
 from offload.options import StoreArguments
-from offload.policy import ItemFacts, OffloadPolicy, Rule
+from offload.policy import ItemFacts, OffloadPolicy, Rule, with_rules
 from offload.record import encode_text
 from offload.store import OffloadStore
 
@@ -93,7 +93,8 @@ class ResultOffloader:
     ) -> None:
         options["policy"] = _for_results(options.get("policy") or OffloadPolicy(), min_tokens, exclude)
         self.offloader = Offloader(store, session=session, **options)
-        options["policy"] = _without_previews(self.offloader.policy)
+        bare = {"preview_chars": 0}
+        options["policy"] = with_rules(self.offloader.policy, lambda rule: rule.model_copy(update=bare))
         self._blobs = Offloader(store, session=session, **options)
         self._has_images = has_images
         self._hides_schemas = hides_schemas
@@ -205,18 +206,7 @@ def _for_results(policy: OffloadPolicy, min_tokens: int | None, exclude: Sequenc
     return policy.model_copy(update=changes)
 
 
-def _without_previews(policy: OffloadPolicy) -> OffloadPolicy:
-    def bare(rule: Rule) -> Rule:
-        return rule.model_copy(update={"preview_chars": 0})
-
-    types = {name: bare(rule) for name, rule in policy.types.items()}
-    tools = {glob: bare(rule) for glob, rule in policy.tools.items()}
-    return policy.model_copy(update={"types": types, "tools": tools})
-
-
 class _Part(NamedTuple):
-    """A block of content and its replacement."""
-
     block: Any
     replacement: list[Any]
 

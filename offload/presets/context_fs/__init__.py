@@ -32,7 +32,7 @@ from offload.presets.context_fs._tree import TreeStore
 from offload.registry import open_backend
 from offload.retention import GcReport
 from offload.session import check_name, new_name
-from offload.threads import in_thread
+from offload.threads import as_async
 from offload.wrappers import ReadOnlyStore
 
 __all__ = ["ContextFileSystem", "Document", "ItemState"]
@@ -185,15 +185,10 @@ class ContextFileSystem:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
         return self.offloader.restore(messages)
 
-    async def aoffload(
-        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
-    ) -> OffloadResult:
-        """Run `offload` in a thread."""
-        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
-
-    async def arestore(self, messages: Sequence[Any]) -> list[Any]:
-        """Run `restore` in a thread."""
-        return await in_thread(self.restore, messages)
+    aoffload = as_async(offload)
+    """Run `offload` in a thread."""
+    arestore = as_async(restore)
+    """Run `restore` in a thread."""
 
     def items(self, messages: Sequence[Any] | None = None) -> list[ItemState]:
         """Return every item in `messages`, in order; by default in those of the last `offload` call.

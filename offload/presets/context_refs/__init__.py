@@ -38,7 +38,7 @@ from offload.record import RecordInfo
 from offload.registry import default_path, open_backend
 from offload.retention import collect, delete, read_marks
 from offload.store import OffloadStore
-from offload.threads import in_thread
+from offload.threads import as_async
 from offload.tools import MAX_ANSWER_CHARS, TOOL_NAMES, Tools
 
 __all__ = ["TRUNCATED", "ContextRefs", "size_of"]
@@ -173,11 +173,8 @@ class ContextRefs:
         """
         return self._completed(messages, self.offloader.offload(messages, pinned=pinned, cache=cache))
 
-    async def aoffload(
-        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
-    ) -> OffloadResult:
-        """Run `offload` in a thread."""
-        return await in_thread(self.offload, messages, pinned=pinned, cache=cache)
+    aoffload = as_async(offload)
+    """Run `offload` in a thread."""
 
     def tool_output(
         self,
@@ -266,9 +263,8 @@ class ContextRefs:
         """Return `messages` with every placeholder replaced by its content; see `Offloader.restore`."""
         return self.offloader.restore(messages, on_missing=on_missing)
 
-    async def arestore(self, messages: Sequence[Any], *, on_missing: OnMissing = "raise") -> Restored:
-        """Run `restore` in a thread."""
-        return await in_thread(self.restore, messages, on_missing=on_missing)
+    arestore = as_async(restore)
+    """Run `restore` in a thread."""
 
     def clean_up(
         self, max_bytes: int, messages: Sequence[Any], *, grace: int = _GRACE_SECONDS
@@ -319,7 +315,6 @@ class ContextRefs:
             return []
 
     def _least_recently_used(self, max_bytes: int, cited: set[str]) -> list[RecordInfo]:
-        """Return the files to delete so that the others take at most `max_bytes`."""
         infos = self.offloader.records()
         excess = sum(info.stored_bytes for info in infos) - max_bytes
         if excess <= 0:
@@ -348,7 +343,6 @@ class ContextRefs:
         return result
 
     def _unstored(self, text: str) -> str:
-        """Return the text that the model sees for an output that could not be stored."""
         return truncated(text) if len(text) > self._max_inline else text
 
     def _redacted(self, text: str) -> str:

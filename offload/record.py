@@ -90,9 +90,6 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         schema_version: version of this structure; later versions only add fields.
         ref: the id that the model sees, valid in `session`.
-        session: the name of its session.
-        item_type: the type of the item.
-        tool_name: the tool that produced it, or None.
         tool_use_id: the provider's id of the tool call.
         created_at: creation time in seconds since the epoch, by the writer's clock.
         media_type: type of the content; text is UTF-8, with lone surrogates in three bytes.

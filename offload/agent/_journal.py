@@ -307,7 +307,6 @@ def apply_edits(rows: Sequence[T], edits: Sequence[Sequence[int]], new: Sequence
 
 
 def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]]:
-    """Return the head and the rows of an entry. Raises `CorruptError`."""
     if entry.size > _MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {_MOST_BYTES} bytes, got {entry.size}")
     try:

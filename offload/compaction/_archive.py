@@ -117,7 +117,6 @@ class MessageArchive:
 
 
 def _title(notice: Notice, count: int) -> str:
-    """Return the title of the record of so many removed messages; the notice is redacted."""
     task = " ".join(notice.task.split())
     return f"{count} message{'s' * (count != 1)} of compaction {notice.number}{': ' * bool(task)}{task}"
 

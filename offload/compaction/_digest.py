@@ -106,7 +106,6 @@ class Digest:
             self._mentions[index] = [*stored, *mentions_of(message, self._redact)]
 
     def _records(self, message: Any) -> list[RecordInfo]:
-        """Return the records of the session whose placeholders a message has."""
         find_ref = self._offloader.options.placeholder.find_ref
         refs = filter(None, (find_ref(item.text) for item in scan_of(message).items))
         return [self._infos[ref] for ref in refs if ref in self._infos]
@@ -117,7 +116,6 @@ def _is_said(mention: Mention | Outcome) -> bool:
 
 
 def _cut(task: str, most: float) -> str:
-    """Return a task, of a long one the first lines."""
     tokens = estimate_tokens(task)
     if tokens <= most:
         return task

@@ -99,7 +99,6 @@ class Mention(NamedTuple):
 
     Attributes:
         kind: a key of the sections.
-        text: the fact as it is quoted.
         source: its writer: "user", "assistant", "call" for tool-call arguments, or "result".
         call: the id of the tool call whose command it is.
     """
@@ -206,8 +205,6 @@ class Ledger:
 
 @dataclass
 class _Entry:
-    """An entry: its mentions so far."""
-
     kind: str
     text: str
     worth: float = 0.0

@@ -22,7 +22,6 @@ class RoundPlanner:
     """Chooses the messages to remove from a full context.
 
     Attributes:
-        view: the conversation.
         keep: how many rounds are kept at most.
         keep_parts: how many parts are kept at most if a round is cut.
         summary: returns a summary of messages; "" for none.

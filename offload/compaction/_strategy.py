@@ -153,11 +153,9 @@ class View:
     """A conversation before a compaction.
 
     Attributes:
-        context: the context of the conversation.
         total: the tokens of the request: of the messages and of all that is sent with them.
         groups: indices of messages, in runs that are removed together: with rounds, the parts of one.
         target: the tokens below which a compaction must get.
-        window: the context window, in tokens.
         rounds: indices of messages, in rounds; empty if they do not count.
     """
 

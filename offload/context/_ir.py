@@ -106,7 +106,6 @@ class _Items(list[ContextItem]):
         return _Items, (list(self),)
 
     def totals(self) -> tuple[int, list[Any]]:
-        """Return the sum of the tokens and the messages."""
         if self.cache is None:
             self.cache = sum(item.token_count for item in self), [item.message for item in self]
         return self.cache

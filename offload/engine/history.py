@@ -135,7 +135,6 @@ class History:
     Only the history may change its attributes.
 
     Attributes:
-        messages: the messages as they were passed.
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
         plan: decides which items are offloaded by expected cost; None if none are.

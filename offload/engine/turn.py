@@ -186,7 +186,6 @@ class Turn:
         self._note_stored(known)
 
     def _note_stored(self, known: int) -> None:
-        """Note which new items the session is known to hold."""
         for slot in self._history.since(known):
             facts = slot.decision.item
             decision = slot.decision
@@ -282,7 +281,6 @@ class Turn:
         self._reopen(oldest_first, swept(decisions, tokens, sweep, self._judge.policy.min_saving))
 
     def _reopen(self, slots: Sequence[Slot], decisions: Mapping[int, Decision]) -> None:
-        """Apply decisions to offload items; `decisions` is keyed by index in `slots`."""
         for index, decision in decisions.items():
             self._history.decide(slots[index], decision)
             self._history.reopen(slots[index])
@@ -309,7 +307,6 @@ class Turn:
     # Store and replace
 
     def _store(self) -> None:
-        """Store the items to offload, then replace them in their messages."""
         history = self._history
         due = [s for s in history.open_slots() if s.decision.action == "offload" or s.is_foreign]
         due.sort(key=lambda slot: slot.number)

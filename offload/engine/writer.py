@@ -240,7 +240,6 @@ class ItemWriter:
             )
 
     def _has_secrets(self, form: str) -> bool:
-        """Return whether `redact` changes anything in a form."""
         if self._hooks.redact is None:
             return False
         text = json.dumps(json.loads(form), ensure_ascii=False)

@@ -3,8 +3,6 @@
 Everything else passes byte for byte. `offload gateway` runs it.
 """
 
-from __future__ import annotations
-
 from offload.errors import needs_extra
 
 with needs_extra("gateway"):

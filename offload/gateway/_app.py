@@ -31,11 +31,8 @@ _STOP_SECONDS = 5
 class Gateway:
     """An ASGI app that sends requests on to one provider, without their old large results.
 
-    Args:
-        upstream: the URL of the provider.
-        offloader: has the store, the session and the options for all conversations.
-        needs_read_back: whether requests without tools to read back pass unchanged.
-        names: names of this server in `Host`, besides IP addresses and names of this machine.
+    Its arguments are those of `gateway_app`; `names` are those of this server in `Host`, besides IP addresses
+    and names of this machine.
     """
 
     def __init__(

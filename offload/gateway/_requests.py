@@ -22,7 +22,6 @@ class Api(NamedTuple):
     """An API of a model.
 
     Attributes:
-        name: its name in the log.
         end: the end of its path.
         messages: the field of a request with the messages.
         cache: the name of the prices of its prompt cache, if the settings have none.
@@ -63,10 +62,8 @@ class Request:
     """A request with tools, read.
 
     Attributes:
-        text: the JSON text.
         views: the messages as the engine sees them; those at the end that the model wrote are left out.
         starts: where each message starts in the text; `ends` is where it ends.
-        fields: the fields of the request, without the messages.
         tails: by message and path, the end of a text that the engine does not see.
         edits: by message, what the engine returned for it last and the changes of the text for that.
         problems: why messages were kept that the engine changed.

@@ -49,10 +49,7 @@ class Conversation:
     """One conversation of a client, in memory.
 
     Attributes:
-        name: its name.
-        offloader: its state.
         size: bytes of its latest request.
-        latest: that request.
         lock: held by the one request that is being rewritten.
         began: when that began, if it has not ended; others pass while it takes too long.
     """
@@ -70,7 +67,6 @@ class Rewritten:
     """A request on its way to the provider.
 
     Attributes:
-        body: the bytes to send.
         conversation: None if the request passed without a look at its messages.
         views: its messages as the engine saw them.
         replaced: number of results that are replaced, and `tokens_removed` what that frees.

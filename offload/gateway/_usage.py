@@ -76,7 +76,6 @@ class UsageReader:
 
 
 def _decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
-    """Return a decoder of the parts of a body, None for an unknown encoding."""
     if encoding in (b"", b"identity"):
         return bytes
     if encoding in (b"gzip", b"deflate"):

@@ -157,7 +157,6 @@ def is_fresh(age: float, took: float) -> bool:
 
 
 def _matches(name: str, item_type: str | None, tool: str | None) -> bool:
-    """Return whether the name belongs to a record of this type and tool."""
     if name.count("~") < 3:  # noqa: PLR2004 # ref, type, tool and the rest
         return False
     is_of_type = item_type is None or item_type_of(name) == item_type

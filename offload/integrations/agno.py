@@ -192,7 +192,6 @@ def _streamed(stream: Iterator[Any], offload: Callable[[str], str]) -> Iterator[
 
 
 async def _astreamed(stream: AsyncIterator[Any], offload: Callable[[str], str]) -> AsyncIterator[Any]:
-    """Yield what `_streamed` does."""
     texts: list[str] = []
     async for each in stream:
         if isinstance(each, BaseRunOutputEvent):

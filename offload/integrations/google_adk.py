@@ -96,7 +96,6 @@ def _as_sent(content: types.Content) -> types.Content:
 
 
 def _with_ids(content: types.Content, replaced: types.Content) -> types.Content:
-    """Return `replaced` with the ids of the calls in `content`."""
     copied = replaced.model_copy(deep=True)
     for call, original in zip(_calls_of(copied), _calls_of(content), strict=True):
         call.id = original.id

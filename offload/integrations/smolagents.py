@@ -202,7 +202,6 @@ def _said(step: ActionStep) -> dict[str, Any]:
 
 
 def _replace(step: Any, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
-    """Write the changed blocks of its messages into a step."""
     for before, after in zip(old, new, strict=True):
         pairs = zip(before["content"], after["content"], strict=True)
         for index, (block, changed) in enumerate(pairs):

@@ -107,7 +107,6 @@ class StrandsOffloadPlugin(Plugin, MultiAgentPlugin):
 
 
 def _agents_of(executor: Any) -> Iterator[Any]:
-    """Yield an agent, or the agents of a swarm or graph."""
     nodes = getattr(executor, "nodes", None)
     if not isinstance(nodes, Mapping):
         yield executor

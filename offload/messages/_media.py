@@ -125,7 +125,6 @@ class Media(Shape):
         return built_like(block, fields | _marks(block))
 
     def restore(self, block: Any, text: str, form: str | None) -> Any:
-        """Return the block before `replace`."""
         if form is None:
             return with_field(block, "text", text)
         kept = json.loads(form)

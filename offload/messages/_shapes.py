@@ -71,7 +71,6 @@ class JsonObject(Shape):
         return _dump(fields) if isinstance(value, str) else fields
 
     def restore(self, value: Any, text: str, form: str | None) -> Any:
-        """Return the object before `replace`."""
         if form is None:
             return self.replace(value, text)
         return text if isinstance(value, str) else json.loads(text)

@@ -78,9 +78,6 @@ class MediaAwareRenderer:
 
     The line for an image or a document has one form, since the message formats must recognize it: it is one
     of the texts of a result, and these texts are an item of their own.
-
-    Args:
-        texts: renders the placeholders of texts.
     """
 
     def __init__(self, texts: PlaceholderRenderer) -> None:

@@ -113,7 +113,6 @@ class TemplateRenderer:
 
 
 def _check(template: str) -> None:
-    """Raise `ConfigError` for an invalid template."""
     if not isinstance(template, str):
         raise _wrong(f"it must be a string, got {type(template).__name__}")
     if escape_surrogates(template) != template:

@@ -48,8 +48,6 @@ class Choice:
     """Lines and names for a preview.
 
     Args:
-        sample: the lines to choose from.
-        kind: their kind of content.
         terms: words and names of the query with their weights.
         trouble: the error words of the text.
         room: characters for the whole choice.

@@ -32,7 +32,6 @@ class Kind(NamedTuple):
     """A kind of content.
 
     Attributes:
-        name: its name in a preview.
         evidence: tests of a line, each with the share of lines that must pass it.
         marks: beginnings of structural lines, one group per sort.
         worths: worth of a line of each sort; a name is worth 1.

@@ -25,12 +25,7 @@ _MAX_WANTED = 8
 
 
 class Preview(NamedTuple):
-    """An excerpt of a text.
-
-    Attributes:
-        text: the excerpt.
-        head_chars: how many characters of the beginning it shows without a gap: the offset to continue at.
-    """
+    """An excerpt; `head_chars` of the beginning are in it without a gap, so a read continues there."""
 
     text: str
     head_chars: int
@@ -75,15 +70,10 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
 
 
 def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
-    """Return the beginning and the end of `text` in at most `max_chars` characters.
+    """Return the beginning and the end of `text` in at most `max_chars` characters; see `preview_of`.
 
     Cuts fall on line borders if one is near, and the gap gives its size. The end gets a share because it has
     exit codes, errors and totals. Work is bounded by `max_chars`.
-
-    Args:
-        text: the text; for one too long to hold, its two ends, each of `max_chars` or more.
-        max_chars: the most characters of the excerpt.
-        left_out: characters between the two ends.
     """
     if len(text) <= max_chars:
         return Preview(text, len(text))

@@ -210,7 +210,6 @@ class SessionReader:
         return self.missing(info.ref)
 
     def _follow(self, info: RecordInfo) -> StoredRecord:
-        """Open a record that another session shares."""
         try:
             link = Link.parse(self._fetch(info, info.key)(end=_LINK_BYTES))
         except NotFoundError:

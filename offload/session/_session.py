@@ -71,8 +71,6 @@ class Session(SessionReader):
     """The records of one agent conversation.
 
     Args:
-        store: the store of the session.
-        name: its name; any text, which becomes a key part by `offload.layout.encode_part`.
         codec: the codec of new records; existing records are read by the codec of their key.
         refs: the style of new refs; refs of any style are read.
         category: returns the category of an item type and tool name, if the placeholders name one.

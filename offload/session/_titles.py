@@ -100,7 +100,6 @@ def _titles(store: OffloadStore, infos: Sequence[tuple[SessionReader, RecordInfo
 
 
 def _header_key(info: RecordInfo) -> str:
-    """Return the key of the object with the header of a record."""
     has_sidecar = not is_link(info.key) and find_codec(info.key).has_sidecar
     return sidecar_key(info.key) if has_sidecar else info.key
 

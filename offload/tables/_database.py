@@ -26,9 +26,7 @@ class Table:
     Attributes:
         columns: names of its columns with their types.
         declared: names of the loaded columns with their types in SQLite.
-        rows: number of its rows.
         remarks: what it does not show of the text, as lines.
-        form: its form; None for lines.
         notes: for a column of texts a note that most of them are numbers, or "".
     """
 
@@ -43,9 +41,7 @@ class Table:
 class Database:
     """The tables of one record, `t` and `lines`, or of several: `t1`, `lines1`, `t2` and so on.
 
-    Attributes:
-        connection: the open database; only the holder of `lock` may use it.
-        tables: the loaded tables by name.
+    Only the holder of `lock` may use the open `connection`.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,6 @@ class Form(NamedTuple):
         columns: names of the columns; None if the rows have their own.
         is_certain: whether a placeholder may show the columns; else the beginning may deceive.
         is_typed: whether cells have types of their own, as in JSON; others are texts.
-        pointer: JSON pointer of the table.
     """
 
     name: str
@@ -63,13 +62,7 @@ class Form(NamedTuple):
 
 
 class Head(NamedTuple):
-    """The beginning of a text.
-
-    Attributes:
-        text: the beginning.
-        is_whole: whether it is the whole text.
-        lines: its first complete lines, without line ends.
-    """
+    """The beginning of a text, and its first complete `lines`, without line ends."""
 
     text: str
     is_whole: bool

@@ -66,7 +66,6 @@ def _is_prose(rows: Sequence[Sequence[str]], delimiter: str) -> bool:
 
 
 def _header_of(table: Sequence[Sequence[str]]) -> Sequence[str] | None:
-    """Return the names of the columns if the first row has them."""
     first = [cell.strip() for cell in table[0]]
     numbers = [type_of_texts([cell]).name in ("integer", "real") for cell in first]
     is_named = any(first) and all(len(cell) <= _NAME_CHARS for cell in first)

@@ -41,13 +41,7 @@ class ChangedError(Exception):
 
 @dataclass
 class Survey:
-    """The columns of a table: for each its key in the rows and its type, and its name in SQL.
-
-    Attributes:
-        form: the form of the table.
-        types: type of each column by its key: the name in a row, or its place.
-        rows: number of rows.
-    """
+    """The columns of a table, `types` by their key in the rows: the name in a row, or its place."""
 
     form: Form
     types: dict[Any, ColumnType] = field(default_factory=dict)
@@ -149,7 +143,6 @@ def _label(pointer: str) -> str:
 
 
 def _shown(survey: Survey) -> str:
-    """Return the names and types of the first columns, as many as fit."""
     shown: list[str] = []
     room = _LINE_CHARS
     for name, column in survey.columns.items():

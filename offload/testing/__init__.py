@@ -4,8 +4,6 @@
 random operations, `FaultyStore` and `FaultyBulkStore` fail on demand.
 """
 
-from __future__ import annotations
-
 import pytest
 
 # A failed assertion of the suite then shows its values, as in a test file.

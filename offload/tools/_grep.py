@@ -83,10 +83,7 @@ class Grep:
     """One search.
 
     Attributes:
-        read: opens the record of a ref.
-        pattern: the pattern.
         context_lines: lines before and after each match.
-        max_matches: the most matches of the answer.
         room: the most characters of the matches, then those that are left.
         headings: returns the line before the first match of a record; None for a search of one.
         excerpts: the excerpt of each record, by ref.

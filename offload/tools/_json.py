@@ -38,7 +38,6 @@ class JsonScanner:
     """A place in JSON, which moves forward. Its methods raise `BrokenJsonError` where the JSON is malformed.
 
     Args:
-        chunks: the content, in order.
         offset: byte offset of the first chunk in the content.
         start: byte offset to begin at; in the first chunk.
     """

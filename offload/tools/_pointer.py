@@ -114,7 +114,6 @@ class PointerReader:
         return content.newlines + (content.line_start(content.newlines + 1) < content.chars)
 
     def _scan_line(self, step: str) -> JsonScanner:
-        """Return a scanner of the line with the index `step`."""
         if not _INDEX.fullmatch(step) or int(step) >= self._lines():
             raise ConfigError(
                 f"this item is {self._lines()} JSON lines: "
@@ -145,7 +144,6 @@ def parse_pointer(pointer: str) -> list[str]:
 
 
 def _first(chunks: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Yield the first `size` bytes of `chunks`."""
     while size > 0 and (chunk := next(chunks, b"")):
         yield chunk[:size]
         size -= len(chunk)

@@ -71,8 +71,6 @@ class References:
     """The references in the arguments of one call.
 
     Attributes:
-        session: the session whose records are inserted.
-        tool: the tool that the arguments belong to.
         allowed: the fields that may have references, each `TOOL.FIELD`.
         chars_left: the most characters of content.
         resolved: the references that were replaced.

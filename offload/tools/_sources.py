@@ -62,7 +62,6 @@ class _Call:
 
     @property
     def is_read(self) -> bool:
-        """Whether it reads a file."""
         return self.file is not None and self.file.action == "read"
 
     def is_after(self, number: int) -> bool:

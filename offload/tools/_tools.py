@@ -200,7 +200,6 @@ class Tools:
         return "\n".join([first, *lines, last])
 
     def _found(self, found: FoundTitles) -> str:
-        """Return the answer to a search by title."""
         count = len(found.infos)
         part = f"{min(found.start + 1, found.end)}-{found.end} of {found.total} stored"
         first = f"[{count} title{'s' * (count != 1)} with these words, searched {part}, newest first]"

@@ -116,7 +116,6 @@ class Search:
     """One search of content for a pattern.
 
     Args:
-        pattern: the pattern.
         start: byte offset in the content to search from.
         check: called at every match, also at empty ones, which are not yielded; may raise to end the search.
 
@@ -132,9 +131,8 @@ class Search:
     def find(self, chunks: Iterable[bytes], *, offset: int = 0) -> Iterator[Span]:
         """Yield the matches in order, not overlapping, none of them empty.
 
-        Args:
-            chunks: the content, in order. They may raise; `searched_to` is valid then.
-            offset: byte offset of the first chunk in the content, at most where the search starts.
+        The first chunk begins at `offset`, at most where the search starts. The chunks may raise;
+        `searched_to` is valid then.
         """
         rest = b""
         for batch in _batches(chunks, self._pattern.buffer):

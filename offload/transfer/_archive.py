@@ -60,8 +60,6 @@ def import_(store: OffloadStore, path: str | os.PathLike[str], *, name: str | No
 
 
 class _Member(NamedTuple):
-    """The position and size of a member's bytes in the tar file."""
-
     start: int
     size: int
 

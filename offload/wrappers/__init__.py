@@ -5,8 +5,6 @@
 The order matters: a cache around an encrypting store would write plain bytes to its folder.
 """
 
-from __future__ import annotations
-
 from offload.wrappers._base import WrapperStore
 from offload.wrappers._caching import CachingStore
 from offload.wrappers._encrypting import EncryptingStore

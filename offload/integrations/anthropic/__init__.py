@@ -1,7 +1,5 @@
 """Anthropic SDK: offloading for its tool runner, a memory backend, lossless server-side clearing."""
 
-from __future__ import annotations
-
 from offload.errors import needs_extra
 
 with needs_extra("anthropic"):

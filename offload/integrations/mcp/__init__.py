@@ -1,7 +1,5 @@
 """Model Context Protocol: a server of stored items, and a proxy that offloads large tool results."""
 
-from __future__ import annotations
-
 from offload.errors import needs_extra
 
 with needs_extra("mcp"):

@@ -137,7 +137,6 @@ class TreeStore(WrapperStore):
         return {stem_of(info): info for info in self._infos()}
 
     def _infos(self, part: str | None = None) -> Iterator[RecordInfo]:
-        """Yield the readable records of a session, given by its key part, or of all."""
         listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
         return (info for objects in listed for info in objects.records if not is_link(info.key))
 

@@ -251,7 +251,6 @@ class ContextTree(WrapperStore):
         )
 
     def _key_of(self, place: Place) -> str | None:
-        """Return the record key of a file, from the known keys or from its header."""
         if place.path not in self._keys:
             try:
                 key = self._read_key(place)

@@ -43,9 +43,9 @@ def test_a_template_is_filled_with_the_facts() -> None:
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ("[{tool} {chars}]", "must have {ref} once"),
-        ("", "must have {ref} once"),
-        ("{ref} {ref}", "must have {ref} once"),
+        ("[{tool} {chars}]", "must have {ref} exactly once"),
+        ("", "must have {ref} exactly once"),
+        ("{ref} {ref}", "must have {ref} exactly once"),
         (
             "{ref} {size}",
             "must be one of {ref}, {tool}, {chars}, {lines}, {call}, {preview}, {summary}, got {size}",

@@ -37,7 +37,8 @@ def anthropic(script: Script) -> Iterator[dict[str, str]]:
 @contextmanager
 def openai(script: Script) -> Iterator[dict[str, str]]:
     with serving(openai_server.OpenAI(script)) as url:
-        yield {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k"}
+        # LlamaIndex has its own name for the URL.
+        yield {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "k"}
 
 
 @contextmanager
@@ -84,6 +85,7 @@ NEEDS: dict[str, tuple[str, Serve]] = {
     "google_adk_agent": ("google.adk", gemini),
     "haystack_agent": ("haystack", openai),
     "langchain_agent": ("langchain_anthropic", anthropic),
+    "llama_index_agent": ("llama_index.llms.openai", openai),
     "mcp_agent": ("mcp.client anthropic", anthropic),
     "openai_agents_agent": ("agents", openai),
     "openai_loop": ("openai", openai),

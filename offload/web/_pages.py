@@ -65,7 +65,7 @@ _MAX_FORM_BYTES = 4096
 _SHOWN = 100
 # For the accounts of sessions on one page that were not read before.
 _ACCOUNT_SECONDS = 0.05
-_SQL = "SELECT * FROM t LIMIT 50"
+_SQL, _SQL_OF_LINES = "SELECT * FROM t LIMIT 50", "SELECT * FROM lines LIMIT 50"
 _ROWS_CHARS, _CELL_CHARS = 200_000, 500
 # A browser must save the bytes as a file and never render them.
 _DOWNLOAD = {
@@ -274,15 +274,24 @@ class Pages:
         return self._show(request, "search", matches, query=terms, start=start, result=None)
 
     def query(self, request: Request) -> Response:
-        """Show the rows of the SELECT in the query, by default the first ones of the table."""
-        part, sql = request.path_params["part"], request.query_params.get("sql", "").strip() or _SQL
+        """Show the rows of the SELECT in the query, by default the first ones of the table or the lines."""
+        part, asked = request.path_params["part"], request.query_params.get("sql", "").strip()
+
+        def result(record: StoredRecord, sql: str) -> Values:
+            return {"sql": sql, "result": self._queries(part).result([record], sql)}
 
         def rows(record: StoredRecord) -> Values:
-            if len(sql) > MAX_SQL_CHARS:
-                raise ConfigError(f"a query may have {MAX_SQL_CHARS:,} characters, got {len(sql):,}")
-            return {"result": self._queries(part).result([record], sql)}
+            if len(asked) > MAX_SQL_CHARS:
+                raise ConfigError(f"a query may have {MAX_SQL_CHARS:,} characters, got {len(asked):,}")
+            if asked:
+                return result(record, asked)
+            with suppress(ConfigError):
+                return result(record, _SQL)
+            return result(record, _SQL_OF_LINES)
 
-        return self._show(request, "query", rows, sql=sql, result=None, shown=_SHOWN, most=_CELL_CHARS)
+        return self._show(
+            request, "query", rows, sql=asked or _SQL, result=None, shown=_SHOWN, most=_CELL_CHARS
+        )
 
     def changes(self, request: Request) -> Response:
         """Show the difference from an older version of the same source."""

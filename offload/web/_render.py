@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent
 _STEP = 1000
 _UNITS = ("", "k", "M", "G", "T")
 _TENS = 10
+_LEAST_DOLLARS = 0.001
 
 
 def render(template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -39,6 +40,9 @@ def _size(size: int) -> str:
 
 
 def _dollars(amount: float) -> str:
+    """Return an amount with two decimals, or three if it is below one dollar."""
+    if 0 < amount < _LEAST_DOLLARS:
+        return f"less than ${_LEAST_DOLLARS}"
     return f"{'-' * (amount < 0)}${abs(amount):,.{2 if abs(amount) >= 1 else 3}f}"
 
 

@@ -27,6 +27,7 @@ _BENCHMARKS = (
     "query",
     "growth",
     "gateway_speed",
+    "web",
 )
 # They make environments of other packages, or replay every transcript: not in two minutes.
 _LONG_BENCHMARKS = ("peers", "worth", "gateway")

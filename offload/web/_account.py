@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from offload.agent._journal import Journal, JournalChange, apply_edits
@@ -84,8 +83,11 @@ class Accounts:
     def within(self, lasts: Mapping[str, str], seconds: float) -> dict[str, Account | str]:
         """Return the accounts of sessions by key part, those that can be read in so many seconds."""
         deadline = time.monotonic() + seconds
-        parts = takewhile(lambda part: part in self._known or time.monotonic() < deadline, lasts)
-        return {part: self.of(part, lasts[part]) for part in parts}
+        return {
+            part: self.of(part, last)
+            for part, last in lasts.items()
+            if self._known.get(part, ("",))[0] == last or time.monotonic() < deadline
+        }
 
 
 class _Row(NamedTuple):

@@ -15,9 +15,13 @@ from starlette.routing import Route
 
 from offload import errors
 from offload.store import OffloadStore
+from offload.web._forms import Forms
 from offload.web._guard import OPEN_PATHS, Guard
-from offload.web._pages import Pages
+from offload.web._record_pages import RecordPages
 from offload.web._render import FOLDER, render
+from offload.web._session_pages import SessionPages
+from offload.web._site import Site
+from offload.web._store_pages import StorePages
 
 _LOOPBACK = "127.0.0.1"
 # HTTP status and title by error; the first match counts.
@@ -40,27 +44,29 @@ def web_app(store: OffloadStore, port: int, *, allows_changes: bool = False) -> 
         port: the port of the loopback address; requests with another host or port are refused.
         allows_changes: whether visitors may pin and delete records; if False, nothing is written.
     """
-    pages = Pages(store, allows_changes=allows_changes)
+    site = Site(store, allows_changes=allows_changes)
+    whole, sessions, records = StorePages(site), SessionPages(site), RecordPages(site)
     at_session, at_record = "/s/{part}", "/s/{part}/r/{ref}"
     routes = [
-        Route("/", pages.sessions),
-        Route("/find", pages.find),
-        Route("/retention", pages.retention),
-        Route(at_session, pages.session),
-        Route(f"{at_session}/deleted", pages.deleted),
-        Route(f"{at_session}/conversation", pages.conversation),
-        Route(f"{at_session}/check", pages.check),
-        Route(at_record, pages.content),
-        Route(f"{at_record}/model", pages.model),
-        Route(f"{at_record}/outline", pages.outline),
-        Route(f"{at_record}/search", pages.search),
-        Route(f"{at_record}/query", pages.query),
-        Route(f"{at_record}/changes", pages.changes),
-        Route(f"{at_record}/download", pages.download),
+        Route("/", whole.sessions),
+        Route("/find", whole.find),
+        Route("/retention", whole.retention),
+        Route(at_session, sessions.session),
+        Route(f"{at_session}/deleted", sessions.deleted),
+        Route(f"{at_session}/conversation", sessions.conversation),
+        Route(f"{at_session}/check", sessions.check),
+        Route(at_record, records.content),
+        Route(f"{at_record}/model", records.model),
+        Route(f"{at_record}/outline", records.outline),
+        Route(f"{at_record}/search", records.search),
+        Route(f"{at_record}/query", records.query),
+        Route(f"{at_record}/changes", records.changes),
+        Route(f"{at_record}/download", records.download),
         *(Route(path, _file) for path in sorted(OPEN_PATHS)),
     ]
     if allows_changes:
-        routes += [Route(f"{at}/{{act}}", pages.change, methods=["POST"]) for at in (at_session, at_record)]
+        forms = Forms(site)
+        routes += [Route(f"{at}/{{act}}", forms.change, methods=["POST"]) for at in (at_session, at_record)]
     handlers = {errors.OffloadError: _failed, HTTPException: _failed}
     return Guard(Starlette(routes=routes, exception_handlers=handlers), port)
 

@@ -16,7 +16,7 @@ from offload.layout import JOURNAL
 from offload.session import SessionReader
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
-from offload.web import _pages
+from offload.web import _store_pages
 from offload.web._account import Account, account
 from offload.web._render import compact
 from offload_backends.memory import MemoryStore
@@ -233,6 +233,9 @@ def test_the_journals_of_many_sessions_are_read_within_a_time_and_each_once(
     client.get("/")
     assert "…" not in Html(client.get("/").text).text
 
-    monkeypatch.setattr(_pages, "_ACCOUNT_SECONDS", -1.0)
+    monkeypatch.setattr(_store_pages, "_ACCOUNT_SECONDS", -1.0)
     assert "…" not in Html(client.get("/").text).text
     assert Html(visitor(store).get("/").text).text.count("…") == 3
+    loop.say("And now?")
+    loop.answer("So.")
+    assert Html(client.get("/").text).text.count("…") == 1

@@ -15,7 +15,7 @@ from offload import StoredObject
 from offload.agent import AgentConfig, ContextManager
 from offload.retention import delete, pin
 from offload.store import OneByOne, get_many
-from offload.web import _pages, _titles
+from offload.web import _session_pages, _store_pages, _titles
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
@@ -129,7 +129,7 @@ def test_the_words_the_kind_and_the_tool_in_the_address_filter_together(store: M
 def test_a_filter_by_words_is_continued_with_all_of_its_terms(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pages, "_SHOWN", 2)
+    monkeypatch.setattr(_session_pages, "SHOWN", 2)
     wanted = [put(store, f"file {n}") for n in range(5)]
     put(store, "file", tool="Bash")
     client, path, shown = visitor(store), f"{path_of('s')}?q=file&tool=Read", list[str]()
@@ -221,7 +221,7 @@ def test_titles_of_all_sessions_are_searched_newest_first() -> None:
 def test_pages_of_many_sessions_cost_as_many_requests_as_those_of_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_pages, "_ACCOUNT_SECONDS", -1.0)  # journals are read while there is time
+    monkeypatch.setattr(_store_pages, "_ACCOUNT_SECONDS", -1.0)  # journals are read while there is time
     spent = []
     for count in (2, 40):
         store = MemoryStore()

@@ -9,7 +9,7 @@ from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
 from offload.testing import FaultyStore
-from offload.web import _pages, _titles
+from offload.web import _store_pages, _titles
 from offload_backends.memory import MemoryStore
 
 HOSTILE = '"><script>alert(1)</script>\x1b[31m\u202etxt.exe &amp;'
@@ -55,7 +55,7 @@ def test_the_box_on_the_home_finds_records_of_all_sessions(store: MemoryStore) -
 def test_a_search_with_many_results_is_continued_and_shows_each_once(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pages, "_SHOWN", 3)
+    monkeypatch.setattr(_store_pages, "SHOWN", 3)
     refs = [put(store, f"file {n}", f"s{n % 2}") for n in range(8)]
     client, path, shown = visitor(store), "/find?q=file", list[str]()
     for _ in range(9):

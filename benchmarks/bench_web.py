@@ -1,0 +1,90 @@
+"""The web pages of a store of 200 sessions and 5,000 records: the time of each until it is complete.
+
+The app answers in this process. A quarter of the sessions have a journal. The first visit of a page reads
+what the pages keep: titles, and the accounts of sessions.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import quantiles
+
+from _measure import Figure, require, run
+from starlette.testclient import TestClient
+
+from offload import Offloader, OffloadStore, open_store
+from offload.agent import AgentConfig, ContextManager
+from offload.cli.sample import conversation
+from offload.web import web_app
+
+_SESSIONS, _RECORDS, _TALKS = 200, 25, 50
+_ROUNDS, _PORT = 20, 8765
+_BUDGET_MS = 150.0
+_TEXT = "".join(f"line {n} of the output of a command\n" for n in range(600))
+
+
+def figures(is_quick: bool) -> Iterator[Figure]:
+    """Measure the pages; with `is_quick` fewer rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        _fill(open_store(folder, storage_options={"durability": "none"}))
+        for name, path in _pages(Offloader(folder, session="session-7")).items():
+            yield _figure(name, path, Path(folder), _ROUNDS // 4 if is_quick else _ROUNDS)
+
+
+def _fill(store: OffloadStore) -> None:
+    talk = [message for message in conversation() if len(str(message)) < len(_TEXT) * 10]
+    for number in range(_SESSIONS):
+        off = Offloader(store, session=f"session-{number}")
+        if number < _TALKS:
+            context = ContextManager(off, AgentConfig(window_tokens=200_000))
+            for message in talk:
+                context.add(message)
+            context.before_model_call()
+        for count in range(_RECORDS - len(off.records())):
+            off.offload_text(f"{number} {count}\n{_TEXT}", tool_name="Bash", title=f"src/file_{count}.py")
+
+
+def _pages(off: Offloader) -> dict[str, str]:
+    session = "/s/session-7"
+    record = f"{session}/r/{off.records()[-1].ref}"
+    return {
+        "all sessions": "/",
+        "a search of all titles that finds some": "/find?q=file_3",
+        "a search of all titles that finds none": "/find?q=nowhere",
+        "a preview of gc": "/retention",
+        "a preview of gc with a quota": "/retention?session_records=20&live_for=0s",
+        "a session": session,
+        "a session filtered by words": f"{session}?q=file_1",
+        "a conversation": f"{session}/conversation",
+        "a record": record,
+        "a record's search": f"{record}/search?q=line",
+        "a record's query": f"{record}/query",
+        "a record's changes": f"{record}/changes",
+    }
+
+
+def _figure(name: str, path: str, folder: Path, rounds: int) -> Figure:
+    """Measure a page in a new app, so that its first visit reads everything."""
+    app = web_app(open_store(folder), _PORT)
+    took = []
+    with TestClient(app, base_url=f"http://127.0.0.1:{_PORT}") as client:
+        client.get("/", params={"ticket": app.ticket})
+        for _ in range(rounds):
+            began, cpu = time.perf_counter(), time.process_time()
+            answer = client.get(path)
+            took.append((time.perf_counter() - began, time.process_time() - cpu))
+            require(answer.status_code == 200, f"{path} answered {answer.status_code}")  # noqa: PLR2004
+    waited, spent = ([each * 1000 for each in times] for times in zip(*took, strict=True))
+    detail = f"first {waited[0]:.0f}; CPU time {_p95(spent):.0f}, first {spent[0]:.0f}"
+    return Figure(f"{name}, p95", _p95(waited), "ms", at_most=_BUDGET_MS, detail=detail)
+
+
+def _p95(values: Sequence[float]) -> float:
+    return quantiles(values, n=20, method="inclusive")[-1]
+
+
+if __name__ == "__main__":
+    run(__doc__, figures)

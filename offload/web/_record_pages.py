@@ -1,0 +1,167 @@
+"""The pages of a record: its text, and the views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from offload.codec import StoredRecord
+from offload.errors import ConfigError, CorruptError
+from offload.layout import is_link
+from offload.retention import read_marks
+from offload.tokens import estimate_tokens
+from offload.tools._query import MAX_SQL_CHARS, Queries
+from offload.tools.search import Mode, compile_pattern
+from offload.web._color import colored, language_of
+from offload.web._contents import find as find_matches
+from offload.web._contents import kind_of_content, outline
+from offload.web._paging import number_in, page_at, text_page
+from offload.web._site import OPEN_SESSIONS, SHOWN, Site, Values, file_of
+from offload.web._versions import changes
+
+_SQL, _SQL_OF_LINES = "SELECT * FROM t LIMIT 50", "SELECT * FROM lines LIMIT 50"
+_ROWS_CHARS, _CELL_CHARS = 200_000, 500
+# A browser must save the bytes as a file and never render them.
+_DOWNLOAD = {
+    "Content-Security-Policy": "sandbox; default-src 'none'",
+    "Content-Type": "application/octet-stream",
+}
+
+
+class RecordPages:
+    """Request handlers for a record."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        # A query's tables are kept by ref, which is valid in one session.
+        self._queries = lru_cache(OPEN_SESSIONS)(lambda _part: Queries(_ROWS_CHARS))
+
+    def content(self, request: Request) -> Response:
+        """Show a page of the text, or redirect to the page with the line in the query."""
+        query = request.query_params
+        if "line" in query:
+            return self._to_line(request, number_in(query, "line", 1))
+        number = number_in(query, "page", 1)
+        return self._show(request, "content", lambda record: {"page": _colored_page(record, number)})
+
+    def model(self, request: Request) -> Response:
+        """Show the placeholder next to the beginning of the text."""
+        return self._show(
+            request,
+            "model",
+            lambda record: {
+                "tokens": estimate_tokens(record.header.placeholder),
+                "page": _colored_page(record, 1),
+            },
+        )
+
+    def outline(self, request: Request) -> Response:
+        """Show the members of a JSON value, or the structural lines of a text."""
+        pointer, line = request.query_params.get("pointer", ""), number_in(request.query_params, "line", 1)
+        return self._show(
+            request, "outline", lambda record: {"outline": outline(record.content, pointer, line)}
+        )
+
+    def search(self, request: Request) -> Response:
+        """Show the matches of the pattern in the query."""
+        query = request.query_params
+        pattern, start = query.get("q", ""), number_in(query, "from", 0)
+        mode: Mode = "regex" if query.get("mode") == "regex" else "literal"
+        ignore_case = "ignore_case" in query
+        terms = {"q": pattern, "mode": mode} | ({"ignore_case": "on"} if ignore_case else {})
+
+        def matches(record: StoredRecord) -> Values:
+            if not pattern:
+                return {}
+            result = find_matches(
+                record.content, compile_pattern(pattern, mode, ignore_case=ignore_case), start
+            )
+            return {"result": result, "more": urlencode(terms | {"from": result["next_byte"]})}
+
+        return self._show(request, "search", matches, query=terms, start=start, result=None)
+
+    def query(self, request: Request) -> Response:
+        """Show the rows of the SELECT in the query, by default the first ones of the table or the lines."""
+        part, asked = request.path_params["part"], request.query_params.get("sql", "").strip()
+
+        def result(record: StoredRecord, sql: str) -> Values:
+            return {"sql": sql, "result": self._queries(part).result([record], sql)}
+
+        def rows(record: StoredRecord) -> Values:
+            if len(asked) > MAX_SQL_CHARS:
+                raise ConfigError(f"a query may have {MAX_SQL_CHARS:,} characters, got {len(asked):,}")
+            if asked:
+                return result(record, asked)
+            with suppress(ConfigError):
+                return result(record, _SQL)
+            return result(record, _SQL_OF_LINES)
+
+        return self._show(
+            request, "query", rows, sql=asked or _SQL, result=None, shown=SHOWN, most=_CELL_CHARS
+        )
+
+    def changes(self, request: Request) -> Response:
+        """Show the difference from an older version of the same source."""
+        query = request.query_params
+        reader, info = self._site.record(request)
+        old, start = query.get("old", ""), number_in(query, "from", 0)
+        return self._show(request, "changes", lambda _: {"diff": changes(reader, info, old, start)})
+
+    def download(self, request: Request) -> Response:
+        """Send the content as a file, in constant memory.
+
+        The response has no length: if the record is damaged it is aborted, and the browser reports that.
+        """
+        reader, info = self._site.record(request)
+        disposition = {"Content-Disposition": f'attachment; filename="{info.ref}.txt"'}
+        return StreamingResponse(reader.read(info.ref).stream(), headers=_DOWNLOAD | disposition)
+
+    def _to_line(self, request: Request, line: int) -> Response:
+        reader, info = self._site.record(request)
+        record = reader.read(info.ref)
+        line = max(1, min(line, record.counts.lines))
+        page = page_at(record.content, record.content.line_start(line))
+        return RedirectResponse(f"{request.url.path}?page={page}#L{line}", 303)
+
+    def _show(
+        self, request: Request, tab: str, show: Callable[[StoredRecord], Values], **values: Any
+    ) -> Response:
+        """Return a record's page with the values of `show`, or with the damage or the fault that it found."""
+        reader, info = self._site.record(request)
+        values |= {
+            "info": info,
+            "tab": tab,
+            "marks": read_marks(self._site.store, request.path_params["part"]),
+            "is_shared": is_link(info.key),
+            "file": file_of(self._site.store, info.key),
+            "header": None,
+            "counts": None,
+            "fault": None,
+        }
+        try:
+            record = reader.read(info.ref)
+            values |= {"header": record.header, "counts": record.counts}
+            try:
+                values |= show(record)
+            except ConfigError as error:
+                values["fault"] = str(error)
+        except CorruptError as error:
+            number = number_in(request.query_params, "page", 1)
+            return self._site.render(
+                request, "damaged.html", 500, **values | {"damage": str(error), "number": number}
+            )
+        return self._site.render(request, f"{tab}.html", **values)
+
+
+def _colored_page(record: StoredRecord, number: int) -> Values:
+    """Return a page of a record's text, its lines with syntax colours."""
+    page = text_page(record.content, number)
+    language = language_of(record.title, kind_of_content(record.content).name)
+    lines = [line.removesuffix("\r") for line in page["lines"]]  # the line ends of Windows
+    return page | {"lines": colored(lines, language) if lines else []}

@@ -1,0 +1,128 @@
+"""The pages of a session: its records, the deleted ones, its conversation, the check for damage."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import takewhile
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from offload.errors import CollisionError, ConfigError, CorruptError, NotFoundError, StoreError
+from offload.layout import is_link
+from offload.record import RecordInfo
+from offload.retention import read_marks
+from offload.session import SessionReader, find_titles, with_titles
+from offload.titles import words_of_query
+from offload.web._account import Account
+from offload.web._conversation import conversation
+from offload.web._paging import list_page
+from offload.web._plot import bars
+from offload.web._site import SHOWN, Site, Values, file_count, file_of
+
+_CHECK_SECONDS = 10.0
+
+
+class SessionPages:
+    """Request handlers for a session."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def session(self, request: Request) -> Response:
+        """Show the records of a session, newest first, by the kind, the tool and the words in the query."""
+        part = request.path_params["part"]
+        reader = self._site.reader(part)
+        infos, deleted = reader.catalog.recent(), self._site.tombstones(part)
+        talk = self._site.last_entries(part).get(part)
+        if not infos and not deleted and talk is None:
+            raise NotFoundError(f"session {reader.name!r} has no records in {self._site.store.url}")
+        query = {name: request.query_params.get(name, "") for name in ("kind", "tool", "q")}
+        account = None if talk is None else self._site.accounts.of(part, talk.key)
+        rows = self._found_rows(reader, request) if query["q"].strip() else _rows(infos, request)
+        is_titled = False
+        with suppress(StoreError):
+            rows["shown"], is_titled = with_titles(reader, rows["shown"]), True
+        return self._site.render(
+            request,
+            "session.html",
+            rows=rows,
+            is_titled=is_titled,
+            query=query,
+            terms=urlencode({name: text for name, text in query.items() if text}),
+            newest=_newest_versions(reader.catalog.completed(infos)),
+            files={i.ref: file for i in rows["shown"] if (file := file_of(self._site.store, i.key))},
+            file_count=file_count(self._site.store, infos),
+            kinds=Counter(i.item_type for i in infos),
+            tools=Counter(i.tool_name for i in infos if i.tool_name),
+            records=len(infos),
+            deleted=len(deleted),
+            tokens=sum(i.tokens for i in infos),
+            stored_bytes=sum(i.stored_bytes for i in infos),
+            marks=read_marks(self._site.store, part),
+            has_conversation=talk is not None,
+            account=account,
+            bars=bars((i.tool_name or "", i.tokens, _read_tokens(account, i.ref)) for i in infos),
+            is_link=is_link,
+        )
+
+    def _found_rows(self, reader: SessionReader, request: Request) -> Values:
+        """Return the records with the words in their titles: some, and the ref to continue behind."""
+        query = request.query_params
+        kind, tool, after = (query.get(name) or None for name in ("kind", "tool", "after"))
+        words = words_of_query(query["q"])
+        found = find_titles(reader, words, item_type=kind, tool=tool, limit=SHOWN, after=after)
+        return {"shown": list(found.infos), "number": 1, "last": 1, "after": found.last}
+
+    def deleted(self, request: Request) -> Response:
+        """Show the deleted records of a session, when and why each was deleted."""
+        rows = list_page(self._site.tombstones(request.path_params["part"]), request.query_params)
+        return self._site.render(request, "deleted.html", rows=rows)
+
+    def conversation(self, request: Request) -> Response:
+        """Show the conversation of an agent as the model saw it, or why it cannot be shown."""
+        part = request.path_params["part"]
+        reader, values = self._site.reader(part), Values(fault=None)
+        try:
+            values |= conversation(reader, part, request.query_params)
+        except (CollisionError, ConfigError, CorruptError) as error:
+            values["fault"] = str(error)
+        return self._site.render(request, "conversation.html", **values)
+
+    def check(self, request: Request) -> Response:
+        """Read every record and show damaged ones; a large session takes several requests."""
+        reader = self._site.reader(request.path_params["part"])
+        reader.catalog.load()
+        after = request.query_params.get("after", "")
+        remaining = [info for info in reader.catalog.objects() if info.key > after]
+        deadline = time.monotonic() + _CHECK_SECONDS
+        checked = [reader.check(i) for i in takewhile(lambda _: time.monotonic() < deadline, remaining)]
+        return self._site.render(
+            request,
+            "check.html",
+            damaged=[damage for damage in checked if damage is not None],
+            checked=len(checked),
+            remaining=len(remaining) - len(checked),
+            last_key=remaining[len(checked) - 1].key if checked else "",
+        )
+
+
+def _rows(infos: Sequence[RecordInfo], request: Request) -> Values:
+    """Return the page of the records with the kind and the tool in the query, newest first."""
+    kind, tool = (request.query_params.get(name, "") for name in ("kind", "tool"))
+    matches = [i for i in reversed(infos) if kind in ("", i.item_type) and tool in ("", i.tool_name)]
+    return list_page(matches, request.query_params) | {"after": None}
+
+
+def _newest_versions(infos: Iterable[RecordInfo]) -> dict[tuple[str | None, str], str]:
+    """Return the ref of the newest record of each tool and title, of those whose title is known."""
+    return {(info.tool_name, info.title): info.ref for info in infos if info.title}
+
+
+def _read_tokens(account: Account | str | None, ref: str) -> int:
+    """Return the tokens of a record that the model read back; 0 if they are not known."""
+    return account.tokens.get(ref, 0) if isinstance(account, Account) else 0

@@ -1,0 +1,125 @@
+"""The pages of a whole store: its sessions, the search of all titles, and the preview of gc."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from offload.errors import ConfigError, InvalidKeyError, StoreError
+from offload.index import SessionObjects, list_sessions
+from offload.layout import decode_part, session_part
+from offload.policy import Retention
+from offload.retention import collect, read_all_marks
+from offload.retention._marks import Marks
+from offload.store import OffloadStore, StoredObject
+from offload.titles import words_of_query
+from offload.web._paging import list_page
+from offload.web._plot import plot
+from offload.web._site import SHOWN, Site, Values, file_count
+from offload.web._titles import entries_of
+
+# For the accounts of sessions on one page that were not read before.
+_ACCOUNT_SECONDS = 0.03
+
+
+class StorePages:
+    """Request handlers for a store."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def sessions(self, request: Request) -> Response:
+        """Show every session, last used first, and the offloaded tokens over time."""
+        marks, talks = read_all_marks(self._site.store), self._site.last_entries()
+        listed = [
+            _summary(self._site.store, objects, marks.get(objects.part), talks.get(objects.part))
+            for objects in _with_talks(list_sessions(self._site.store), talks)
+        ]
+        rows = list_page(sorted(listed, key=lambda s: (-s["used"], s["part"])), request.query_params)
+        newest = [s["newest"] for s in rows["shown"] if s["newest"] is not None]
+        is_titled = False
+        with suppress(StoreError):
+            newest, is_titled = self._site.titles.of(newest), True
+        return self._site.render(
+            request,
+            "sessions.html",
+            rows=rows,
+            is_titled=is_titled,
+            titles={session_part(info.key): info.title for info in newest},
+            talks=talks,
+            accounts=self._site.accounts.within(
+                {s["part"]: talks[s["part"]].key for s in rows["shown"] if s["part"] in talks},
+                _ACCOUNT_SECONDS,
+            ),
+            live_since=time.time() - Retention().live_for,
+            **{name: sum(s[name] for s in listed) for name in ("records", "files", "tokens", "stored_bytes")},
+            plot=plot(point for s in listed for point in s["points"]),
+        )
+
+    def find(self, request: Request) -> Response:
+        """Show the records of all sessions whose title has the words in the query, some at a time."""
+        query = request.query_params
+        words = words_of_query(query.get("q"))
+        found = self._site.titles.find(words, SHOWN, query.get("after", "")) if words else None
+        more = urlencode({"q": query["q"], "after": found.after}) if found and found.after else None
+        return self._site.render(request, "found.html", q=query.get("q", ""), found=found, more=more)
+
+    def retention(self, request: Request) -> Response:
+        """Show what gc would delete under the limits in the query, without deleting it."""
+        query = {name: request.query_params.get(name, "").strip() for name in Retention.model_fields}
+        values: Values = {"query": query, "shown": SHOWN, "fault": None, "groups": None}
+        # A number without a unit is not a time.
+        rules = {
+            name: int(text) if text.isdecimal() and name not in ("grace", "live_for") else text
+            for name, text in query.items()
+            if text
+        }
+        try:
+            report = collect(self._site.store, Retention.model_validate(rules), dry_run=True)
+        except ConfigError as error:
+            return self._site.render(request, "retention.html", 400, **values | {"fault": str(error)})
+        groups = [group for group in report.groups() if group[-1]]
+        return self._site.render(request, "retention.html", **values | {"groups": groups})
+
+
+def _with_talks(listed: Iterable[SessionObjects], talks: Iterable[str]) -> Iterator[SessionObjects]:
+    """Yield the listed sessions, then those that have only a journal."""
+    alone = dict.fromkeys(talks)
+    for objects in listed:
+        alone.pop(objects.part, None)
+        yield objects
+    for part in alone:
+        with suppress(InvalidKeyError):
+            decode_part(part)
+            yield SessionObjects(part, [], [], [])
+
+
+def _summary(
+    store: OffloadStore, objects: SessionObjects, mark: Marks | None, talk: StoredObject | None
+) -> Values:
+    """Return one session in numbers; `part` is its key part, `points` are times and tokens of records."""
+    infos = entries_of(objects)
+    newest = max(infos, key=lambda info: (info.created_at, info.key), default=None)
+    ends = [
+        newest.created_at if newest else 0.0,
+        mark.last_use if mark else 0.0,
+        talk.modified if talk else 0.0,
+    ]
+    return {
+        "part": objects.part,
+        "name": objects.name,
+        "records": len(infos),
+        "files": file_count(store, infos),
+        "tokens": sum(info.tokens for info in infos),
+        "stored_bytes": sum(info.stored_bytes for info in infos),
+        "deleted": len(objects.deleted),
+        "newest": newest,
+        "used": max(ends),
+        "is_pinned": mark is not None and mark.session_pin is not None,
+        "points": [(info.created_at, info.tokens) for info in infos],
+    }

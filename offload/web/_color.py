@@ -30,7 +30,7 @@ _BY_ENDING = {
 _BY_KIND = {"JSON": "json", "JSON lines": "json", "diff": "diff", "HTML": "html", "Markdown": "markdown"}
 # A path, alone or behind a command that prints the file.
 _FILE = re.compile(r"(?:(?:cat|head|tail|bat|sed -n) (?:\S+ )?)?\S+\.(?P<ending>\w{1,6})")
-_SECONDS = 0.2
+_SECONDS = 0.08
 # The first that a token belongs to.
 _CLASSES: Sequence[tuple[Any, str]] = (
     (Comment, "c"),

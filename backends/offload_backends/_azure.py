@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import weakref
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
@@ -21,11 +22,18 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobPrefix
 
 from offload import errors
-from offload_backends._cloud_client import CloudClient, ForeignAnswerError, check_no_page
+from offload_backends._cloud_client import (
+    CloudClient,
+    ForeignAnswerError,
+    check_no_page,
+    refusing_options,
+    seconds,
+)
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._shared import Shared, key_of
 
 _SCHEMES = ("az", "abfs", "abfss")
+_LIMITS = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
 _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
 _FIXES: dict[type[errors.OffloadError], str] = {
@@ -52,14 +60,14 @@ class AzureClient(CloudClient):
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         merged = _merged(options)
-        try:
+        with refusing_options(url, "adlfs", merged):
             system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
-        except (TypeError, KeyError, ValueError) as error:
-            raise errors.ConfigError(f"{url}: adlfs refuses the storage options: {error}") from error
-        super().__init__(url, bucket, prefix, system)
+            limits = {name: seconds(merged[name], 0.0) for name in _LIMITS}
+        super().__init__(url, bucket, prefix, system, limits["read_timeout"])
         # The options of each request.
         self._each = {
             **system._timeout_kwargs,  # noqa: SLF001  # no public attribute has them
+            **limits,
             "retry_total": 0,
             "permit_redirects": False,
             "raw_request_hook": _prepare,
@@ -96,7 +104,7 @@ class AzureClient(CloudClient):
             if error.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
             # The range starts past the end, or the object is empty.
-            return {"Body": b""}
+            body = b""
         return {"Body": body, **({"ContentRange": Range} if Range else {})}
 
     async def head_object(self, *, Key: str) -> dict[str, Any]:
@@ -231,12 +239,12 @@ def _prepare(request: Any) -> None:
 
 
 def _check(answer: Any) -> None:
-    check_no_page(answer.http_response.headers, answer.http_response.status_code, "x-ms-")
+    check_no_page(answer.http_response.headers, answer.http_response.status_code, ("x-ms-",))
 
 
 def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits of one attempt, fsspec's configuration and `options`; the later ones win."""
-    merged: dict[str, Any] = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
+    merged: dict[str, Any] = dict(_LIMITS)
     for scheme in reversed(_SCHEMES):
         merged.update(fsspec.config.conf.get(scheme, {}))
     return {**merged, **options}
@@ -252,6 +260,18 @@ def _connected(options: Mapping[str, Any]) -> Any:
     # A listing cache would hide writes of other machines.
     fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
     return AzureBlobFileSystem(**{**options, **fixed})
+
+
+def _close_nothing_in_child() -> None:
+    # At exit adlfs closes its connections on the loop of the parent, and would wait for it for ever.
+    for call in tuple(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001  # adlfs keeps no handle
+        alive = call.peek()
+        if alive is not None and isinstance(alive[0], AzureBlobFileSystem):
+            call.atexit = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_nothing_in_child)
 
 
 def _is_folder(entry: Any) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -33,9 +33,10 @@ class ForeignAnswerError(Exception):
 class CloudClient(Client):
     """A client with a method for each request of the S3 API that a store sends, such as `put_object`."""
 
-    def __init__(self, url: str, bucket: str, prefix: str, system: Any) -> None:
+    def __init__(self, url: str, bucket: str, prefix: str, system: Any, patience: float) -> None:
         super().__init__(url, prefix, system)
         self.conditions = _Race(self)
+        self.patience = patience
         self._bucket = bucket
 
     @abstractmethod
@@ -97,15 +98,37 @@ class _Race(Conditions):
         return "stored"
 
 
-def check_no_page(headers: Mapping[str, str], status: int, marks: str) -> None:
+def check_no_page(headers: Mapping[str, str], status: int, marks: tuple[str, ...]) -> None:
     """Raise `ForeignAnswerError` for a web page or a redirect of something between here and the service.
 
-    Headers of the service start with `marks`.
+    Headers of the service start with one of `marks`. An answer that is retried anyway is not checked.
     """
     is_signed = any(name.lower().startswith(marks) for name in headers)
     kind = headers.get("Content-Type", "")
     is_page = "html" in kind.lower() or HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
-    if is_page and not is_signed:
+    if is_page and not is_signed and status not in _TRANSIENT_STATUSES:
         raise ForeignAnswerError(
             f"expected an answer of the service, got HTTP {status} ({kind or 'no type'})"
         )
+
+
+def seconds(option: object, default: float) -> float:
+    """Return a time limit in seconds, which may be given as text. Raises `ValueError`, `TypeError`."""
+    return default if option is None else float(option)  # type: ignore[arg-type]  # float refuses what is no number
+
+
+@contextmanager
+def refusing_options(url: str, package: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Raise `ConfigError` if the block cannot open a file system with `options`, without their values."""
+    try:
+        yield
+    except OSError as error:
+        # Its text may contain the address of a request with a token in it.
+        text = type(error).__name__
+    except (TypeError, KeyError, ValueError) as error:
+        text = str(error)
+        for value in (value for value in options.values() if isinstance(value, str) and value):
+            text = text.replace(value, "(hidden)")
+    else:
+        return
+    raise errors.ConfigError(f"{url}: {package} refuses the storage options: {text}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import inspect
 import json
 import os
 import secrets
@@ -24,16 +25,27 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import fsspec.config
 from gcsfs.core import GCSFileSystem
-from google.auth.exceptions import GoogleAuthError
+from gcsfs.retry import HttpError, NonRetryableError
+from google.auth.exceptions import GoogleAuthError, TransportError
+from requests import RequestException
 
 from offload import errors
 from offload.store import blocks_of, sized
-from offload_backends._cloud_client import CloudClient, ForeignAnswerError, check_no_page
+from offload_backends._checks import check_options
+from offload_backends._cloud_client import (
+    CloudClient,
+    ForeignAnswerError,
+    check_no_page,
+    refusing_options,
+    seconds,
+)
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._s3_multipart import Upload, part_size
 from offload_backends._shared import Shared, key_of
 
 _SCHEMES = ("gs", "gcs")
+_OF_FSSPEC = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
+_OPTIONS = {*inspect.signature(GCSFileSystem.__init__).parameters, *_OF_FSSPEC} - {"self", "kwargs"}
 _VARIABLES = ("GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_")
 _FIELDS = "kind,nextPageToken,prefixes,items(name,size,updated)"
 _RESUME = 308
@@ -65,12 +77,17 @@ class GoogleClient(CloudClient):
     fixes = _FIXES
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        check_options(options, _OPTIONS, url)
         merged = _merged(options)
-        try:
+        with refusing_options(url, "gcsfs", merged):
             system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
-        except (TypeError, KeyError, ValueError, OSError) as error:
-            raise errors.ConfigError(f"{url}: gcsfs refuses the storage options: {error}") from error
-        super().__init__(url, bucket, prefix, system)
+            patience = seconds(system.requests_timeout, 0.0)
+        super().__init__(url, bucket, prefix, system, patience)
+        self._limits = aiohttp.ClientTimeout(
+            total=patience or None,
+            sock_connect=None if patience else CONNECT_TIMEOUT,
+            sock_read=None if patience else READ_TIMEOUT,
+        )
         self._objects = f"/storage/v1/b/{quote(bucket, safe='')}/o"
 
     async def account(self) -> str:
@@ -193,7 +210,8 @@ class GoogleClient(CloudClient):
 
     def is_transient(self, error: BaseException) -> bool:
         status, code, _ = self.answer(error)
-        return status == _CONFLICT or code in _LIMITS or super().is_transient(error)
+        is_unanswered = isinstance(error, TransportError | RequestException)
+        return is_unanswered or status == _CONFLICT or code in _LIMITS or super().is_transient(error)
 
     def meaning(self, error: Exception) -> type[errors.OffloadError]:
         status, code, reason = self.answer(error)
@@ -205,7 +223,8 @@ class GoogleClient(CloudClient):
         if self.is_transient(error) or isinstance(error, ForeignAnswerError) or status == _GONE:
             return errors.StoreUnavailableError
         is_refused = status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
-        is_refused = is_refused or isinstance(error, GoogleAuthError)
+        # Those of gcsfs come from the refresh of a token.
+        is_refused = is_refused or isinstance(error, GoogleAuthError | HttpError | NonRetryableError)
         return errors.StorePermissionError if is_refused else errors.StoreError
 
     def forget(self) -> None:
@@ -244,13 +263,13 @@ class GoogleClient(CloudClient):
             self.system._location + path,  # noqa: SLF001
             params=params,
             headers=system._get_headers(headers),  # noqa: SLF001
-            timeout=_timeout(system.requests_timeout),
+            timeout=self._limits,
             allow_redirects=False,
             **arguments,
         ) as answer:
             body = await answer.read()
             if answer.status not in {_RESUME, _CANCELLED}:
-                check_no_page(answer.headers, answer.status, "x-goog-")
+                check_no_page(answer.headers, answer.status, ("x-goog-", "x-guploader-"))
                 if answer.status == HTTPStatus.NOT_FOUND and path.endswith(self._objects):
                     raise _RefusedError(answer.status, _NO_BUCKET, _reason(body)[1])
                 if answer.status >= HTTPStatus.BAD_REQUEST:
@@ -332,15 +351,6 @@ def _connected(options: Mapping[str, Any]) -> Any:
     # A listing cache would hide writes of other machines.
     fixed = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False}
     return GCSFileSystem(**{**options, **fixed})
-
-
-def _timeout(requested: Any) -> aiohttp.ClientTimeout:
-    """Return the limits of one attempt: gcsfs's option `requests_timeout` in seconds, or the usual ones."""
-    if isinstance(requested, aiohttp.ClientTimeout):
-        return requested
-    if requested is not None:
-        return aiohttp.ClientTimeout(total=requested)
-    return aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT, sock_read=READ_TIMEOUT)
 
 
 def _condition(if_none_match: str) -> dict[str, str]:

@@ -45,6 +45,8 @@ class Client(ABC):
 
     # What helps against an error, by its type.
     fixes: dict[type[errors.OffloadError], str]
+    # The time that the user allows for one attempt, in seconds; the deadline is not shorter.
+    patience = 0.0
 
     def __init__(self, url: str, prefix: str, system: Any) -> None:
         self.prefix = prefix
@@ -140,7 +142,7 @@ class Client(ABC):
         """
         arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
         with self.mapped_errors(key):
-            async with asyncio.timeout(DEADLINE + size / SLOWEST):
+            async with asyncio.timeout(max(DEADLINE, self.patience) + size / SLOWEST):
                 return await (retrying or self.retrying())(self.attempt, method, arguments)
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
@@ -148,7 +150,7 @@ class Client(ABC):
         size = _ASSUMED_SIZE if end is None else end - start
         answer = await self.call("get_object", key, size=size, **_range(start, end))
         body: bytes = answer["Body"]
-        if start < 0 and not body:
+        if start < 0 and not body and "ContentRange" not in answer:
             # Some servers refuse a suffix that is longer than the object.
             return (await self.get(key))[start:]
         if "ContentRange" not in answer:

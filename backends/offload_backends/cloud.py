@@ -89,7 +89,8 @@ class AzureStore(BucketStore):
         container, _, path = url.partition("://")[2].partition("/")
         if found := _IN_ACCOUNT.fullmatch(container):
             url = f"{url.partition('://')[0]}://{found[1]}/{path}"
-            options.setdefault("account_name", found[2])
+            if options.setdefault("account_name", found[2]) != found[2]:
+                raise ConfigError(f"the URL names account {found[2]!r}, account_name= another one; name one")
         scheme, self._bucket, self._prefix = _parse(url, "container")
         super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), options)
         _check_installed(self.url, "azure", ("adlfs", "tenacity"))

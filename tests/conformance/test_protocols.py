@@ -8,15 +8,17 @@ from offload.store import OffloadStore, SupportsBulk, SupportsIdentity, Supports
 from offload.testing import FaultyBulkStore, FaultyStore
 from offload.wrappers import CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore, WrapperStore
 from offload_backends._fsspec import FsspecStore
+from offload_backends.cloud import AzureStore, GoogleStore
 from offload_backends.local import LocalStore
 from offload_backends.memory import MemoryStore
 from offload_backends.s3 import S3Store
 
-STORES: list[type[OffloadStore]] = [LocalStore, MemoryStore, S3Store, FsspecStore, WrapperStore]
+BUCKETS: list[type[AzureStore | GoogleStore | S3Store]] = [AzureStore, GoogleStore, S3Store]
+STORES: list[type[OffloadStore]] = [LocalStore, MemoryStore, *BUCKETS, FsspecStore, WrapperStore]
 WRAPPERS = [CachingStore, EncryptingStore, ReadOnlyStore, RetryingStore]
-BULK: list[type[SupportsBulk]] = [LocalStore, S3Store, FaultyBulkStore, *WRAPPERS]
-STREAMS: list[type[SupportsStreams]] = [LocalStore, S3Store, FaultyStore, *WRAPPERS]
-IDENTITY: list[type[SupportsIdentity]] = [MemoryStore, S3Store, FsspecStore, WrapperStore]
+BULK: list[type[SupportsBulk]] = [LocalStore, *BUCKETS, FaultyBulkStore, *WRAPPERS]
+STREAMS: list[type[SupportsStreams]] = [LocalStore, *BUCKETS, FaultyStore, *WRAPPERS]
+IDENTITY: list[type[SupportsIdentity]] = [MemoryStore, *BUCKETS, FsspecStore, WrapperStore]
 
 
 @pytest.mark.parametrize(

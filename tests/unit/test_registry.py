@@ -204,6 +204,16 @@ def test_a_cloud_without_its_packages_names_the_command(
         open_store(f"{scheme}://place")
 
 
+def test_the_account_in_an_azure_url_is_an_option_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offload_backends.cloud.find_spec", lambda _: True)
+    url = "abfss://place@account.dfs.core.windows.net/folder/a"
+
+    assert open_store(url).url == "abfss://place/folder/a"
+    open_store(url, storage_options={"account_name": "account"})
+    with pytest.raises(ConfigError, match="account_name"):
+        open_store(url, storage_options={"account_name": "another"})
+
+
 @pytest.mark.parametrize("scheme", ["gs", "abfss"])
 @pytest.mark.parametrize("rest", ["key:canary@place", "place?sig=canary", "place/a#canary", ""])
 def test_a_url_of_a_cloud_names_place_and_prefix_and_nothing_else(scheme: str, rest: str) -> None:

@@ -52,7 +52,7 @@ class Finding:
         check: the name of the check, in a word or two.
         outcome: "ok"; "slow": it works, above a stated limit; "warning": it works, with a limitation;
             "failed": it does not work.
-        details: the observed behaviour.
+        details: the observed behavior.
         fix: the suggested fix; empty if none is needed.
     """
 
@@ -249,7 +249,7 @@ def _create(trial: _Trial) -> _CheckResult:
     if trial.store.has_atomic_create:
         return _CheckResult("a second create is refused; the store declares this atomic")
     details = "a second create is refused; of two simultaneous writers the last may win"
-    fix = "give each session one writer, or use a local path or an S3 server that honours If-None-Match"
+    fix = "give each session one writer, or use a local path or an S3 server that honors If-None-Match"
     return _CheckResult(details, fix, "warning")
 
 

@@ -33,7 +33,7 @@ class Dollars(float):
 _GAP, _FOLDED = 2, 12
 _WHOLE = {"ref", "check", "path"}
 _NAMES = {"session", "tool", "title", "transcript"}
-# The colours of words that judge, in the columns that have them.
+# The colors of words that judge, in the columns that have them.
 _COLOURS = {
     "outcome": {"ok": "green", "slow": "yellow", "warning": "yellow", "failed": "red"},
     "what": {"marked": "yellow", "deleted": "red", "undeleted": "green"},
@@ -44,7 +44,7 @@ _DEARER = "red"
 _AGES = (("day", 86_400), ("hour", 3600), ("minute", 60))
 _MAX_AGE = timedelta(days=30)
 
-# Record texts are data: no markup, no emoji codes, no colours guessed from their words.
+# Record texts are data: no markup, no emoji codes, no colors guessed from their words.
 out = Console(markup=False, emoji=False, highlight=False)
 err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 _pipe = Console(width=10_000)

@@ -20,7 +20,7 @@ FRAME_CHARS = 320
 REPEATED = "[Shown before in this session: the content never changes]"
 
 REDACTED = "[Redacted: some content was removed before storage. Do not write this text back.]"
-# Characters of neither text nor terminal colours, and those that a failed decoding produces.
+# Characters of neither text nor terminal colors, and those that a failed decoding produces.
 _CONTROL = re.compile("[\0-\x06\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd\udc80-\udcff]")
 _BINARY_SHARE = 0.1
 _SHOWN_REF_CHARS = 40

@@ -1,4 +1,4 @@
-"""Syntax colours of a text: runs of characters with the name of their class in the style sheet."""
+"""Syntax colors of a text: runs of characters with the name of their class in the style sheet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Name, Number, String
 
-# A text without an entry here has no colours. The lexers of all of these take linear time.
+# A text without an entry here has no colors. The lexers of all of these take linear time.
 _BY_ENDING = {
     **dict.fromkeys(["py", "pyi"], "python"),
     **dict.fromkeys(["js", "mjs", "cjs", "jsx"], "javascript"),

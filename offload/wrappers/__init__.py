@@ -1,4 +1,4 @@
-"""Stores that wrap another store: each adds one behaviour, and they stack.
+"""Stores that wrap another store: each adds one behavior, and they stack.
 
     EncryptingStore(CachingStore(RetryingStore(open_store(url)), folder=...))
 

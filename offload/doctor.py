@@ -1,4 +1,4 @@
-"""Checks of a store: every guarantee of the store contract, and its speed, tried on the store.
+"""Checks of a store: every guarantee of the store contract, and its speed, tested on the store.
 
 The checks write under random keys and delete these objects afterwards.
 """

@@ -29,8 +29,8 @@ _log = logging.getLogger("offload")
 class Hooks:
     """Functions of the caller, each plain or async; None has no effect.
 
-    An async hook fails after 60 seconds for one item. Hooks run in every thread that offloads, and must not
-    call the offloader that runs them. See `Offloader` for each.
+    An async hook fails after 60 seconds for one item. Hooks run in every thread that offloads, and may only
+    read from the offloader that runs them. `Offloader` describes each.
     """
 
     should_offload: ShouldOffload | None = None

@@ -100,8 +100,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         summary: a summarizer's text.
         redacted: whether parts of the content were removed before storage.
         origin: the session in which the ref was drawn, if the record is a copy.
-        title: one line of at most 80 characters that says what the item is of, such as the path that was
-            read or the command that ran; None if nothing says so. It is no part of the item's identity.
+        title: one line of at most 80 characters, such as the path that was read or the command that ran;
+            None if there is none. It is not part of the item's identity.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -158,8 +158,8 @@ class RecordInfo(msgspec.Struct, frozen=True, kw_only=True):
         created_at: storage time in seconds since the epoch.
         expires_at: expiry time in seconds since the epoch; None if it does not expire.
         key: the key of the stored object.
-        title: what the item is of, in one line of at most 80 characters, see `Header`; None also in a
-            listing, if this process has not written or read the record and no snapshot has the title.
+        title: the title, see `Header`; None also in a listing, if this process has not written or read the
+            record and no snapshot has the title.
     """
 
     ref: str

@@ -1,4 +1,4 @@
-"""A sink takes the output of a tool in parts, of any size, and returns its placeholder at the end."""
+"""A sink takes a tool's output of any size in chunks, and returns its placeholder at the end."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from offload.tokens import TokenCounter
 
 
 class Sink:
-    """A text that is written in parts; create it with `Offloader.open_sink`.
+    """A text that is written in chunks; create it with `Offloader.open_sink`.
 
-    A text of up to 8 MiB is treated as by `Offloader.offload_text`. A longer text is always stored: it cannot
-    fit a message. It is compressed while it is written: about 10 MiB are held in memory, the rest in a
-    temporary file, and nothing is stored before the end. If the store takes no streams, or the codec is
-    "json", closing takes memory for the whole record.
+    A text of up to 8 MiB is treated as in `Offloader.offload_text`. A longer text is always offloaded, since
+    it does not fit a message. It is compressed while it is written: about 10 MiB are held in memory, the rest
+    in a temporary file, and nothing is stored before the end. If the store has no streams, or the codec is
+    "json", closing needs memory for the whole record.
 
         with off.open_sink(tool_name="Bash") as sink:
             for chunk in process.stdout:
                 sink.write(chunk)
         message = sink.placeholder
 
-    An exception inside the block discards the text. If a part cannot be written, because the temporary file
-    has no room, the sink has failed for good: nothing is stored, and `write`, `close` and `placeholder` raise
-    the error that `error` returns. Use a sink in one thread.
+    An exception inside the block discards the text. If a chunk cannot be written because the disk of the
+    temporary file is full, the sink has failed for good: nothing is stored, and `write`, `close` and
+    `placeholder` raise the error that `error` returns. Use a sink in one thread.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class ItemFacts(NamedTuple):
         tokens: number of tokens by the offloader's counter.
         is_error: whether the tool reported a failure.
         is_stored: whether the item is already a placeholder.
-        answers: number of assistant messages after it: how often the model replied with it in view.
+        answers: number of assistant messages after it, that is, of replies with the item in view.
         newer: number of later items of the same type and tool.
         is_pinned: whether the caller pinned its tool call.
         is_pending: whether the item is not finished yet.

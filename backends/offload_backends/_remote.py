@@ -52,7 +52,7 @@ class Client(ABC):
         self.prefix = prefix
         self.system = system
         self.conditions = Conditions(self)
-        self._url = url
+        self.url = url
 
     @abstractmethod
     async def account(self) -> str:
@@ -113,7 +113,7 @@ class Client(ABC):
         """
         if threading.current_thread() is fsspec.asyn.iothread[0]:
             raise errors.ConfigError(
-                f"{self._url}: must not be called on fsspec's thread; call from another thread"
+                f"{self.url}: must not be called on fsspec's thread; call from another thread"
             )
         return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
 
@@ -177,7 +177,7 @@ class Client(ABC):
             if meaning is errors.StorePermissionError:
                 self.forget()
             fix = self.fixes.get(meaning, "")
-            raise meaning(f"{self._url}: {subject!r}: {self.description(error)}{fix}") from error
+            raise meaning(f"{self.url}: {subject!r}: {self.description(error)}{fix}") from error
 
     def _is_over(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None

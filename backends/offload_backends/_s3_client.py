@@ -167,7 +167,7 @@ class S3Client(Client):
         try:
             await self.system.set_session()
         except (TypeError, ValueError) as error:
-            raise errors.ConfigError(f"{self._url}: s3fs refuses the storage options: {error}") from error
+            raise errors.ConfigError(f"{self.url}: s3fs refuses the storage options: {error}") from error
         connection = await self.system.get_s3(self._bucket)
         if connection is not self._connection:
             # Waiting for "100 Continue" would cost a second round trip per put.

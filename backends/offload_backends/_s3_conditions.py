@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -14,6 +15,12 @@ from offload_backends._descriptor import FORMAT, MAX_BYTES, Creates, Descriptor,
 
 if TYPE_CHECKING:
     from offload_backends._remote import Client
+
+_log = logging.getLogger("offload")
+_NOT_ATOMIC = (
+    "%s: the server cannot prevent a create from overwriting: of two concurrent writers of one key the last "
+    "one wins"
+)
 
 T = TypeVar("T")
 
@@ -58,6 +65,8 @@ class Conditions:
             support = await self._probe()
             if stored is None:
                 await self._keep(support)
+        if support.creates != "enforced":
+            _log.warning(_NOT_ATOMIC, self._client.url)
         return support
 
     async def _read(self) -> bytes | None:

@@ -31,7 +31,7 @@ Object = tuple[bytes, dict[str, Any]]
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer
-    """The status of an answer that is an error, and its reason."""
+    """The status of an answer that is an error, its reason and its text."""
 
 
 class Buckets:
@@ -45,12 +45,12 @@ class Buckets:
 
     def bucket(self, name: str) -> dict[str, Object]:
         if name not in self.objects:
-            raise Refused(404, "notFound")
+            raise Refused(404, "notFound", "The specified bucket does not exist.")
         return self.objects[name]
 
     def object(self, bucket: str, key: str) -> Object:
         if key not in self.bucket(bucket):
-            raise Refused(404, "notFound")
+            raise Refused(404, "notFound", f"No such object: {bucket}/{key}")
         return self.objects[bucket][key]
 
     def store(
@@ -58,9 +58,9 @@ class Buckets:
     ) -> dict[str, Any]:
         digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         if md5 not in (None, digest):
-            raise Refused(400, "invalid")
+            raise Refused(400, "invalid", f"Provided MD5 hash {md5!r} doesn't match calculated {digest!r}.")
         if query.get("ifGenerationMatch") == "0" and key in self.bucket(bucket):
-            raise Refused(412, "conditionNotMet")
+            raise Refused(412, "conditionNotMet", "At least one pre-condition did not hold.")
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         resource = {
             "kind": "storage#object",
@@ -118,8 +118,8 @@ class Requests(BaseHTTPRequestHandler):
             with self.all.lock:
                 self.route(url.path)
         except Refused as refused:
-            status, reason = refused.args
-            error = {"code": status, "message": reason, "errors": [{"domain": "global", "reason": reason}]}
+            status, reason, text = refused.args
+            error = {"code": status, "message": text, "errors": [{"domain": "global", "reason": reason}]}
             self.say({"error": error}, status)
 
     do_GET = do_POST = do_PUT = do_DELETE = answered  # noqa: N815  # the server looks for these names
@@ -168,7 +168,7 @@ class Requests(BaseHTTPRequestHandler):
     def upload(self) -> None:
         number = self.query["upload_id"]
         if number not in self.all.uploads:
-            raise Refused(404, "notFound")
+            raise Refused(404, "notFound", "No such upload.")
         bucket, key, query, data = self.all.uploads[number]
         if self.command == "DELETE":
             del self.all.uploads[number]
@@ -195,7 +195,7 @@ class Requests(BaseHTTPRequestHandler):
         start = int(first) if first else max(0, len(data) - int(last))
         end = min(len(data), int(last) + 1) if first and last else len(data)
         if start >= end:
-            raise Refused(416, "requestedRangeNotSatisfiable")
+            raise Refused(416, "requestedRangeNotSatisfiable", "Request range not satisfiable")
         proof["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
         self.send(206, data[start:end], **proof)
 

@@ -22,7 +22,7 @@ import pytest
 from relay import Relay
 
 ACCESS_KEY, SECRET_KEY = "key", "secret"
-_START_TRIES = 600
+_START_TRIES = 1600
 _bucket_numbers = itertools.count()
 _WEED_SOCKETS = Path("/tmp")  # noqa: S108  # there is no option for it
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import s3fs
-import tenacity
+from clock import Clock, end_calls_after_a_second, virtual
 from pairs import each_in_turn
 from relay import (
     Fault,
@@ -109,29 +108,9 @@ def bench(whole_bench: Bench) -> Iterator[Bench]:
     proxy.faults, proxy.last_fault_stays, proxy.aim = [], False, ""
 
 
-class Clock:
-    """The time that the retries see: it goes on by itself, and jumps where they would sleep."""
-
-    def __init__(self) -> None:
-        self.slept = 0.0
-        self.start = time.monotonic()
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.slept
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept += seconds
-
-    @property
-    def passed(self) -> float:
-        return self.monotonic() - self.start
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(tenacity, "time", clock)
-    monkeypatch.setattr(_remote, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
+    clock = virtual(monkeypatch)
     # s3fs waits a while after some errors, also after its only try.
     patient = {**vars(asyncio), "sleep": clock.sleep}
     monkeypatch.setattr(s3fs.core, "asyncio", SimpleNamespace(**patient))
@@ -343,10 +322,7 @@ def mostly_slow(names: Iterable[str], *quick: str) -> list[Any]:
 
 @pytest.fixture
 def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the deadline of every call, whatever it moves, a second."""
-    monkeypatch.setattr(_remote, "DEADLINE", 1.0)
-    monkeypatch.setattr(_remote, "SLOWEST", 1e12)
-    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
+    end_calls_after_a_second(monkeypatch)
 
 
 @pytest.mark.parametrize("name", mostly_slow(OPERATIONS, "offload", "read"))

@@ -111,9 +111,7 @@ class GoogleClient(CloudClient):
             headers={"Content-Type": f"multipart/related; boundary={boundary}"},
             data=data,
         )
-        if answer.get("name") != Key or int(answer.get("size", -1)) != len(Body):
-            raise ForeignAnswerError("the answer does not describe the object that was sent")
-        return answer
+        return _stored(answer, Key, digest)
 
     async def get_object(self, *, Key: str, Range: str = "") -> dict[str, Any]:
         headers = {"Accept-Encoding": "identity", **({"Range": Range} if Range else {})}
@@ -181,21 +179,26 @@ class GoogleClient(CloudClient):
         return {"UploadId": f"{place.path}?{place.query}"}
 
     async def upload_part(
-        self, *, Key: str, UploadId: str, Body: memoryview, Start: int, Total: int | None
+        self, *, Key: str, UploadId: str, Body: memoryview, Start: int, Total: int | None, ContentMD5: str
     ) -> dict[str, Any]:
-        """Send the bytes of `Key` from `Start`; the last ones with the total size. Return how many it has."""
+        """Send the bytes of `Key` from `Start`; return the end of those that the server has.
+
+        The last ones come with the total size and the checksum of the whole object.
+        """
         end = Start + len(Body)
-        total = "*" if Total is None else Total
+        span = f"bytes {Start}-{end - 1}/{'*' if Total is None else Total}"
         headers, body = await self._ask(
             "PUT",
             UploadId,
-            headers={"Content-Range": f"bytes {Start}-{end - 1}/{total}"},
+            headers={
+                "Content-Range": span,
+                **({} if Total is None else {"x-goog-hash": f"md5={ContentMD5}"}),
+            },
             data=Body,
         )
         if "Range" in headers or Total is None:
             return {"End": int(headers.get("Range", "-").rpartition("-")[2] or -1) + 1}
-        if _decoded(body).get("name") != Key:
-            raise ForeignAnswerError("the answer does not describe the object that was sent")
+        _stored(_decoded(body), Key, ContentMD5)
         return {"End": end}
 
     async def abort_multipart_upload(self, *, Key: str, UploadId: str) -> dict[str, Any]:  # noqa: ARG002  # the address has it
@@ -284,6 +287,7 @@ class _Resumable(Upload):
     """
 
     def store(self, pieces: Iterable[bytes], condition: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        self._md5 = hashlib.md5(usedforsecurity=False)
         upload = self._client.run(self._begin_if, condition)
         start, held = 0, b""
         try:
@@ -293,6 +297,7 @@ class _Resumable(Upload):
                     start += len(held)
                 held = part
                 self._digest.update(part)
+                self._md5.update(part)
             self._client.run(self._end, upload, start, held)
         except BaseException:
             self._client.run(self._abort, upload)
@@ -318,6 +323,7 @@ class _Resumable(Upload):
                 Body=rest,
                 Start=start,
                 Total=total,
+                ContentMD5=base64.b64encode(self._md5.digest()).decode(),
             )
             if answer["End"] <= start:
                 raise errors.StoreUnavailableError(f"{self._key!r}: the server keeps no bytes of the upload")
@@ -375,6 +381,13 @@ def _decoded(body: bytes) -> dict[str, Any]:
         if isinstance(answer, dict):
             return answer
     raise ForeignAnswerError(f"expected an answer of the service, got {body[:80]!r}")
+
+
+def _stored(answer: dict[str, Any], key: str, digest: str) -> dict[str, Any]:
+    """Return the description of a stored object, if it is that of `key` with this checksum."""
+    if answer.get("name") != key or answer.get("md5Hash", digest) != digest:
+        raise ForeignAnswerError("the answer does not describe the object that was sent")
+    return answer
 
 
 def _reason(body: bytes) -> tuple[str, str]:

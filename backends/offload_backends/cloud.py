@@ -7,11 +7,11 @@ prefix is probed once: two writers create one object at the same time, and one o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ConfigError, MissingExtraError
+from offload.errors import ConfigError, ExistsError, MissingExtraError
 from offload.store import without_secrets
 from offload_backends._bucket import BucketStore
 from offload_backends._shared import Shared
@@ -26,7 +26,27 @@ _IN_ACCOUNT = re.compile(r"([^@:/]+)@([^@:/.]+)\.(?:dfs|blob)\.core\.[a-z.]+")
 _CLIENTS: Shared[Client] = Shared()
 
 
-class GoogleStore(BucketStore):
+class _CloudStore(BucketStore):
+    """A bucket of a service whose client has one package."""
+
+    def __init__(
+        self, url: str, options: Mapping[str, Any] | None, *, place: str, extra: str, package: str
+    ) -> None:
+        scheme, self._bucket, self._prefix = _parse(url, place)
+        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), options)
+        missing = [name for name in (package, "tenacity") if find_spec(name) is None]
+        if missing:
+            command = f"pip install 'offload[{extra}]'"
+            raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: {command}")
+
+    async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
+        await super()._put(key, data, overwrite)
+        is_certain = overwrite or self.has_atomic_create
+        if not is_certain and await self._get(key, 0, len(data) + 1) != data:
+            raise ExistsError(f"{self.url}: {key!r} is taken: another writer stored it meanwhile")
+
+
+class GoogleStore(_CloudStore):
     """Objects under a prefix of a bucket of Google Cloud Storage.
 
     A request ends within 30 seconds plus the time of its bytes at 1 MiB/s; transient errors are retried
@@ -35,7 +55,8 @@ class GoogleStore(BucketStore):
     abandoned shows in no listing and ends after a week.
 
     The first create of a process reads `offload.json` below the prefix, and probes the server if that object
-    is absent. Delete it when you move the objects to another server.
+    is absent. Delete it when you move the objects to another server. On a server that ignores conditions a
+    create looks for the object before it writes, and reads it back.
 
     Args:
         url: `gs://bucket`, `gs://bucket/prefix`, or with `gcs://`. The bucket must exist.
@@ -49,9 +70,7 @@ class GoogleStore(BucketStore):
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        scheme, self._bucket, self._prefix = _parse(url, "bucket")
-        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), storage_options)
-        _check_installed(self.url, "gcs", ("gcsfs", "tenacity"))
+        super().__init__(url, storage_options, place="bucket", extra="gcs", package="gcsfs")
 
     def _connect(self) -> Client:
         from offload_backends._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
@@ -60,7 +79,7 @@ class GoogleStore(BucketStore):
         return _CLIENTS.get((self.url, id(client.system)), lambda: client)
 
 
-class AzureStore(BucketStore):
+class AzureStore(_CloudStore):
     """Blobs under a prefix of a container of Azure Blob Storage.
 
     A request ends within 30 seconds plus the time of its bytes at 1 MiB/s; transient errors are retried
@@ -69,11 +88,13 @@ class AzureStore(BucketStore):
     the blocks of an abandoned upload after a week. The end of a blob is read by two requests.
 
     The first create of a process reads `offload.json` below the prefix, and probes the server if that blob
-    is absent. Delete it when you move the blobs to another server.
+    is absent. Delete it when you move the blobs to another server. On a server that ignores conditions a
+    create looks for the blob before it writes, and reads it back.
 
     Args:
         url: `az://container` or `az://container/prefix`, or with `abfs://` or `abfss://`; also
-            `abfss://container@account.dfs.core.windows.net/prefix`. The container must exist.
+            `abfss://container@account.dfs.core.windows.net/prefix`; the store's `url` does not contain the
+            account. The container must exist.
         storage_options: arguments of `adlfs.AzureBlobFileSystem`: `account_name`, `account_key`,
             `sas_token`, `connection_string`, `credential`, `connection_timeout` and `read_timeout` (seconds
             of one attempt, 3 and 10) …. Their defaults come from fsspec's configuration, `AZURE_STORAGE_…`
@@ -91,9 +112,7 @@ class AzureStore(BucketStore):
             url = f"{url.partition('://')[0]}://{found[1]}/{path}"
             if options.setdefault("account_name", found[2]) != found[2]:
                 raise ConfigError(f"the URL names account {found[2]!r}, account_name= another one; name one")
-        scheme, self._bucket, self._prefix = _parse(url, "container")
-        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), options)
-        _check_installed(self.url, "azure", ("adlfs", "tenacity"))
+        super().__init__(url, options, place="container", extra="azure", package="adlfs")
 
     def _connect(self) -> Client:
         from offload_backends._azure import AzureClient  # noqa: PLC0415  # loads adlfs
@@ -116,9 +135,3 @@ def _parse(url: str, place: str) -> tuple[str, str, str]:
         )
     path = path.strip("/")
     return scheme, bucket, f"{path}/" if path else ""
-
-
-def _check_installed(url: str, extra: str, packages: Sequence[str]) -> None:
-    missing = [name for name in packages if find_spec(name) is None]
-    if missing:
-        raise MissingExtraError(f"{url} needs {' and '.join(missing)}: pip install 'offload[{extra}]'")

@@ -63,11 +63,13 @@ class LocalStore(OneByOne):
             may change is refused at the first use: its owner is neither this user nor root, or its group
             or everybody may write to it, unless its sticky bit is set, as for /tmp. The user's own group
             without other members may write: umask 002 creates such folders.
-        storage_options: `durability`: "fsync" (the default: a put survives a power cut) or "none"
-            (a put survives the death of the process only: a power cut may leave an empty file).
+            Where files have no owners, as on Windows, nothing of this is checked.
+        storage_options: `durability`: "fsync" (the default: a put survives a power cut; on a system that
+            cannot sync folders, as Windows, a power cut may lose the newest objects, each as a whole) or
+            "none" (a put survives the death of the process only: a power cut may leave an empty file).
 
     Raises:
-        ConfigError: an option or the URL is invalid, or the system lacks POSIX folder handles.
+        ConfigError: an option or the URL is invalid.
     """
 
     is_shared = False  # A path means another folder on another machine.
@@ -258,6 +260,8 @@ def _root_of(url: str) -> Path:
     path = _path_in(url) if url.startswith(_SCHEME) else url
     if "\0" in path:
         raise errors.ConfigError(f"{url!r}: a path must not contain a NUL character")
+    if os.path.splitdrive(path)[0].startswith("\\\\?\\"):
+        raise errors.ConfigError(f"{url}: write the path without \\\\?\\, which is added if it is needed")
     try:
         return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100  # resolve() would read links
     except RuntimeError as error:

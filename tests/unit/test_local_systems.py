@@ -469,6 +469,13 @@ def test_a_host_in_a_url_is_refused_where_paths_have_no_hosts() -> None:
         LocalStore("file://server/share/context")
 
 
+def test_the_form_without_limits_is_refused_from_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "splitdrive", ntpath.splitdrive)
+
+    with pytest.raises(ConfigError, match="without"):
+        LocalStore("\\\\?\\C:\\data")
+
+
 def test_a_path_that_is_too_long_is_an_error_with_advice(tmp_path: Path, system: str) -> None:
     store = LocalStore(str(tmp_path / "/".join(["a" * 200] * 30)))
 

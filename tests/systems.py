@@ -20,7 +20,7 @@ import pytest
 from offload_backends import _system
 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1
-_SHARING_VIOLATION = 32
+_ACCESS_DENIED, _SHARING_VIOLATION = 5, 32
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
@@ -39,7 +39,9 @@ def _refusing_held(call: Callable[..., None]) -> Callable[..., None]:
         if not any(folders.values()):
             for path in paths:
                 if _is_open(path):
-                    raise held(path)
+                    raise denied(path, _SHARING_VIOLATION)
+                if Path(path).is_dir():
+                    raise denied(path, _ACCESS_DENIED)
         call(*paths, **folders)
 
     return refuse
@@ -58,10 +60,10 @@ def _is_open(path: str | Path) -> bool:
     return False
 
 
-def held(path: str | Path) -> PermissionError:
-    """Return the error of Windows for a file that is open."""
+def denied(path: str | Path, number: int) -> PermissionError:
+    """Return the error `number` of Windows."""
     error = PermissionError(errno.EACCES, "The process cannot access the file", os.fspath(path))
-    error.winerror = _SHARING_VIOLATION  # type: ignore[attr-defined]  # on Windows it is there
+    error.winerror = number  # type: ignore[attr-defined]  # on Windows it is there
     return error
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 
 import pytest
 import systems
@@ -152,6 +153,15 @@ def test_no_handle_stays_open_on_any_system(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208  # counted, not used
 
 
+@pytest.mark.usefixtures("by_path")
+def test_where_files_have_no_owners_modes_say_nothing(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+
+    LocalStore(str(tmp_path)).put("k", b"x")
+
+    assert everything_below(tmp_path) == ["k"]
+
+
 def test_power_is_promised_only_where_folders_are_synced(tmp_path: Path, system: str) -> None:
     promised = {
         options: LocalStore(str(tmp_path), storage_options={"durability": options}).durability
@@ -159,6 +169,30 @@ def test_power_is_promised_only_where_folders_are_synced(tmp_path: Path, system:
     }
 
     assert promised == {"fsync": "process" if system in BY_PATH else "power", "none": "process"}
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_link"),
+    [(0xA0000003, True), (0xA000000C, True), (0x9000001A, False), (0x80000013, False), (0, False)],
+    ids=["junction", "symbolic link", "file in a cloud", "deduplicated file", "file"],
+)
+def test_a_reparse_point_that_names_another_place_is_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: int, is_link: bool
+) -> None:
+    class Info(SimpleNamespace):
+        st_mode = stat.S_IFDIR | 0o700
+        st_reparse_tag = tag
+
+    monkeypatch.setattr(_system, "SYSTEM", systems.BY_PATH)
+    store = LocalStore(str(tmp_path))
+    store.put("folder/k", b"x")
+    monkeypatch.setattr(_folders.PathFolder, "stat", lambda *_: Info())
+
+    if is_link:
+        with pytest.raises(StoreError, match="Not a directory"):
+            store.put("folder/new", b"x")
+    else:
+        store.put("folder/new", b"x")
 
 
 # The way to a name

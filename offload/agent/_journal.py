@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
@@ -32,6 +33,7 @@ _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 T = TypeVar("T")
 # Start in the rows before, number of removed rows, number of new rows.
 _Edit = tuple[int, int, int]
+_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 # The tool names of records that are entries of the old journal.
 _LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
 
@@ -321,10 +323,6 @@ def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]
 def _named(value: Any, unknown: list[str]) -> str:
     unknown.append(type(value).__name__)
     return f"[{type(value).__name__}, which has no JSON]"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _read_old(store: OffloadStore, session: str) -> JournalState:

@@ -80,8 +80,6 @@ class OffloadProvider(ContextProvider):
 
 
 class _Tool(FunctionTool):
-    """A retrieval tool that answers calls with any arguments."""
-
     def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
         # The framework hands a tool without a function to the user.
         self._call = partial(offloader.tools.call, tool["name"])

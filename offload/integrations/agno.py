@@ -136,7 +136,6 @@ def _is_answer_of_member(name: str, team: Any) -> bool:
 
 
 def _function(tool: Mapping[str, Any], entrypoint: Callable[..., Any]) -> Function:
-    """Return a retrieval tool that answers calls with any arguments."""
     return Function(
         name=tool["name"],
         description=tool["description"],

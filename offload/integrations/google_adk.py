@@ -112,8 +112,6 @@ def _is_own_id(call_id: str | None) -> bool:
 
 
 class _RetrievalTool(BaseTool):
-    """A retrieval tool that answers calls with any arguments."""
-
     def __init__(self, definition: Mapping[str, Any], offloader: Any) -> None:
         super().__init__(name=definition["name"], description=definition["description"])
         self._schema = definition["input_schema"]

@@ -183,8 +183,6 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 class _RetrievalTool(BaseTool):
-    """A retrieval tool that answers calls with any arguments."""
-
     session: Callable[[], Offloader]
 
     # Positional only: a model may send an argument named `self`.

@@ -65,8 +65,6 @@ class OffloadContexts:
         return list(map(_message_of, messages, converted, restored))
 
     def _tool(self, definition: Mapping[str, Any]) -> FunctionTool:
-        """Return a retrieval tool that answers calls with any arguments."""
-
         # The agent sets the context, whichever arguments a model sends.
         async def answer(ctx: Any, **arguments: Any) -> str:
             return await in_thread((await self.offloader(ctx)).tools.call, definition["name"], arguments)

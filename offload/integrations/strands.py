@@ -175,8 +175,6 @@ def _instructed(system: Any, prompt: str) -> Any:
 
 
 def _tool(conversation: _Conversation, tool: Mapping[str, Any]) -> PythonAgentTool:
-    """Return a retrieval tool that answers calls with any arguments."""
-
     async def answer(tool_use: Any, /, **_state: Any) -> Any:
         text = await in_thread(conversation.offloader.tools.call, tool["name"], tool_use["input"])
         status = "error" if is_error(text) else "success"

@@ -4,7 +4,7 @@ from offload.policy import RETRIEVAL_TOOLS, TOOL_NAMES
 from offload.tools._answers import MAX_ANSWER_CHARS
 from offload.tools._arguments import parse_arguments
 from offload.tools._budget import BUDGET, Budget, BudgetExceeded
-from offload.tools._pointer import CONTAINERS, JsonValue, PointerReader
+from offload.tools._pointer import CONTAINERS, PointerReader
 from offload.tools._references import (
     MAX_REFERENCE_CHARS,
     References,
@@ -25,7 +25,6 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "CallKey",
-    "JsonValue",
     "PointerReader",
     "References",
     "Sources",

@@ -99,8 +99,6 @@ def _sent(params: Any, messages: list[Any]) -> Any:
 
 
 def _answer(offloader: Offloader, name: str) -> Callable[..., str]:
-    """Return a retrieval tool that answers calls with any arguments."""
-
     def answer(**arguments: Any) -> str:
         text = offloader.tools.call(name, arguments)
         if is_error(text):

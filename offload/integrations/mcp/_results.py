@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from offload.engine.sink import Sink
@@ -46,6 +47,7 @@ _MEMBERS = {
     "unevaluatedProperties",
 }
 _ITEMS = {"items", "maxItems", "minItems"}
+_json = partial(json.dumps, ensure_ascii=False)
 
 
 class ToolCall(NamedTuple):
@@ -243,10 +245,6 @@ def _line(block: Any) -> str:
     """Return a block as text: the text of a plain text block, the JSON of any other."""
     is_text = isinstance(block, dict) and block.keys() == {"type", "text"}
     return str(block["text"]) if is_text else _json(block)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _is_json_of(block: Json, value: Any) -> bool:

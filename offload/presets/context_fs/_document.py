@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -22,6 +23,7 @@ PIECE_CHARS = 1_900
 _FRAME_CHARS = 5
 # The most characters of one character in JSON, and of the quotes.
 _ESCAPE_CHARS, _QUOTES = 6, 2
+_json = partial(json.dumps, ensure_ascii=False)
 
 
 def document_of(record: StoredRecord) -> bytes:
@@ -65,10 +67,6 @@ def _fitting(piece: str) -> Iterator[str]:
     half = len(piece) // 2
     yield from _fitting(piece[:half])
     yield from _fitting(piece[half:])
-
-
-def _json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _width(line: str) -> int:

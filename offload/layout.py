@@ -85,10 +85,9 @@ def is_hashed(part: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def decode_part(part: str) -> str:
-    """Return the name that `encode_part` encoded as `part`; a hashed name ends in an ellipsis.
+    """Return the name that is encoded as `part`; a hashed name ends in an ellipsis.
 
-    Raises:
-        InvalidKeyError: `part` encodes no name.
+    Raises `InvalidKeyError` if `part` encodes no name.
     """
     if part == _EMPTY:
         return ""
@@ -154,11 +153,7 @@ class Family:
         return f"{self._top}{part}/" if part else self._top
 
     def key(self, **parts: object) -> str:
-        """Return the key made of `parts`; an optional part may be None.
-
-        Raises:
-            InvalidKeyError: the store or this family would not accept the key.
-        """
+        """Return the key made of `parts`; an optional part may be None. Raises `InvalidKeyError`."""
         form = _OPTIONAL.sub(lambda group: group[1] if parts[group[2]] is not None else "", self.form)
         key = check_key(_FIELD.sub(lambda part: str(parts[part[1]]), form))
         if not self.match(key):

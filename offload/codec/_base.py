@@ -94,8 +94,6 @@ class Codec(Protocol):
     """Turns a record into bytes and back.
 
     Attributes:
-        name: the codec's name in `Offloader(codec=…)`.
-        suffix: the end of the keys it writes.
         has_sidecar: whether the header is an object of its own.
         reads_ranges: whether an opened record fetches requested ranges only, and holds little.
     """

@@ -46,11 +46,8 @@ class MessageArchive:
         """Store the messages at the indices `removed`; return the record's ref and the notice as a message.
 
         That message must replace the first of them. Each item of theirs that the session's policy offloads,
-        at once or later, gets a record of its own first.
-
-        Raises:
-            MessageError: JSON cannot restore one of them exactly.
-            OffloadError: the notice is no shorter than the messages, or the store failed.
+        at once or later, gets a record of its own first. Raises `MessageError` if JSON cannot restore one of
+        them exactly, and `OffloadError` for a notice that is no shorter than they are.
         """
         notice, small = self._redacted(notice), self._without_items(messages, removed)
         offloader, edit = self._open(notice), self._edit(small)

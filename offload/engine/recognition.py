@@ -72,10 +72,9 @@ class Recognition:
         return item.is_pending or item.item_type in self._never_replaced
 
     def claim(self, item: Item) -> Claim | None:
-        """Return what a text claims if it looks like a placeholder or notice, without asking the store.
+        """Return what a text claims to be, without asking the store; None for plain text.
 
-        Raises:
-            OffloadError: the renderer failed.
+        Raises `OffloadError` if the renderer failed.
         """
         own = self.own_ref(item.text)
         notice = _NOTICE.find_ref(item.text) if item.item_type == NOTICE_TYPE else None
@@ -86,10 +85,9 @@ class Recognition:
         return Claim(tuple(refs), is_strict, notice is not None)
 
     def own_ref(self, text: str) -> str | None:
-        """Return the ref that `text` names if it has the form of the session's own placeholders.
+        """Return the ref in `text` if it has the form of the session's own placeholders.
 
-        Raises:
-            OffloadError: the renderer failed.
+        Raises `OffloadError` if the renderer failed.
         """
         try:
             return self._renderer.find_ref(text)

@@ -42,10 +42,8 @@ def read_rows(content: str) -> list[Row]:
 def put_back(kept: Sequence[_T], rows: Sequence[tuple[int, _T]]) -> list[_T]:
     """Return the messages of `rows`, each with its index, at their places from the first on.
 
-    Args:
-        kept: the messages after the notice, which take all other places.
-        rows: the messages that the notice replaces. Messages that were added before the notice since, such
-            as system messages, do not change the distances between them.
+    The messages `kept` after the notice take all other places. Messages that were added before the notice
+    since, such as system messages, do not change the distances between them.
     """
     first = rows[0][0]
     out: list[_T] = []

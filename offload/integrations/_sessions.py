@@ -23,13 +23,8 @@ class Sessions:
     """The sessions of one store, opened on demand; arguments and errors are those of `Offloader`.
 
     Without a `session` for all conversations, each has its own, and `own` is the offloader of a new one.
-    Frameworks pass any arguments of a model on to its tools, which explain the wrong ones.
-
-    Args:
-        resolves: whether the integration resolves references in the calls of tools.
-
-    Raises:
-        ConfigError: `references`, and it does not.
+    Frameworks pass any arguments of a model on to its tools, which explain the wrong ones. Unless the
+    integration `resolves` references in the calls of tools, that option raises `ConfigError`.
     """
 
     def __init__(

@@ -177,7 +177,8 @@ class Client(ABC):
             if meaning is errors.StorePermissionError:
                 self.forget()
             fix = self.fixes.get(meaning, "")
-            raise meaning(f"{self.url}: {subject!r}: {self.description(error)}{fix}") from error
+            place = f"{self.url}: {subject!r}" if subject else self.url
+            raise meaning(f"{place}: {self.description(error)}{fix}") from error
 
     def _is_over(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None

@@ -26,8 +26,7 @@ from offload_backends._cloud_client import (
     CloudClient,
     ForeignAnswerError,
     check_no_page,
-    refusing_options,
-    seconds,
+    opened,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._shared import Shared, key_of
@@ -60,9 +59,9 @@ class AzureClient(CloudClient):
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         merged = _merged(options)
-        with refusing_options(url, "adlfs", merged):
-            system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
-            limits = {name: seconds(merged[name], 0.0) for name in _LIMITS}
+        limits = opened(url, "adlfs", merged, lambda: {name: float(merged[name]) for name in _LIMITS})
+        connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
+        system = opened(url, "adlfs", merged, connect)
         super().__init__(url, bucket, prefix, system, limits["read_timeout"])
         # The options of each request.
         self._each = {

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -24,6 +24,9 @@ from offload_backends._s3_conditions import Conditions
 _TRANSIENT_STATUSES = {408, 429, 500, *range(502, 600)}
 _TRANSIENT_ERRORS = (aiohttp.ClientError, ConnectionError, TimeoutError)
 _WRITERS = 2
+_SHORTEST_SECRET = 4
+
+T = TypeVar("T")
 
 
 class ForeignAnswerError(Exception):
@@ -112,23 +115,17 @@ def check_no_page(headers: Mapping[str, str], status: int, marks: tuple[str, ...
         )
 
 
-def seconds(option: object, default: float) -> float:
-    """Return a time limit in seconds, which may be given as text. Raises `ValueError`, `TypeError`."""
-    return default if option is None else float(option)  # type: ignore[arg-type]  # float refuses what is no number
-
-
-@contextmanager
-def refusing_options(url: str, package: str, options: Mapping[str, Any]) -> Iterator[None]:
-    """Raise `ConfigError` if the block cannot open a file system with `options`, without their values."""
+def opened(url: str, package: str, options: Mapping[str, Any], connect: Callable[[], T]) -> T:
+    """Return what `connect` opens. Raises `ConfigError`, without their values, if it refuses the options."""
     try:
-        yield
+        return connect()
     except OSError as error:
         # Its text may contain the address of a request with a token in it.
-        text = type(error).__name__
+        reason = type(error).__name__
     except (TypeError, KeyError, ValueError) as error:
-        text = str(error)
-        for value in (value for value in options.values() if isinstance(value, str) and value):
-            text = text.replace(value, "(hidden)")
-    else:
-        return
-    raise errors.ConfigError(f"{url}: {package} refuses the storage options: {text}")
+        reason = f"{type(error).__name__}: {error}"
+        for value in options.values():
+            if isinstance(value, str) and len(value) >= _SHORTEST_SECRET:
+                reason = reason.replace(value, "(hidden)")
+    # Not inside the block: the error keeps no other error, whose text may contain a secret.
+    raise errors.ConfigError(f"{url}: {package} refuses the storage options: {reason}")

@@ -36,8 +36,7 @@ from offload_backends._cloud_client import (
     CloudClient,
     ForeignAnswerError,
     check_no_page,
-    refusing_options,
-    seconds,
+    opened,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._s3_multipart import Upload, part_size
@@ -79,9 +78,9 @@ class GoogleClient(CloudClient):
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         check_options(options, _OPTIONS, url)
         merged = _merged(options)
-        with refusing_options(url, "gcsfs", merged):
-            system = _SYSTEMS.get(_sharing_key(merged), partial(_connected, merged))
-            patience = seconds(system.requests_timeout, 0.0)
+        patience = opened(url, "gcsfs", merged, lambda: float(merged.get("requests_timeout") or 0))
+        connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
+        system = opened(url, "gcsfs", merged, connect)
         super().__init__(url, bucket, prefix, system, patience)
         self._limits = aiohttp.ClientTimeout(
             total=patience or None,

@@ -1,0 +1,150 @@
+"""Answers of something other than the service, and options: what a store says, and what it never shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from cloud_servers import Container
+from relay import Proxy, Relay, hang
+
+from offload import open_store
+from offload.errors import ConfigError, NotFoundError, StorePermissionError, StoreUnavailableError
+from offload.store import OffloadStore
+from offload_backends import _remote
+
+pytest.importorskip("gcsfs", reason="make test-clouds runs it")
+
+PAGE = b"<html><body>Log in to this network</body></html>"
+HTML = [("Content-Type", "text/html; charset=UTF-8")]
+
+
+@pytest.fixture
+def store(container: Container, proxy: Proxy) -> OffloadStore:
+    options = replace(container, endpoint=proxy.url).storage_options
+    store = open_store(container.url, storage_options=options)
+    if "here" not in container.keys():
+        store.put("here", b"x" * 100)
+    store.get("here")
+    proxy.requests.clear()
+    return store
+
+
+VERBS: dict[str, Callable[[OffloadStore], object]] = {
+    "put": lambda store: store.put("new", b"x"),
+    "get": lambda store: store.get("here"),
+    "get a range": lambda store: store.get("here", start=1, end=3),
+    "keys": lambda store: list(store.keys("h")),
+    "delete": lambda store: store.delete("here"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 404, 412, 302])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_web_page_is_no_answer_of_the_service(
+    store: OffloadStore, container: Container, proxy: Proxy, verb: str, status: int
+) -> None:
+    headers = [*HTML, ("Location", f"{container.endpoint}/elsewhere")]
+    proxy.faults, proxy.last_fault_stays = [lambda relay: relay.answer(status, headers, PAGE)], True
+
+    with pytest.raises(StoreUnavailableError):
+        VERBS[verb](store)
+
+    assert len(proxy.requests) == 1
+    assert "new" not in container.keys()
+
+
+def test_google_says_in_plain_text_that_an_object_is_absent(
+    store: OffloadStore, container: Container, proxy: Proxy
+) -> None:
+    if container.scheme != "gs":
+        pytest.skip("Azure answers in XML")
+    headers = [*HTML, ("X-GUploader-UploadID", "ABC")]
+    proxy.faults = [lambda relay: relay.answer(404, headers, b"No such object: bucket/none")]
+
+    with pytest.raises(NotFoundError):
+        store.get("none")
+
+
+def test_a_page_that_says_try_later_is_asked_again(store: OffloadStore, proxy: Proxy) -> None:
+    proxy.faults = [lambda relay: relay.answer(503, HTML, PAGE)]
+
+    assert store.get("here") == b"x" * 100
+
+
+def refuse(status: int, relay: Relay) -> None:
+    error = {"error": {"code": status, "message": "no", "errors": [{"reason": "forbidden"}]}}
+    told = [("Content-Type", "application/json"), ("x-ms-error-code", "AuthorizationFailure")]
+    relay.answer(status, told, b"" if relay.command == "HEAD" else json.dumps(error).encode())
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_names_the_permissions_and_no_credential(
+    store: OffloadStore, proxy: Proxy, status: int
+) -> None:
+    proxy.faults = [partial(refuse, status)]
+
+    with pytest.raises(StorePermissionError, match=r"storage\.objects\.create|Storage Blob Data") as caught:
+        store.put("new", b"x")
+
+    assert "Eby8vdM02xNO" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("gs://bucket", {"tokne": "canary"}),
+        ("gs://bucket", {"token": {"refresh_token": "canary"}}),
+        ("gs://bucket", {"access": "canary"}),
+        ("gs://bucket", {"token": "anon", "requests_timeout": "canary"}),
+        ("az://container", {"connection_string": "AccountKey=canary"}),
+        ("az://container", {"account_key": "canary"}),
+        ("az://container", {"account_name": "a", "account_key": "Y2FuYXJ5", "read_timeout": "canary"}),
+    ],
+)
+def test_an_option_that_cannot_work_is_an_error_without_its_value(
+    url: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        open_store(url, storage_options=options).get("k")
+
+    assert url in str(caught.value)
+    assert "canary" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_a_limit_of_the_user_ends_an_attempt(
+    container: Container, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"gs": "requests_timeout", "az": "read_timeout"}[container.scheme]
+    options = {**replace(container, endpoint=proxy.url).storage_options, name: "0.2"}
+    monkeypatch.setattr(_remote, "LAST_START", 0.0)
+    proxy.faults, proxy.last_fault_stays = [hang], True
+
+    with pytest.raises(StoreUnavailableError):
+        open_store(container.url, storage_options=options).get("here")
+
+    assert len(proxy.requests) == 1
+
+
+def test_a_longer_limit_of_the_user_extends_the_deadline(
+    container: Container, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"gs": "requests_timeout", "az": "read_timeout"}[container.scheme]
+    options = {**replace(container, endpoint=proxy.url).storage_options, name: 60}
+    container.write("here", b"late")
+    monkeypatch.setattr(_remote, "DEADLINE", 0.01)
+    monkeypatch.setattr(_remote, "_ASSUMED_SIZE", 0)
+
+    def answer_late(relay: Relay) -> None:
+        proxy.released.wait(0.5)
+        relay.answer(*relay.passed_on())
+
+    proxy.faults = [answer_late]
+
+    assert open_store(container.url, storage_options=options).get("here") == b"late"

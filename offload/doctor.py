@@ -249,7 +249,7 @@ def _create(trial: _Trial) -> _CheckResult:
     if trial.store.has_atomic_create:
         return _CheckResult("a second create is refused; the store declares this atomic")
     details = "a second create is refused; of two simultaneous writers the last may win"
-    fix = "give each session one writer, or use a local path or an S3 server that honors If-None-Match"
+    fix = "give each session one writer, or use a local path or a bucket whose server honors conditions"
     return _CheckResult(details, fix, "warning")
 
 

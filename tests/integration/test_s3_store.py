@@ -272,7 +272,7 @@ def test_missing_credentials_are_told_with_where_they_go(s3_endpoint: str) -> No
 
     with pytest.raises(StorePermissionError, match="AWS_ACCESS_KEY_ID"):
         store.get("k")
-    with pytest.raises(StorePermissionError, match="^s3://bucket: NoCredentialsError"):
+    with pytest.raises(StorePermissionError, match=r"^s3://bucket: NoCredentialsError"):
         list(store.keys())
 
 

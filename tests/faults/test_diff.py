@@ -17,12 +17,12 @@ COUNT = 20_000
 RNG = random.Random(4)  # noqa: S311 # reproducible
 
 
-def letters(alphabet: str) -> str:
-    return "".join(RNG.choice(alphabet) + "\n" for _ in range(COUNT))
+def letters(alphabet: str, count: int = COUNT) -> str:
+    return "".join(f"{letter}\n" for letter in RNG.choices(alphabet, k=count))
 
 
 def blocks() -> str:
-    return "".join(letters("abc")[:96] + f"unique {n}\n" for n in range(40))
+    return "".join(f"{letters('abc', 48)}unique {n}\n" for n in range(40))
 
 
 NUMBERS = [f"{n}\n" for n in range(COUNT)]

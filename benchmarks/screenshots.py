@@ -23,7 +23,7 @@ from offload.cli import listing, terminal
 from offload.cli.sample import conversation
 
 ASSETS = Path(__file__).parents[1] / "docs" / "assets"
-SESSION = "research-42"
+SESSION, MODEL = "research-42", "claude-opus-5-5"
 _WIDTH, _HEIGHT = 1100, 760
 # rich names fonts of a server.
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -33,12 +33,32 @@ def main() -> None:
     """Store a conversation, and write the screenshots."""
     with tempfile.TemporaryDirectory() as folder:
         store = f"{folder}/context"
-        context = ContextManager(Offloader(store, session=SESSION), AgentConfig(window_tokens=200_000))
-        for message in conversation():
-            context.add(message)
-        context.before_model_call()
+        talk(Offloader(store, session=SESSION))
         draw_command(store)
         draw_pages(store)
+
+
+def talk(off: Offloader) -> None:
+    """Send the conversation as an agent loop does, and let the model read a record back."""
+    context = ContextManager(off, AgentConfig(window_tokens=200_000, model=MODEL))
+
+    def say(message: Any) -> None:
+        if message["role"] == "assistant":
+            tokens = context.before_model_call().tokens
+            context.after_model_call(message, usage=tokens)
+        else:
+            context.add(message)
+
+    for message in conversation():
+        say(message)
+    arguments = {"id": off.records()[-1].ref, "limit": 2000}
+    use = {"type": "tool_use", "id": "toolu_read", "name": "context_read", "input": arguments}
+    answer = off.tools.call("context_read", arguments)
+    say({"role": "assistant", "content": [use]})
+    say(
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_read", "content": answer}]}
+    )
+    say({"role": "assistant", "content": "The long lines break in the help of nested groups."})
 
 
 def draw_command(store: str) -> None:

@@ -22,7 +22,7 @@ from offload.messages import Item
 from offload.options import Options
 from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
 from offload.policy import Decision
-from offload.preview import END_CHARS, Preview, preview_of
+from offload.preview import END_CHARS, MIDDLE_CHARS, Preview, preview_of
 from offload.record import SAMPLE_REF, ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
 from offload.store import in_groups
@@ -203,7 +203,9 @@ class ItemWriter:
         has_preview = request.item.media is None
         chars = request.decision.preview_chars
         preview = (
-            preview_of(text, chars, query=request.query, left_out=left_out) if has_preview else _NO_PREVIEW
+            preview_of(text, chars, query=request.query, left_out=left_out, middle=_middle_of(measured))
+            if has_preview
+            else _NO_PREVIEW
         )
         table = _table_line(text, is_whole=not left_out) if has_preview and chars else ""
         draft = self._draft(measured, preview, table)
@@ -287,6 +289,16 @@ class ItemWriter:
             return self._renderer.render(facts)
         except Exception as error:
             raise failure("placeholder:", error) from error
+
+
+def _middle_of(measured: _Measured) -> str:
+    """Return what follows the first end of a long content, up to `MIDDLE_CHARS` of it."""
+    end = min(measured.content.counts.chars - END_CHARS, END_CHARS + MIDDLE_CHARS)
+    if end <= END_CHARS:
+        return ""
+    if isinstance(measured.content, TextContent):
+        return measured.ends[END_CHARS:end]
+    return measured.content.text.text(END_CHARS, end)
 
 
 def _table_line(text: str, *, is_whole: bool) -> str:

@@ -9,7 +9,7 @@ from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview._kinds import PATHS, Kind, kind_of
 from offload.preview._names import MAX_QUERY_CHARS, error_words, terms_of
-from offload.preview._sample import END_CHARS, Sample, sample_of
+from offload.preview._sample import END_CHARS, MIDDLE_CHARS, Sample, sample_of
 
 _HEAD_SHARE = 0.6
 # A cut moves to a line border within this share of the budget.
@@ -31,7 +31,7 @@ class Preview(NamedTuple):
     head_chars: int
 
 
-def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0) -> Preview:
+def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0, middle: str = "") -> Preview:
     """Return the parts of `text` that a model needs, in at most `max_chars` characters.
 
     It shows the first and the last line; lines that carry the structure of their kind of content
@@ -46,6 +46,7 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
         max_chars: the most characters of the excerpt.
         query: the text that lines are ranked against: the tool-call arguments, the last messages.
         left_out: characters between the two ends.
+        middle: the first of these, up to `MIDDLE_CHARS`, in which errors are looked for.
     """
     if len(text) <= max_chars or max_chars < _LEAST_CHARS:
         return head_tail(text, max_chars, left_out=left_out)
@@ -55,7 +56,10 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0)
     sampled = _without_reminders(text)
     terms = terms_of(query[:MAX_QUERY_CHARS])
     trouble = error_words(sampled)
-    sample = sample_of(sampled, (*trouble, *list(terms)[:_MAX_WANTED]), left_out)
+    middle = middle if middle.isascii() else middle[: MIDDLE_CHARS // 3]
+    hidden = error_words(middle)[:_MAX_WANTED] if left_out else []
+    sample = sample_of(sampled, (*trouble, *list(terms)[:_MAX_WANTED]), left_out, middle, hidden)
+    trouble = list(dict.fromkeys([*trouble, *hidden]))
     kind = kind_of(sample.texts)
     folder = _common_folder(sample.texts) if kind is PATHS else ""
     sample = sample._replace(texts=[path[len(folder) :] for path in sample.texts]) if folder else sample

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 # The sample lies within this distance of either end.
 END_CHARS = 64 * 1024
+# Behind the first end, errors are searched in so many characters; of other scripts, in a third of them.
+MIDDLE_CHARS = 896 * 1024
 # A text up to this size is sampled whole; a larger one at its two ends and at places between.
 _WHOLE_CHARS = 24 * 1024
 _WHOLE_LINES = 768
@@ -70,17 +72,26 @@ class Sample(NamedTuple):
     shift: int = 0
 
 
-def sample_of(text: str, wanted: Sequence[str] = (), left_out: int = 0) -> Sample:
+def sample_of(
+    text: str, wanted: Sequence[str] = (), left_out: int = 0, middle: str = "", words: Sequence[str] = ()
+) -> Sample:
     """Return the sample of a text, or of its two ends of `END_CHARS` with `left_out` characters between.
 
-    The first occurrences of the words `wanted` are sampled.
+    The first occurrences of the words `wanted` are sampled, and those of `words` in `middle`, which is the
+    beginning of what is left out.
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
     shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
     sample = Sample([], [], [])
-    for part in parts:
+    ends = [part for part in parts if part[0] >= END_CHARS] if middle else []
+    for part in parts[: len(parts) - len(ends)]:
         _add_part(sample, text, part, shift, left_out)
-    return sample._replace(unbroken=bisect_right(sample.ends, parts[0][1]), shift=shift or 0)
+    unbroken = bisect_right(sample.ends, parts[0][1])
+    for part in _lines_at(_places_of(words, middle, 0, len(middle)), middle):
+        _add_part(sample, middle, part, shift, END_CHARS)
+    for part in ends:
+        _add_part(sample, text, part, shift, left_out)
+    return sample._replace(unbroken=unbroken, shift=shift or 0)
 
 
 def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
@@ -109,13 +120,28 @@ def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
         start = head + (tail - head) * n // (_SAMPLES + 1)
         yield start, _first_lines(text, start, _SAMPLE_CHARS)
     yield tail, len(text)
+    yield from ((at, at + 1) for at in _places_of(wanted, text, head, tail))
+
+
+def _places_of(words: Sequence[str], text: str, start: int, end: int) -> Iterator[int]:
+    """Yield the first places of words in a part of a text."""
     left = _MOST_HITS
-    hits = [(text.find(word, head, tail), word) for word in wanted]
+    hits = [(text.find(word, start, end), word) for word in words]
     for _ in range(_HITS_PER_WORD):
         hits = [hit for hit in hits if hit[0] >= 0][:left]
         left -= len(hits)
-        yield from ((at, at + 1) for at, _ in hits)
-        hits = [(text.find(word, at + _HIT_GAP, tail), word) for at, word in hits]
+        yield from (at for at, _ in hits)
+        hits = [(text.find(word, at + _HIT_GAP, end), word) for at, word in hits]
+
+
+def _lines_at(places: Iterable[int], text: str) -> Iterator[_Part]:
+    """Yield the lines of a text at some places, in order and each once, without their numbers."""
+    last = -1
+    for at in sorted(places):
+        start, end = _on_borders(text, at, at + 1, len(text))
+        if start > last:
+            yield start, end, 0
+            last = end
 
 
 def _first_lines(text: str, start: int, chars: int) -> int:

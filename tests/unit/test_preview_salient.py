@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import pytest
 
+from offload import Offloader
 from offload.preview import END_CHARS, TROUBLE, _choose, _names, head_tail, preview_of, sample_of
 
 
@@ -475,3 +476,51 @@ def test_the_preview_does_not_depend_on_the_process() -> None:
         for seed in ("1", "2")
     }
     assert shown == {preview_of(source(), 900, query="settleab Ledger total_7").text.encode()}
+
+
+def test_an_error_in_the_middle_of_a_long_text_is_shown_at_its_offset() -> None:
+    lines = [f"[{n}/20000] Compiling src/module_{n % 300}/file_{n}.c" for n in range(20_000)]
+    lines[9000] = "src/module_7/file_9.c:12:5: error: unknown type name 'uint'"
+    text = "\n".join(lines)
+    middle = text[END_CHARS:-END_CHARS]
+    shown = preview_of(text, 1000, middle=middle).text
+
+    assert f"\n@{text.index('src/module_7/file_9.c:12')} {lines[9000]}" in shown
+    assert len(shown) <= 1000
+    assert "error:" not in preview_of(text, 1000).text
+    ends = text[:END_CHARS] + text[-END_CHARS:]
+    assert preview_of(ends, 1000, left_out=len(middle), middle=middle).text == shown
+
+
+def test_the_labels_of_a_long_text_with_errors_in_the_middle_rise_and_the_first_lines_are_a_run() -> None:
+    lines = [f"2026-01-02 10:00:{n % 60:02} INFO step {n} of job-{n % 9}" for n in range(20_000)]
+    for n in (3000, 9000, 15_000):
+        lines[n] = f"2026-01-02 10:00:00 ERROR job-{n} died of {n}: disk_{n} is full"
+    text = "\n".join(lines)
+    preview = preview_of(text, 2000, middle=text[END_CHARS:-END_CHARS])
+
+    found = re.findall(r"^@(\d+) (.*)$", preview.text, re.MULTILINE)
+    offsets = [int(offset) for offset, _ in found]
+    assert offsets == sorted(offsets)
+    assert sum("ERROR" in line for _, line in found) == 3
+    assert all(
+        text[offset:].startswith(line.partition(" (+")[0])
+        for offset, (_, line) in zip(offsets, found, strict=True)
+    )
+    assert text[: preview.head_chars].count("\n") < 20
+
+
+def test_an_error_in_the_middle_is_shown_whichever_way_a_text_is_stored() -> None:
+    lines = [f"2026-01-02 10:00:{n % 60:02} INFO step {n} of job-{n % 9}" for n in range(20_000)]
+    lines[5000] = "2026-01-02 10:00:00 ERROR job-5 died: disk_5 is full"
+    text = "\n".join(lines)
+    shown = list[str]()
+    for off in (Offloader("memory://", session="s"), Offloader("memory://", session="s")):
+        if not shown:
+            shown.append(off.offload_text(text, tool_name="Bash", tool_use_id="t"))
+            continue
+        with off.open_sink(tool_name="Bash", tool_use_id="t") as sink:
+            sink.write(text)
+        shown.append(str(sink.placeholder))
+    assert "ERROR job-5 died: disk_5 is full" in shown[0]
+    assert shown[0] == shown[1]

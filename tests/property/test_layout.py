@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +18,9 @@ long_names = st.builds(
     lambda head, char, n: head + char * n, st.text(any_char), any_char, st.integers(0, 4096)
 )
 
+# Devices, with an extension too, and what Windows drops or reads as a drive.
+NAMES_OF_WINDOWS = ("con", "NUL", "com1", "lpt0.txt", "aux.a.b", "conin$", "com\u00b9", "a.", "a ", "c:")
+
 
 @many
 @given(names | long_names)
@@ -29,6 +34,16 @@ def test_every_name_becomes_a_valid_key_part_of_bounded_length(name: str) -> Non
     assert check_key(part) == part
     assert len(part) <= MAX_PART_BYTES
     assert part == part.lower()
+
+
+@many
+@given(names | st.sampled_from(NAMES_OF_WINDOWS))
+def test_every_part_is_a_name_that_windows_takes_as_it_is(name: str) -> None:
+    part = encode_part(name)
+
+    assert not re.fullmatch(r"(con|prn|aux|nul|conin\$|conout\$|com\S|lpt\S)(\..*)?", part)
+    assert not part.endswith((".", " "))
+    assert not set(part) & set('<>:"/\\|?*')
 
 
 @many

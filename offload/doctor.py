@@ -154,7 +154,7 @@ _DURABILITY: dict[stores.Durability, _CheckResult] = {
     "power": _CheckResult("the store declares that objects survive a power cut"),
     "process": _CheckResult(
         "objects survive the death of the process, but perhaps not a power cut",
-        'set the storage option durability="fsync"',
+        'set the storage option durability="fsync"; a folder on Windows offers no more',
         "warning",
     ),
     "memory": _CheckResult(

@@ -369,7 +369,7 @@ def _part(boundary: str, kind: str, data: bytes) -> bytes:
 def _listed(item: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "Key": item["name"],
-        "Size": int(item["size"]),
+        "Size": int(item.get("size", 0)),
         "LastModified": datetime.fromisoformat(item["updated"]),
     }
 

@@ -31,7 +31,7 @@ test-all: .venv/.dev
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.
 FRAMEWORKS := agent-framework agno anthropic claude-agent-sdk claude-code compaction-kit crewai deepagents google-adk haystack langchain llama-index mcp openai-agents pydantic-ai pydantic-ai-harness smolagents strands
 
-test-integrations: $(addprefix test-integration-,$(FRAMEWORKS))
+test-integrations: $(addprefix test-integration-,$(FRAMEWORKS)) test-clouds
 
 test-integration-%: .venv-frameworks/%/.made
 	$(<D)/bin/python -m pytest -q tests/frameworks/test_$(subst -,_,$*)*.py tests/docs/test_framework_pages.py tests/docs/test_examples.py

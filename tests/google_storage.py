@@ -179,7 +179,8 @@ class Requests(BaseHTTPRequestHandler):
         if told["start"]:
             data[int(told["start"]) :] = self.body
         if told["total"] == str(len(data)):
-            stored = self.all.store(bucket, key, bytes(data), query)
+            md5 = dict(parse_qsl(self.headers.get("x-goog-hash", "").replace("+", "%2B"))).get("md5")
+            stored = self.all.store(bucket, key, bytes(data), query, md5)
             del self.all.uploads[number]
             self.say(stored)
         else:

@@ -11,7 +11,8 @@ pytest.importorskip("gcsfs", reason="make test-clouds runs it")
 
 @pytest.mark.slow
 def test_chaos_loses_nothing_that_was_promised(container: Container) -> None:
-    counted = run(container.url, container.storage_options, seconds=40, seed=7)
+    # The clouds' packages take seconds to load.
+    counted = run(container.url, container.storage_options, seconds=60, seed=7, kill_every=3)
 
     assert losses(counted) == []
     assert counted["kept"] > 0

@@ -19,6 +19,7 @@ from relay import (
     Relay,
     break_off,
     drip,
+    flipped,
     hang,
     lose_the_answer,
     lose_the_request,
@@ -325,6 +326,24 @@ def test_a_create_that_another_writer_won_while_its_answer_was_lost_is_refused(
         bench.store.put("new", DATA)
 
     assert bench.container.read("new") == DATA[::-1]
+
+
+@pytest.mark.parametrize("data", [DATA, pytest.param(LARGE, marks=pytest.mark.slow)], ids=len)
+def test_bytes_that_were_damaged_on_the_way_in_are_not_stored_in_silence(
+    bench: Bench, clock: Clock, data: bytes
+) -> None:
+    def flip(relay: Relay) -> None:
+        relay.body = flipped(relay.body, 0.5) if len(relay.body) > 1000 else relay.body
+        relay.answer(*relay.passed_on())
+
+    fail(bench, flip, stays=True)
+
+    with pytest.raises(StoreError):
+        bench.store.put("new", data)
+
+    bench.proxy.faults = []
+    assert "new" not in bench.container.keys()
+    put(bench, data)
 
 
 def test_a_range_past_the_end_is_empty(bench: Bench) -> None:

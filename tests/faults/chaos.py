@@ -210,9 +210,24 @@ def _adopt_blindly(session: Any, attempt: Any, _: Any) -> Any:
 
 
 def run(
-    url: str, options: dict[str, Any], *, seconds: float, seed: int, is_careless: bool = False
+    url: str,
+    options: dict[str, Any],
+    *,
+    seconds: float,
+    seed: int,
+    kill_every: float = KILL_EVERY,
+    is_careless: bool = False,
 ) -> Counter[str]:
     """Let all actors loose on a store, then check every promise; return what was counted.
+
+    Args:
+        url: the store.
+        options: its storage options.
+        seconds: how long the actors act.
+        seed: decides the course of events.
+        kill_every: seconds from one kill to the next; an actor lives for nine times as long, on average,
+            and must have started by then.
+        is_careless: whether the writers are those of the negative control.
 
     Returns:
         Counts by name: "kills", "promises", "reads", "kept" and "collected" by the last check, "trouble"
@@ -221,7 +236,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         place = Place(url, options, Path(folder))
         chosen = random.Random(seed)  # noqa: S311  # a course of events, no secret
-        kills = _play(place, chosen, seconds, is_careless=is_careless)
+        kills = _play(place, chosen, seconds, kill_every, is_careless=is_careless)
         promises = [Promise(*p) for p in noted(place, "promise")]
         off = place.offloader()
         verdicts = Counter(judge(off, promise) for promise in promises)
@@ -240,14 +255,16 @@ def losses(counted: Counter[str]) -> list[str]:
     return [said for said in counted if said.startswith("item ")]
 
 
-def _play(place: Place, chosen: random.Random, seconds: float, *, is_careless: bool) -> int:
+def _play(
+    place: Place, chosen: random.Random, seconds: float, kill_every: float, *, is_careless: bool
+) -> int:
     """Run the actors for some seconds, killing one now and then; return how many were killed."""
     seeds = iter(lambda: chosen.getrandbits(30), None)
     actors = [_start(place, role, next(seeds), is_careless=is_careless) for role in ROLES]
     kills, end = 0, time.monotonic() + seconds
     try:
         while time.monotonic() < end:
-            time.sleep(KILL_EVERY)
+            time.sleep(kill_every)
             victim = chosen.randrange(len(actors))
             actors[victim].send_signal(signal.SIGKILL)
             actors[victim].wait()

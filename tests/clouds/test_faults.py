@@ -167,6 +167,16 @@ def test_a_listing_is_one_request_per_page(bench: Bench) -> None:
     assert len(bench.proxy.requests) == 2
 
 
+@pytest.mark.slow
+def test_a_large_object_is_a_request_per_part_and_few_around_them(bench: Bench) -> None:
+    bench.proxy.requests.clear()
+
+    put(bench, LARGE)
+
+    # Google: a look for the object, the begin. Azure: two looks, the end.
+    assert len(bench.proxy.requests) == 3 + (2 if bench.is_google else 3)
+
+
 PASSING: list[Fault] = [
     (500, "InternalError"),
     (502, "BadGateway"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from cloud_servers import Container
 from clouds.racing import conversation, create, in_step, offload
 
-from offload import Offloader, open_store
+from offload import ExistsError, Offloader, open_store
 
 pytest.importorskip("gcsfs", reason="make test-clouds runs it")
 
 KEYS = 200
+LARGE = 17 * 1024**2
 
 
 @pytest.mark.slow
@@ -25,6 +28,24 @@ def test_of_two_processes_that_create_a_key_in_step_one_wins(container: Containe
     assert {key for key in container.keys() if key.startswith("race/")} == {
         f"race/{number}" for number in range(KEYS)
     }
+
+
+@pytest.mark.slow
+def test_of_three_large_objects_that_are_stored_at_one_key_one_wins(container: Container) -> None:
+    store = open_store(container.url, storage_options=container.storage_options)
+
+    def succeeds(key: str, writer: int) -> bool:
+        try:
+            store.put(key, bytes([writer]) * LARGE)
+        except ExistsError:
+            return False
+        return True
+
+    for key in ("large/1", "large/2", "large/3"):
+        with ThreadPoolExecutor(3) as pool:
+            outcomes = list(pool.map(partial(succeeds, key), range(3)))
+        assert outcomes.count(True) == 1
+        assert container.read(key) == bytes([outcomes.index(True)]) * LARGE
 
 
 def test_processes_in_one_session_lose_nothing(container: Container) -> None:

@@ -190,7 +190,8 @@ class PathFolder:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), name)
 
     def link(self, old: str, new: str) -> None:
-        _patiently(os.link, self._path / old, self._path / new)
+        # Not repeated: some media deny access to say that they have no hard links, and a rename follows.
+        os.link(self._path / old, self._path / new)
 
     def rename_exclusively(self, old: str, new: str) -> None:
         # Of an absolute path the function ignores the handle.

@@ -10,15 +10,17 @@ import pytest
 from pages import Html, path_of, visitor
 from retained import opened
 
-from offload import Offloader, OffloadPolicy, Rule
+from offload import Offloader, OffloadPolicy, Rule, StoreUnavailableError
 from offload.agent import AgentConfig, ContextManager
 from offload.layout import JOURNAL
 from offload.session import SessionReader
+from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
 from offload.web import _store_pages
 from offload.web._account import Account, account
 from offload.web._render import compact
+from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
 
 MODEL = "claude-opus-4-5"  # 5 dollars a million, a tenth if cached, a quarter more if written to the cache
@@ -152,6 +154,42 @@ def test_a_conversation_that_starts_anew_is_counted_alone(store: MemoryStore) ->
     other.answer([{"type": "text", "text": "An answer."}])
 
     assert (other.account.requests, other.account.times) == (1, {})
+
+
+class Failing(OneByOne, WrapperStore):
+    """A store that fails to write while it is down."""
+
+    is_down = False
+
+    def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
+        if self.is_down:
+            raise StoreUnavailableError("down")
+        super().put(key, data, overwrite=overwrite)
+
+
+def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> None:
+    store = Failing(MemoryStore())
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.use("Bash", LOG)
+    loop.use("Bash", "short")
+    loop.use("context_read", id=loop.off.records()[0].ref, limit=4000)
+    loop.answer([{"type": "text", "text": "A moment."}])
+    before = loop.account
+    store.is_down = True
+    loop.say("And?")
+    loop.context.before_model_call()
+    store.is_down = False
+    loop.answer([{"type": "text", "text": "So."}])
+    found = loop.account
+
+    kinds = [m["kind"] for o in store.keys(JOURNAL.prefix()) if (m := JOURNAL.match(o.key))]
+    assert kinds.count("whole") == 1
+    assert (found.times, found.tokens) == (before.times, before.tokens)
+    assert found.requests == before.requests + 1
+    # Text that the last request had is not written again.
+    assert found.dollars - before.dollars < 0.2 * before.dollars
+    assert found.dollars_plain - before.dollars_plain < 0.2 * before.dollars_plain
 
 
 def test_a_model_of_known_price_and_its_count_of_tokens_make_the_price(store: MemoryStore) -> None:

@@ -159,6 +159,24 @@ def test_a_deleted_record_loses_its_document_but_not_that_of_its_next_generation
     assert content_of(tmp_path / SHOWN) == LATER
 
 
+def test_a_document_that_is_listed_in_a_folder_of_another_case_is_found_and_kept(tmp_path):
+    tree = tree_at(tmp_path)
+    tree.put(KEY, record())
+    tree.put(OTHER.replace("=52ead", "read"), record(tool_name="read", ref="zzzzzzzzzz"))
+    folders = tmp_path / "tool_result"
+    # As macOS and Windows have it: one folder, which both names open.
+    (folders / "read" / "call_zzzzzzzzzz.json").rename(folders / "Read" / "call_zzzzzzzzzz.json")
+    (folders / "read").rmdir()
+    (folders / "read").symlink_to(folders / "Read")
+    assert len(tree.documents()) == 2
+
+    tree.put(f"{KEY}.expired", b"")
+    tree.update_index()
+
+    assert [p.name for p in (folders / "Read").iterdir()] == ["call_zzzzzzzzzz.json"]
+    assert [d.path for d in tree.documents()] == ["tool_result/Read/call_zzzzzzzzzz.json"]
+
+
 def test_an_undeleted_record_gets_its_document_again(tmp_path):
     tree = tree_at(tmp_path)
     tree.put(KEY, record())

@@ -114,7 +114,7 @@ class TreeStore(WrapperStore):
         """Return the records that have a document, and its path, oldest first."""
         paths = {_stem(path): path for path in self._files()}
         live = sorted((int(info.created_at), stem_of(info), info.key, info) for info in self._infos(part))
-        return [(info, paths[stem]) for _, stem, _, info in live if stem in paths]
+        return [(info, paths[stem.casefold()]) for _, stem, _, info in live if stem.casefold() in paths]
 
     def _sync_documents(self) -> None:
         # A document is written after its record, so a file without a record in a later listing is stale.
@@ -130,11 +130,11 @@ class TreeStore(WrapperStore):
         self._index.note_change(INDEX)
 
     def _live(self) -> dict[str, RecordInfo]:
-        """Return the readable records by the path of their document, without its suffix.
+        """Return the readable records by the path of their document, as `_stem` returns it.
 
         The records of a session and its fork share their documents.
         """
-        return {stem_of(info): info for info in self._infos()}
+        return {stem_of(info).casefold(): info for info in self._infos()}
 
     def _infos(self, part: str | None = None) -> Iterator[RecordInfo]:
         listed = list_sessions(self.inner) if part is None else [list_session(self.inner, part)]
@@ -203,7 +203,11 @@ class TreeStore(WrapperStore):
 
 
 def _stem(path: str) -> str:
-    return path.rpartition(".")[0]
+    """Return the path of a document without its suffix.
+
+    A file system that folds case lists it in the folder of a tool whose name differs in case only.
+    """
+    return path.rpartition(".")[0].casefold()
 
 
 def _raise(error: OSError) -> None:

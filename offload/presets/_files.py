@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from offload.errors import ConfigError, ExistsError, NotFoundError, OffloadError, StoreError
 from offload.store import OffloadStore
+from offload.system import patiently
 
 try:
     import fcntl
@@ -84,7 +85,7 @@ def replace_file(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".tmp-{secrets.token_hex(8)}")
     try:
         write_new(temporary, data)
-        temporary.replace(path)
+        patiently(temporary.replace, path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from offload.errors import ConfigError, StorePermissionError
 from offload.locks import Lock
-from offload.system import HAS_USERS, is_own
+from offload.system import HAS_USERS, is_own, patiently
 
 _DIGEST_BYTES = 32
 _FILE_MODE = 0o600
@@ -92,8 +92,8 @@ class FolderCache:
         path = self._path(name)
         try:
             for pending in _pending_files(path):
-                pending.unlink(missing_ok=True)
-            path.unlink(missing_ok=True)
+                patiently(pending.unlink, missing_ok=True)
+            patiently(path.unlink, missing_ok=True)
         except OSError as error:
             raise StorePermissionError(
                 f"cache folder {self._folder}: {error.strerror}; make it writable or use another folder"

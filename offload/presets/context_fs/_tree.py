@@ -22,7 +22,7 @@ from offload.presets.context_fs._layout import DOCUMENT, INDEX, JSON, SUFFIXES, 
 from offload.record import ITEM_TYPES, RecordInfo
 from offload.registry import folder_of, open_backend
 from offload.store import OffloadStore, StoredObject
-from offload.system import is_own
+from offload.system import is_own, patiently
 from offload.wrappers import WrapperStore
 
 RECORDS_FOLDER = ".offload"
@@ -123,7 +123,7 @@ class TreeStore(WrapperStore):
         for path in files:
             if _stem(path) not in live:
                 with disk.mapped_errors(self.root / path):
-                    (self.root / path).unlink(missing_ok=True)
+                    patiently((self.root / path).unlink, missing_ok=True)
         # List again: an item may have been stored again since, under the same path.
         for info in self._live().values():
             self._add_document(info)

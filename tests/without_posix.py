@@ -14,7 +14,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,7 @@ PACKAGES = ("asyncio", "platformdirs", "subprocess", "tempfile")
 def remove_posix() -> None:
     """Remove what Windows has not, and refuse what it refuses."""
     for name in PACKAGES:
-        with suppress(ImportError):
-            import_module(name)
+        import_module(name)
     for module in MODULES:
         sys.modules[module] = None  # type: ignore[assignment]  # the documented way to make an import fail
     for place, names in ((os, OF_OS), (signal, OF_SIGNAL)):
@@ -69,13 +67,22 @@ def imports() -> None:
     """Import every module of the library; those of frameworks may lack their package."""
     import offload  # noqa: PLC0415
     import offload_backends  # noqa: PLC0415
-    from offload.errors import MissingExtraError  # noqa: PLC0415
 
     for package in (offload, offload_backends):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.endswith("__main__"):
-                with suppress(MissingExtraError):
-                    import_module(found.name)
+                _import(found.name)
+
+
+def _import(name: str) -> None:
+    from offload.errors import MissingExtraError  # noqa: PLC0415
+
+    try:
+        import_module(name)
+    except (MissingExtraError, ModuleNotFoundError) as error:
+        missing = error.__cause__ if isinstance(error, MissingExtraError) else error
+        assert isinstance(missing, ModuleNotFoundError), name
+        assert missing.name not in MODULES, name
 
 
 def session(url: str) -> None:
@@ -125,6 +132,8 @@ def _run(main: Callable[[], None], arguments: list[str]) -> None:
 
 def presets(folder: Path) -> None:
     """Write and read the layouts of the presets."""
+    from offload.presets.context_fs import ContextFileSystem  # noqa: PLC0415
+    from offload.presets.context_refs import ContextRefs  # noqa: PLC0415
     from offload.presets.tool_results import offload_tool_results  # noqa: PLC0415
 
     messages = [
@@ -134,6 +143,18 @@ def presets(folder: Path) -> None:
     for _ in range(2):
         done = offload_tool_results(messages, folder / "results")
         assert [Path(file).read_text(encoding="utf-8") for file in done.files] == ["t1" * 200, "t2" * 200]
+
+    fs = ContextFileSystem(folder / "documents", "one", offload_token_threshold=50)
+    replaced = fs.offload([*messages, {"role": "assistant", "content": "Seen."}])
+    assert replaced.errors == []
+    assert [document.path for document in fs.history()] == [
+        f"tool_result/call_{info.ref}.json" for info in replaced.records
+    ]
+    assert ContextFileSystem(folder / "documents", "one").restore(replaced.messages[:2]) == messages
+
+    refs = ContextRefs(folder / "refs", "one")
+    assert "output in context" in refs.tool_output("a line\n" * 2000, tool_name="Bash")
+    assert len(refs.offloader.records()) == 1
 
 
 def cache(folder: Path) -> None:
@@ -150,7 +171,7 @@ def cache(folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Run each part, and print its name to stderr."""
-    url = f"local://{folder}/store"
+    url = str(folder / "store")
     remove_posix()
     for part, *arguments in ((imports,), (session, url), (commands, url), (presets, folder), (cache, folder)):
         part(*arguments)

@@ -9,17 +9,13 @@ import ctypes
 import errno
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
+from offload.system import patiently
 from offload_backends import _system
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _FILE_MODE = 0o600
 _FOLDER_MODE = 0o700
@@ -30,11 +26,6 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
 # Without O_NONBLOCK, opening a planted named pipe would wait for its writer.
 _READ = os.O_RDONLY | _OPEN | _NO_LINK | getattr(os, "O_NONBLOCK", 0)
 
-# Windows' errors while another program has the file open: access denied, sharing violation, lock violation.
-# `os.open` has none of these numbers but None; other systems have no such attribute.
-_HELD_ERRORS = (None, 5, 32, 33)
-_HELD_SECONDS = 2.0
-_LONGEST_WAIT = 0.05
 # A reparse point of Windows that is a link to a file or folder: a symbolic link, a junction.
 _NAME_SURROGATE = 0x20000000
 
@@ -182,7 +173,7 @@ class PathFolder:
         return self._open_file(name, os.O_RDWR)
 
     def create_file(self, name: str) -> int:
-        return _patiently(os.open, self._path / name, _CREATE, _FILE_MODE)
+        return patiently(os.open, self._path / name, _CREATE, _FILE_MODE)
 
     def create_unnamed(self, name: str, fill: Callable[[int], None]) -> None:
         """Raise `OSError`: a file without a name gets one by the handle of its folder."""
@@ -198,23 +189,23 @@ class PathFolder:
         _rename_exclusively(-1, self._path / old, self._path / new)
 
     def rename(self, old: str, new: str) -> None:
-        _patiently(_system.SYSTEM.rename, self._path / old, self._path / new)
+        patiently(_system.SYSTEM.rename, self._path / old, self._path / new)
 
     def replace(self, old: str, new: str) -> None:
         target = self._path / new
         if target.is_dir():
             # Windows would say that access is denied, as for a file that is open.
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), new)
-        _patiently(os.replace, self._path / old, target)
+        patiently(os.replace, self._path / old, target)
 
     def remove(self, name: str) -> None:
-        _patiently(os.unlink, self._path / name)
+        patiently(os.unlink, self._path / name)
 
     def _open_file(self, name: str, access: int) -> int:
         info = self.stat(name)
         if not stat.S_ISREG(info.st_mode) or _is_link(info):
             raise OSError(errno.ELOOP, "not a regular file", name)
-        return _patiently(os.open, self._path / name, access | _OPEN)
+        return patiently(os.open, self._path / name, access | _OPEN)
 
 
 Folder = HandleFolder | PathFolder
@@ -243,20 +234,6 @@ def extended_path(path: str) -> str:
 
 def _is_link(info: os.stat_result) -> bool:
     return stat.S_ISLNK(info.st_mode) or bool(getattr(info, "st_reparse_tag", 0) & _NAME_SURROGATE)
-
-
-def _patiently(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of a call, repeated while another program has the file open."""
-    deadline = time.monotonic() + _HELD_SECONDS
-    wait = 0.001
-    while True:
-        try:
-            return call(*args, **kwargs)
-        except PermissionError as error:
-            if getattr(error, "winerror", 0) not in _HELD_ERRORS or time.monotonic() > deadline:
-                raise
-        time.sleep(wait)
-        wait = min(2 * wait, _LONGEST_WAIT)
 
 
 def _rename_exclusively(folder: int, old: str | Path, new: str | Path) -> None:

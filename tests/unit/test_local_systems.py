@@ -360,7 +360,7 @@ CHANGES: dict[str, Callable[[LocalStore], object]] = {
 def test_a_file_that_stays_open_is_kept_and_the_error_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr(_folders, "_HELD_SECONDS", 0.02)
+    monkeypatch.setattr("offload.system._HELD_SECONDS", 0.02)
     store = LocalStore(str(tmp_path))
     store.put("k", b"old")
 
@@ -401,7 +401,7 @@ def test_an_open_file_that_the_system_refuses_without_a_number_of_windows_is_a_p
         error.winerror = None  # type: ignore[attr-defined]  # on Windows it is there
         raise error
 
-    monkeypatch.setattr(_folders, "_HELD_SECONDS", 0.02)
+    monkeypatch.setattr("offload.system._HELD_SECONDS", 0.02)
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(StorePermissionError):
         store.get("k")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
 
 import pytest
 
-from offload import system
 from offload.cli import shell
 from offload.placeholder import PlaceholderFacts, known_refs
 from offload.presets.context_fs._layout import PathRenderer
 from offload.preview import Preview
-from offload.system import patiently
 from offload.tables import _memory
 
 PROGRAM = Path(__file__).parents[1] / "without_posix.py"
@@ -94,47 +90,3 @@ def test_without_a_way_to_ask_for_memory_it_is_none(monkeypatch):
 
     with _memory.memory_meter() as memory:
         assert memory() == 0
-
-
-@pytest.mark.parametrize("number", [None, 5, 32, 33])
-def test_a_call_is_repeated_while_another_program_has_the_file_open(number):
-    outcomes: list[Any] = ["done", held(number), held(number)]
-
-    def call() -> str:
-        outcome = outcomes.pop()
-        if isinstance(outcome, OSError):
-            raise outcome
-        return str(outcome)
-
-    assert patiently(call) == "done"
-    assert outcomes == []
-
-
-def test_a_file_that_stays_open_is_an_error_after_the_time(monkeypatch):
-    monkeypatch.setattr(system, "_HELD_SECONDS", 0.01)
-
-    with pytest.raises(PermissionError):
-        patiently(_raise, held(32))
-
-
-def test_a_refusal_of_another_kind_is_an_error_at_once():
-    calls = []
-
-    def refuse() -> None:
-        calls.append(1)
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    with pytest.raises(PermissionError):
-        patiently(refuse)
-    assert len(calls) == 1
-
-
-def held(number: int | None) -> PermissionError:
-    """Return the error of Windows for a file that another program has open."""
-    error = PermissionError(errno.EACCES, "The process cannot access the file")
-    error.winerror = number  # type: ignore[attr-defined]  # on Windows it is there
-    return error
-
-
-def _raise(error: Exception) -> None:
-    raise error

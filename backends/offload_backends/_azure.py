@@ -10,6 +10,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -47,6 +48,8 @@ _FIXES: dict[type[errors.OffloadError], str] = {
 }
 
 _SYSTEMS: Shared[Any] = Shared()
+# The responses to the requests of one attempt.
+_received: ContextVar[list[Any]] = ContextVar("received")
 
 
 class AzureClient(CloudClient):
@@ -77,6 +80,17 @@ class AzureClient(CloudClient):
         """Return the endpoint, which names the account."""
         host: str = self.system.service_client.primary_hostname
         return host
+
+    async def attempt(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        responses: list[Any] = []
+        _received.set(responses)
+        try:
+            return await super().attempt(method, arguments)
+        except BaseException:
+            # The package does not close a response whose body was not read to its end.
+            for each in responses:
+                await each.close()
+            raise
 
     async def put_object(
         self,
@@ -125,13 +139,17 @@ class AzureClient(CloudClient):
     ) -> dict[str, Any]:
         container = (await self._service()).get_container_client(self._bucket)
         walk = partial(container.walk_blobs, delimiter=Delimiter) if Delimiter else container.list_blobs
-        # The first page starts with the object of this name; some servers list from the beginning.
+        # The page starts with the blob of this name; some servers list from the beginning.
         start = {"start_from": StartAfter} if StartAfter else {}
-        listing = walk(
-            name_starts_with=Prefix, include=["metadata"], results_per_page=MaxKeys, **start, **self._each
-        )
-        pages = listing.by_page(ContinuationToken or None)
-        entries = [entry async for entry in await anext(pages)]
+        each = {"include": ["metadata"], "results_per_page": MaxKeys, **start, **self._each}
+        pages = walk(name_starts_with=Prefix, **each).by_page(ContinuationToken or None)
+        try:
+            entries = [entry async for entry in await anext(pages)]
+        except HttpResponseError as error:
+            if not start or error.status_code != HTTPStatus.BAD_REQUEST:
+                raise
+            # Accounts with folders may refuse a start inside of one; what comes before it is skipped.
+            return await self.list_objects_v2(Prefix=Prefix, MaxKeys=MaxKeys, Delimiter=Delimiter)
         folders = [entry.name for entry in entries if isinstance(entry, BlobPrefix)]
         objects = [entry for entry in entries if not isinstance(entry, BlobPrefix) and not _is_folder(entry)]
         return {
@@ -238,6 +256,7 @@ def _prepare(request: Any) -> None:
 
 
 def _check(answer: Any) -> None:
+    _received.get().append(answer.http_response)
     check_no_page(answer.http_response.headers, answer.http_response.status_code, ("x-ms-",))
 
 

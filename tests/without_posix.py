@@ -31,6 +31,8 @@ WITH_HANDLES = (
     *("symlink", "unlink", "utime"),
 )
 HANDLES = {"dir_fd", "src_dir_fd", "dst_dir_fd"}
+# They take seconds to load; the modules that need them import the standard library first.
+SLOW = ("anthropic", "hypothesis", "openai")
 PACKAGES = ("asyncio", "platformdirs", "subprocess", "tempfile")
 
 
@@ -38,7 +40,7 @@ def remove_posix() -> None:
     """Remove what Windows has not, and refuse what it refuses."""
     for name in PACKAGES:
         import_module(name)
-    for module in MODULES:
+    for module in (*MODULES, *SLOW):
         sys.modules[module] = None  # type: ignore[assignment]  # the documented way to make an import fail
     for place, names in ((os, OF_OS), (signal, OF_SIGNAL)):
         for name in names:

@@ -121,7 +121,7 @@ class Offloader:
         clock: Clock = time.time,
         references: Sequence[str] = (),
     ) -> None:
-        self.options = options = Options(
+        options = Options(
             policy=default_policy() if policy is None else policy,
             placeholder=DefaultRenderer() if placeholder is None else placeholder,
             codec=codec,
@@ -138,9 +138,11 @@ class Offloader:
             clock=clock,
             references=references,
         )
-        self.policy, self.events = options.policy, options.events
-        self.store = open_store(store, storage_options=storage_options)
-        self.session = new_name() if session is None else check_name(session)
+        self.options: Options = options
+        self.policy: policies.OffloadPolicy = options.policy
+        self.events: EventBus = options.events
+        self.store: OffloadStore = open_store(store, storage_options=storage_options)
+        self.session: str = new_name() if session is None else check_name(session)
         self._observer = Observer(self.session, self.events)
         renderer = options.placeholder
         category = renderer.category if isinstance(renderer, Categorizes) else None
@@ -153,7 +155,7 @@ class Offloader:
             self.store, options, writer, recognition, self._observer, follower=Follower(sources)
         )
         self._gate = Gate("offloader", self._conversation.start_over)
-        self.tools = Tools(
+        self.tools: Tools = Tools(
             self._session,
             names=tools,
             max_answer_chars=max_answer_chars,

@@ -62,7 +62,7 @@ else:
 class SettingsModel(BaseModel, metaclass=_Metaclass):
     """A frozen model that raises `ConfigError` for a wrong value and names the value by its path."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
     _error: ClassVar[type[ConfigError]] = ConfigError
 
     @classmethod

@@ -99,7 +99,7 @@ class ContextManager:
         _check_types(offloader, config, strategy, {"summarizer": summarizer, "confirm": confirm})
         self.config = config = AgentConfig() if config is None else config
         offloader = _opened(offloader, config)
-        self.events = offloader.events if events is None else events
+        self.events: EventBus = offloader.events if events is None else events
         self.tools: Tools = offloader.tools
         policy = config.policy_over(offloader.policy)
         self._count = _CarefulCounter(offloader.options.count_tokens)

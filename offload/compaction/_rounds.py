@@ -152,7 +152,7 @@ class _Rounds(StoringCompactor):
     ) -> None:
         check_callable("summarizer", summarizer)
         check_callable("confirm", confirm)
-        self.config = RoundConfig() if config is None else config
+        self.config: RoundConfig = RoundConfig() if config is None else config
         is_set = "require_confirmation" in self.config.model_fields_set
         if confirm is None and is_set and self.config.require_confirmation:
             raise ConfigError("require_confirmation needs confirm=, a function that asks the user")
@@ -297,7 +297,7 @@ class RoundCompactor(_Rounds):
         events: EventBus | None = None,
         token_counter: TokenCounter | None = None,
     ) -> None:
-        self.events = offloader.events if events is None else events
+        self.events: EventBus = offloader.events if events is None else events
         super().__init__(offloader, summarizer, config, confirm=confirm, events=self.events)
         self._token_counter = token_counter
         self._counter = MessageCounter(token_counter)

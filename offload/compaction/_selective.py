@@ -82,7 +82,7 @@ class SelectiveCompaction(StoringCompactor):
         check_choice("on_error", on_error, get_args(OnFailure))
         check_callable("summarizer", summarizer)
         self.rules = merge_rules({} if rules is None else rules)
-        self.threshold_tokens = _threshold(threshold_tokens, model, windows)
+        self.threshold_tokens: int = _threshold(threshold_tokens, model, windows)
         super().__init__(offloader)
         self._summarizer = summarizer
         self._events = events

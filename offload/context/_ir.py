@@ -186,9 +186,9 @@ class ContextIR:
     def __init__(
         self, *, token_counter: TokenCounter | None = None, event_bus: EventBus | None = None
     ) -> None:
-        self.header = Segment(SegmentName.HEADER)
-        self.conversation = Segment(SegmentName.CONVERSATION)
-        self.event_bus = EventBus() if event_bus is None else event_bus
+        self.header: Segment = Segment(SegmentName.HEADER)
+        self.conversation: Segment = Segment(SegmentName.CONVERSATION)
+        self.event_bus: EventBus = EventBus() if event_bus is None else event_bus
         self._counter = MessageCounter(token_counter)
         self._numbers = itertools.count(1)
 

@@ -47,8 +47,8 @@ class Conversation:
         self._recognition = recognition
         self._observer = observer
         self._follower = follower
-        self.latest = Latest()
-        self.watch = CacheWatch(options)
+        self.latest: Latest = Latest()
+        self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
 
     @observed("offload", OffloadResult.figures)

@@ -155,7 +155,7 @@ class Restored(list[Any]):
 
     def __init__(self, messages: Sequence[Any] = (), missing: Sequence[Missing] = ()) -> None:
         super().__init__(messages)
-        self.missing = list(missing)
+        self.missing: list[Missing] = list(missing)
 
 
 class Latest:

@@ -50,7 +50,7 @@ class Observer:
     """
 
     def __init__(self, session: str | None, events: EventBus | None = None) -> None:
-        self.events = EventBus() if events is None else events
+        self.events: EventBus = EventBus() if events is None else events
         self._session = session
         self._place = "store" if session is None else f"session {session}"
         self._reads: dict[str, int] = {}

@@ -49,8 +49,8 @@ class OffloadCrew:
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         refuse_references(options)
-        self.offloader = Offloader(store, **options)
-        self.tools = [_tool(each, self) for each in self.offloader.tools.definitions()]
+        self.offloader: Offloader = Offloader(store, **options)
+        self.tools: list[_RetrievalTool] = [_tool(each, self) for each in self.offloader.tools.definitions()]
         self._errors: set[int] = set()
         if _after_tool_call not in get_after_tool_call_hooks():
             register_after_tool_call_hook(_after_tool_call)

@@ -69,7 +69,7 @@ class OffloadMiddleware(AgentMiddleware[Any, Any, Any]):
         self._prompt = self._threads.own.prompt()
         # Tools whose results go to the user; another middleware may hide them from a model call.
         self._direct: set[str] = set()
-        self.tools = [
+        self.tools: list[BaseTool] = [
             _RetrievalTool(
                 name=tool["name"],
                 description=tool["description"],

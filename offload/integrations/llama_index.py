@@ -42,7 +42,7 @@ class OffloadContexts:
 
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._sessions = Sessions(store, **options)
-        self.prompt = self._sessions.own.prompt()
+        self.prompt: str = self._sessions.own.prompt()
         self.tools = [self._tool(each) for each in self._sessions.own.tools.definitions()]
 
     async def offloader(self, ctx: Any, memory: Any = None) -> Offloader:

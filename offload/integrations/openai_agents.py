@@ -74,7 +74,7 @@ class RunConversation:
 
     def __init__(self, offloader: Offloader) -> None:
         self.offloader = offloader
-        self.prompt = offloader.prompt()
+        self.prompt: str = offloader.prompt()
         self.items: list[Any] = []
         self.hooks = _UsageHooks(offloader)
         self._answered: set[str] = set()

@@ -59,8 +59,8 @@ class OffloadSteps:
     def __init__(self, store: Any = None, **options: Unpack[SessionArguments]) -> None:
         self._sessions = Sessions(store, **options)
         self._agents: WeakKeyDictionary[MultiStepAgent, Offloader] = WeakKeyDictionary()
-        self.offloader = self._sessions.own
-        self.prompt = self.offloader.prompt()
+        self.offloader: Offloader = self._sessions.own
+        self.prompt: str = self.offloader.prompt()
         self.tools = [_RetrievalTool(self.offloader, tool) for tool in self.offloader.tools.definitions()]
 
     def __call__(self, step: Any, agent: MultiStepAgent) -> None:

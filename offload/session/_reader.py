@@ -67,7 +67,7 @@ class SessionReader:
         self.store = store
         self.name = name
         self._opened: Recent[str, StoredRecord] = Recent(_OPEN_RECORDS)
-        self.catalog = Catalog(store, name)
+        self.catalog: Catalog = Catalog(store, name)
 
     def find(self, ref: str) -> RecordInfo:
         """Return the entry of `ref`.

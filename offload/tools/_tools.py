@@ -82,7 +82,7 @@ class Tools:
             raise ConfigError(f"max_answer_chars must be at least {MIN_ANSWER_CHARS}, got {max_answer_chars}")
         self._session = session
         self._observer = Observer(session.name) if observer is None else observer
-        self.sources = Sources() if sources is None else sources
+        self.sources: Sources = Sources() if sources is None else sources
         self._names = check_names(names)
         self._answered = check_names([*names, DIFF]) if {*TOOL_NAMES} <= {*names} else self._names
         self._max_chars = max_answer_chars

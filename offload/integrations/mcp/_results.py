@@ -94,7 +94,7 @@ class ResultOffloader:
         **options: Unpack[StoreArguments],
     ) -> None:
         options["policy"] = _for_results(options.get("policy") or OffloadPolicy(), min_tokens, exclude)
-        self.offloader = Offloader(store, session=session, **options)
+        self.offloader: Offloader = Offloader(store, session=session, **options)
         bare = {"preview_chars": 0}
         options["policy"] = with_rules(self.offloader.policy, lambda rule: rule.model_copy(update=bare))
         self._blobs = Offloader(store, session=session, **options)

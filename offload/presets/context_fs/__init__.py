@@ -140,7 +140,7 @@ class ContextFileSystem:
         )
         self._ephemeral = frozenset(rules.ephemeral)
         policy = rules.policy(instead=policy)
-        self.offloader = Offloader(
+        self.offloader: Offloader = Offloader(
             self._tree,
             session=session,
             policy=policy,

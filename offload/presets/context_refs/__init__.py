@@ -118,7 +118,7 @@ class ContextRefs:
         self._max_inline = _as_size("max_inline_chars", max_inline_chars)
         if options.get("on_error") == "truncate":
             self._max_inline = 0
-        self.offloader = Offloader(
+        self.offloader: Offloader = Offloader(
             self._tree,
             session=session,
             policy=RefPolicy.of(groups) if policy is None else policy,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from offload.policy._rules import PolicyPart
-from offload.settings import Seconds, merge
+from offload.settings import Duration, Seconds, merge
 
 _ANTHROPIC = "https://platform.claude.com/docs/en/about-claude/pricing"
 _OPENAI = "https://developers.openai.com/api/docs/guides/prompt-caching"
@@ -80,6 +80,17 @@ class CacheModel(PolicyPart):
     write: Price = 1.25
     ttl: Annotated[Seconds, Field(gt=0)] | None = 300
     lookback: Annotated[int, Field(strict=True, gt=0)] | None = None
+
+    if TYPE_CHECKING:
+        # Checkers would take the type of `ttl` from the field, which is in seconds.
+        def __init__(
+            self,
+            *,
+            read: float = 0.1,
+            write: float = 1.25,
+            ttl: Duration | None = 300,
+            lookback: int | None = None,
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import Field, model_validator
 
@@ -78,6 +78,26 @@ class OffloadPolicy(LoadableSettings):
     retention: Retention = Retention()
     cache: CacheModel = CacheModel()
     by_cost: ByCost = "none"
+
+    if TYPE_CHECKING:
+        # Checkers would take the type of `cache` from the field, which accepts no name.
+        def __init__(
+            self,
+            *,
+            types: Mapping[OffloadableType, Rule] | Mapping[str, Rule] = ...,
+            tools: Mapping[str, Rule] = ...,
+            exclude_tools: Sequence[str] = (),
+            readers: Rule | None = None,
+            max_view_tokens: int | None = MAX_VIEW_TOKENS,
+            turn_budget_tokens: int | None = None,
+            media: Rule = ...,
+            user_media: Rule = ...,
+            min_saving: int = 100,
+            sweep: Sweep | None = None,
+            retention: Retention = ...,
+            cache: CacheModel | str = ...,
+            by_cost: ByCost = "none",
+        ) -> None: ...
 
     @model_validator(mode="before")
     @classmethod

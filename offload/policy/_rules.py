@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from offload.errors import ConfigError, PolicyError
 from offload.policy._facts import ItemFacts
-from offload.settings import Count, Flag, Fraction, Seconds, SettingsModel, Size
+from offload.settings import Count, Duration, Flag, Fraction, Seconds, SettingsModel, Size
 
 _MIN_TOKENS = 2000
 
@@ -46,6 +46,21 @@ class Rule(PolicyPart):
     keep_recent: Count = 0
     preview_chars: Annotated[int, Field(strict=True, ge=0, le=20_000)] = 1000
     ttl: Annotated[Seconds, Field(gt=0)] | None = None
+
+    if TYPE_CHECKING:
+        # Checkers would take the type of `ttl` from the field, which is in seconds.
+        def __init__(
+            self,
+            *,
+            enabled: bool = True,
+            min_tokens: int | None = None,
+            min_chars: int | None = None,
+            min_bytes: int | None = None,
+            after_turns: int = 0,
+            keep_recent: int = 0,
+            preview_chars: int = 1000,
+            ttl: Duration | None = None,
+        ) -> None: ...
 
     @model_validator(mode="after")
     def _at_most_one_threshold(self) -> Self:
@@ -124,3 +139,16 @@ class Retention(PolicyPart):
     store_records: Size | None = None
     grace: Seconds = 3600
     live_for: Seconds = 86_400
+
+    if TYPE_CHECKING:
+        # Checkers would take the types of durations from the fields, which are in seconds.
+        def __init__(
+            self,
+            *,
+            session_bytes: int | None = None,
+            session_records: int | None = None,
+            store_bytes: int | None = None,
+            store_records: int | None = None,
+            grace: Duration = 3600,
+            live_for: Duration = 86_400,
+        ) -> None: ...

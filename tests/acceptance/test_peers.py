@@ -277,10 +277,10 @@ def test_06_a_pattern_made_to_hang_ends_and_the_event_loop_goes_on(tmp_path, pat
 
 def test_07_ten_parallel_results_below_the_threshold_are_held_to_the_budget_of_the_turn(tmp_path):
     texts = [f"{n} " * 18_000 for n in range(10)]
-    rules = {"types": {"tool_result": Rule(min_tokens=10_000)}}
+    rules = {"tool_result": Rule(min_tokens=10_000)}
 
-    def offload(root: Path, **budget: int) -> Any:
-        policy = OffloadPolicy(**rules, **budget, max_view_tokens=100_000)
+    def offload(root: Path, **budget: Any) -> Any:
+        policy = OffloadPolicy(types=rules, **budget, max_view_tokens=100_000)
         off = Offloader(root, session="s", policy=policy, token_counter=lambda text: len(text) // 4)
         out = off.offload(results(*texts))
         assert off.restore(out.messages) == results(*texts)

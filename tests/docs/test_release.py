@@ -1,13 +1,21 @@
-"""Contents of a release: the wheel has the two complete packages, nothing else, and correct metadata."""
+"""Contents of a release: the wheel has the two complete packages, nothing else, and correct metadata.
+
+The source distribution is installed in an environment of its own, without the network: the packages that it
+needs are those of this environment.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
+from collections.abc import Sequence
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -93,12 +101,76 @@ def test_the_readme_names_the_extra_before_the_command_that_needs_it(command: st
     assert f"pip install 'offload[{extra}]'" in text.partition(f"`offload {command} ")[0]
 
 
-def test_the_source_distribution_can_be_tested_and_documented(tmp_path: Path) -> None:
-    with tarfile.open(built("sdist", tmp_path)) as sdist:
-        names = {name.split("/", 1)[1] for name in sdist.getnames()}
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def test_the_source_distribution_can_be_tested_and_documented(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
 
     assert {"README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "mkdocs.yml"} <= names
     assert {"docs/index.md", "tests/docs/test_docs.py", "offload/__init__.py", "backends/README.md"} <= names
+    assert {"Makefile", ".ci/run", "tests/faults/install_tools.sh", "examples/README.md"} <= names
+
+
+@pytest.fixture(scope="module")
+def installed(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the source distribution; return the environment's folder of programs."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=os.name != "nt")
+    paths = {name: sysconfig.get_path(name, "venv", {"base": str(folder)}) for name in ("purelib", "scripts")}
+    # A plain path: what is installed here for development is not followed.
+    (Path(paths["purelib"]) / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
+    python = Path(paths["scripts"]) / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-index"]
+    run([*pip, "--no-deps", "--no-build-isolation", "--ignore-installed", sdist], folder)
+    return Path(paths["scripts"])
+
+
+def run(command: Sequence[str | Path], folder: Path) -> str:
+    """Return what a program printed that ran in `folder`, without the settings of these tests."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+SESSION = """
+import offload, offload_backends
+from offload import Offloader, OffloadPolicy, Rule
+policy = OffloadPolicy(types={"tool_result": Rule(min_chars=100)})
+off = Offloader("store", session="s", policy=policy)
+messages = [{"role": "tool", "tool_call_id": "c", "content": "a line\\n" * 500}]
+out = off.offload(messages)
+assert out.messages != messages and not out.errors
+assert Offloader("store", session="s").restore(out.messages) == messages
+print(offload.__file__, offload_backends.__file__, offload.__version__, out.records[0].ref, sep="\\n")
+"""
+
+
+@pytest.mark.slow
+def test_an_installed_source_distribution_offloads_and_its_command_reads_it(
+    installed: Path, tmp_path: Path
+) -> None:
+    *files, version, ref = run([installed / "python", "-c", SESSION], tmp_path).split()
+
+    assert all(Path(file).is_relative_to(installed.parent) for file in files)
+    assert run([installed / "offload", "--version"], tmp_path).split() == [version]
+    assert version == offload.__version__
+    assert ref in run([installed / "offload", "ls", "--store", "store", "--session", "s"], tmp_path)
+    assert "a line" in run([installed / "offload", "show", ref, "--store", "store"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_program_outside_sees_the_types_of_an_installed_release(installed: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "typing" / "api.py", tmp_path)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file="]
+
+    assert "Success" in run([*mypy, "--python-executable", installed / "python", "api.py"], tmp_path)
 
 
 def test_every_system_can_check_out_the_files_of_the_repository() -> None:

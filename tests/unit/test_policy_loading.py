@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from offload import ConfigError, OffloadPolicy, PolicyError, Rule
+from offload import ConfigError, OffloadPolicy, PolicyError, Retention, Rule, Sweep
 from offload.config import load_config
 from offload.policy import ItemFacts
 
@@ -32,8 +32,8 @@ MEANT = OffloadPolicy(
     exclude_tools=("TodoRead",),
     types={"tool_result": Rule(min_tokens=3000, ttl="7d")},
     tools={"Bash": Rule(min_bytes=5120)},
-    sweep={"trigger_tokens": 100_000},
-    retention={"store_bytes": 1_000_000, "grace": "2h"},
+    sweep=Sweep(trigger_tokens=100_000),
+    retention=Retention(store_bytes=1_000_000, grace="2h"),
 )
 YAML = json.dumps(
     {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -148,3 +150,40 @@ def test_a_longer_limit_of_the_user_extends_the_deadline(
     proxy.faults = [answer_late]
 
     assert open_store(container.url, storage_options=options).get("here") == b"late"
+
+
+def test_a_listing_whose_start_is_refused_begins_at_the_first_object(
+    store: OffloadStore, container: Container, proxy: Proxy
+) -> None:
+    if container.scheme != "az":
+        pytest.skip("Google starts anywhere")
+    store.put("later", b"x")
+    told = [("Content-Type", "application/xml"), ("x-ms-error-code", "InvalidQueryParameterValue")]
+    text = b"<Error><Code>InvalidQueryParameterValue</Code><Message>said</Message></Error>"
+    proxy.requests.clear()
+    proxy.faults = [lambda relay: relay.answer(400, told, text)]
+
+    assert [entry.key for entry in store.keys(after="here")] == ["later"]
+    assert ["startFrom" in path for _, path, _ in proxy.requests] == [True, False]
+
+
+LEFT = """
+import json, os, signal, sys
+from offload import open_store
+
+store = open_store(sys.argv[1], storage_options=json.loads(sys.argv[2]))
+store.put("before", b"x")
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    store.put("child", b"x")
+    sys.exit()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_that_has_used_the_store_can_exit(container: Container) -> None:
+    arguments = [container.url, json.dumps(container.storage_options)]
+    ran = subprocess.run([sys.executable, "-c", LEFT, *arguments], check=False, timeout=100)
+
+    assert ran.returncode == 0

@@ -14,6 +14,7 @@ from rich.text import Text
 from offload import Decision, Offloader
 from offload.cli.sample import conversation
 from offload.cli.shell import quoted
+from offload.cli.stores import store_at
 from offload.cli.terminal import StoreOption, out, print_table
 from offload.controls import escape_controls
 from offload.layout import RECORD, encode_part
@@ -30,7 +31,7 @@ def demo(
 ) -> None:
     """Run a demo: offload real tool outputs from this machine, read parts back, restore everything."""
     messages = conversation()
-    off = Offloader(store, session=session)
+    off = Offloader(store_at(store), session=session)
     result = off.offload(messages)
     for error in result.errors:
         raise error

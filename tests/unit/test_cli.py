@@ -335,6 +335,16 @@ def test_the_demo_stores_shows_and_restores(offload: Run, tmp_path: Path) -> Non
     assert stored_refs(folder, "demo") == refs
 
 
+def test_the_demo_and_its_next_commands_use_the_configured_store(
+    offload: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OFFLOAD_STORE", str(tmp_path / "configured"))
+    done = offload("demo")
+    assert done.returncode == 0, done.stderr
+    assert len(stored_refs(tmp_path / "configured", "demo")) == 5
+    assert offload("ls", "--session", "demo").returncode == 0
+
+
 def test_the_demo_says_so_and_fails_where_it_cannot_store(offload: Run, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")

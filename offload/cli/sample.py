@@ -122,7 +122,8 @@ def _run_tests(library: Path) -> _Call:
     with TemporaryDirectory() as folder:
         for name in names:
             shutil.copy(library / name, folder)
-        log = _run("-m", "doctest", "-v", *names, folder=folder)
+        # The report of a failed example names the folder, whose name is random.
+        log = _run("-m", "doctest", "-v", *names, folder=folder).replace(str(folder), ".")
     return _Call("Bash", {"command": f"python -m doctest -v {' '.join(names)}"}, log)
 
 

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 from offload.codec._frames import SLOW_LEVEL, compress, decompress
@@ -33,6 +34,8 @@ _UNSTORED = {"role": "user", "content": "[This message could not be stored.]"}
 T = TypeVar("T")
 # Start in the rows before, number of removed rows, number of new rows.
 _Edit = tuple[int, int, int]
+_EDIT_NUMBERS = 3
+_MOST_RATIO = 1000
 _json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 # The tool names of records that are entries of the old journal.
 _LABEL = re.compile(r"(begun|whole|grown)-(\d{1,9})", re.ASCII)
@@ -312,12 +315,28 @@ def _parse(entry: JournalEntry, data: bytes) -> tuple[dict[str, Any], list[_Row]
     if entry.size > _MOST_BYTES:
         raise CorruptError(f"{entry.at}: an entry may have {_MOST_BYTES} bytes, got {entry.size}")
     try:
-        head, *texts = decode_text(decompress(data, entry.size)).split("\n")
+        first, *texts = decode_text(decompress(data, entry.size)).split("\n")
         values = [(json.loads(text, object_hook=from_json), len(text)) for text in texts]
         rows = [_Row(JournalMessage(ItemType(kind), message), size) for (kind, message), size in values]
-        return json.loads(head), rows
-    except (CorruptError, ValueError, TypeError) as error:
+        return _parse_head(first), rows
+    except (CorruptError, ValueError) as error:
         raise CorruptError(f"{entry.at}: {error}") from error
+    except (TypeError, AttributeError, RecursionError) as error:
+        raise CorruptError(f"{entry.at}: it has values that no agent stores") from error
+
+
+def _parse_head(text: str) -> dict[str, Any]:
+    """Return the head of an entry. Raises `ValueError`, `TypeError` or `AttributeError` for any other."""
+    head: dict[str, Any] = json.loads(text)
+    counts = [head.get("compactions", 0), *chain.from_iterable(head.get("edits", ()))]
+    is_sound = (
+        all(type(count) is int and count >= 0 for count in counts)
+        and all(len(edit) == _EDIT_NUMBERS for edit in head.get("edits", ()))
+        and all(0 < ratio < _MOST_RATIO for ratio in head.get("ratios", {}).values())
+    )
+    if not is_sound:
+        raise ValueError("it has values that no agent stores")
+    return head
 
 
 def _named(value: Any, unknown: list[str]) -> str:

@@ -11,6 +11,8 @@ from offload.errors import CorruptError
 # Content up to this size is worth the slower level.
 SLOW_BYTES = 8 * 1024 * 1024
 SLOW_LEVEL, FAST_LEVEL = 3, 1
+# An object that `EncryptingStore` wrote, read without its key: its footer begins with this.
+_SEALED_MAGIC, _SEALED_FOOTER = b"OFS1", 56
 _local = threading.local()
 
 
@@ -31,5 +33,12 @@ def decompress(frame: bytes, size: int) -> bytes:
         if claim.content_size == size and claim.has_checksum:
             return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
+        check_plain(frame)
         raise CorruptError(str(error)) from error
     raise CorruptError("its size is not that of its table")
+
+
+def check_plain(end: bytes) -> None:
+    """Raise `CorruptError` if an object with this end is encrypted."""
+    if end[-_SEALED_FOOTER:].startswith(_SEALED_MAGIC):
+        raise CorruptError("it is encrypted; open the store as EncryptingStore(store, key)")

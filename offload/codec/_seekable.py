@@ -23,7 +23,7 @@ import msgspec
 
 from offload.codec._base import Encoded, Fetch
 from offload.codec._content import CHUNK_BYTES, Borders, StoredContent, TextContent
-from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, compress, decompress
+from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, SLOW_LEVEL, check_plain, compress, decompress
 from offload.codec._spooled import SpooledContent
 from offload.errors import ConfigError, CorruptError
 from offload.locks import cached
@@ -43,8 +43,6 @@ _FOOTER = struct.Struct("<IBI")
 _CRC = struct.Struct("<I")
 # The rows of head and tail.
 _MIN_ROWS = 2
-# An object that `EncryptingStore` wrote, read without its key: its footer begins with this.
-_SEALED_MAGIC, _SEALED_FOOTER = b"OFS1", 56
 
 
 class _Tail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -284,8 +282,7 @@ def _footer_size(suffix: bytes) -> int:
     last_row = suffix[-_FOOTER.size - _ENTRY.size : -_FOOTER.size]
     is_table = magic == FOOTER_MAGIC and descriptor == 0 and rows >= _MIN_ROWS and size <= MAX_TABLE_BYTES
     if not is_table or len(last_row) < _ENTRY.size:
-        if suffix[-_SEALED_FOOTER:].startswith(_SEALED_MAGIC):
-            raise CorruptError("a record is encrypted; open the store as EncryptingStore(store, key)")
+        check_plain(suffix)
         raise CorruptError("a record must end in a seek table; it is truncated, or not a record")
     tail_size: int = _ENTRY.unpack(last_row)[0]
     if tail_size > MAX_TABLE_BYTES:

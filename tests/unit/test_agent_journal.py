@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
+from pages import Html, visitor
 from typer.testing import CliRunner
 
 from offload import CorruptError, MessageError, Offloader, open_store
@@ -17,9 +20,11 @@ from offload.cli.app import app
 from offload.compaction import TypeRule
 from offload.context import ItemType
 from offload.index import sessions
+from offload.layout import JOURNAL
 from offload.retention import delete
 from offload.testing import FaultyStore
 from offload.transfer import copy, export, import_
+from offload.wrappers import EncryptingStore
 from offload_backends.memory import MemoryStore
 
 SMALL = AgentConfig(model="m", window_tokens=4000)
@@ -322,6 +327,43 @@ def test_a_damaged_entry_is_reported(tmp_path: Path, harm: Callable[[bytes], byt
 
     with pytest.raises(CorruptError, match="j/s/00000000"):
         resumed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "null",
+        "[]",
+        '{"ratios": []}',
+        '{"ratios": {"m": "x"}}',
+        '{"ratios": {"m": NaN}}',
+        '{"edits": 3}',
+        '{"edits": [[1, 2]]}',
+        '{"edits": [[-1, 0, 0]]}',
+        '{"edits": [["a", 1, 2]]}',
+        '{"compactions": "x"}',
+        '{}\n["user_message", ' + "[" * 100_000,
+    ],
+)
+def test_an_entry_with_other_values_than_an_agent_stores_is_damaged(head: str) -> None:
+    store = MemoryStore()
+    manager(store).before_model_call()
+    key = JOURNAL.key(session="s", number="000000000", kind="begun", bytes=len(head), letters="abcdefghij")
+    store.put(key, zstandard.ZstdCompressor(write_checksum=True).compress(head.encode()))
+
+    with pytest.raises(CorruptError, match=key):
+        resumed(store)
+    assert Html(visitor(store).get("/").text).text.count("unknown") == 1
+
+
+def test_an_encrypted_journal_is_said_to_be_encrypted() -> None:
+    store = MemoryStore()
+    turn(manager(EncryptingStore(store, secrets.token_bytes(32))), 1)
+
+    with pytest.raises(
+        CorruptError, match=r"it is encrypted; open the store as EncryptingStore\(store, key\)"
+    ):
+        resumed(store)
 
 
 def test_an_entry_that_claims_too_many_bytes_is_refused_before_memory_is_allocated(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_a_record_that_is_verified_without_the_key_is_said_to_be_encrypted(store
 
     [damage] = Offloader(medium, session="s").verify()
 
-    assert "a record is encrypted; open the store as EncryptingStore(store, key)" in str(damage)
+    assert "it is encrypted; open the store as EncryptingStore(store, key)" in str(damage)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from offload.agent._journal import Journal, JournalChange, apply_edits
-from offload.errors import OffloadError
+from offload.errors import OffloadError, StoreError
 from offload.hooks import Hooks
+from offload.layout import JOURNAL
 from offload.messages import Call, CallId, Item, Scan, role_or_none, scan_of
 from offload.policy import CacheModel, is_read_back
 from offload.policy._prices import Prices
@@ -28,6 +29,8 @@ from offload.web._conversation import Records, check_size, proven, records_of
 _REF_ARGUMENTS = ("id", "old", "new")
 _LIST = "context_list"
 _FAILED = "Error: "
+# A longer journal takes a second to read, so only the page of its session reads it.
+_MANY_ENTRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +78,27 @@ class Accounts:
         if known is None or known[0] != last:
             try:
                 known = last, account(self._reader_of(part), part)
+            except StoreError as error:
+                return str(error)  # the store may work again
             except OffloadError as error:
                 known = last, str(error)
             self._known[part] = known
         return known[1]
 
     def within(self, lasts: Mapping[str, str], seconds: float) -> dict[str, Account | str]:
-        """Return the accounts of sessions by key part, those that can be read in so many seconds."""
+        """Return the accounts of sessions by key part, those that are known or can be read soon enough."""
         deadline = time.monotonic() + seconds
         return {
             part: self.of(part, last)
             for part, last in lasts.items()
-            if self._known.get(part, ("",))[0] == last or time.monotonic() < deadline
+            if self._known.get(part, ("",))[0] == last or (_is_short(last) and time.monotonic() < deadline)
         }
+
+
+def _is_short(last: str) -> bool:
+    """Return whether the journal that ends with the key `last` is read in a moment."""
+    entry = JOURNAL.match(last)
+    return entry is not None and int(entry["number"]) < _MANY_ENTRIES
 
 
 class _Row(NamedTuple):

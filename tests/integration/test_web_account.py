@@ -17,8 +17,8 @@ from offload.session import SessionReader
 from offload.store import OneByOne
 from offload.tokens import estimate_tokens
 from offload.tools._definitions import definitions, system_prompt
-from offload.web import _store_pages
-from offload.web._account import Account, account
+from offload.web import _account, _store_pages
+from offload.web._account import Account, Accounts, account
 from offload.web._render import compact
 from offload.wrappers import WrapperStore
 from offload_backends.memory import MemoryStore
@@ -157,7 +157,7 @@ def test_a_conversation_that_starts_anew_is_counted_alone(store: MemoryStore) ->
 
 
 class Failing(OneByOne, WrapperStore):
-    """A store that fails to write while it is down."""
+    """A store that fails to read and write while it is down."""
 
     is_down = False
 
@@ -165,6 +165,11 @@ class Failing(OneByOne, WrapperStore):
         if self.is_down:
             raise StoreUnavailableError("down")
         super().put(key, data, overwrite=overwrite)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> bytes:
+        if self.is_down:
+            raise StoreUnavailableError("down")
+        return super().get(key, start=start, end=end)
 
 
 def test_a_journal_that_was_written_anew_after_a_failure_is_counted_once() -> None:
@@ -277,3 +282,31 @@ def test_the_journals_of_many_sessions_are_read_within_a_time_and_each_once(
     loop.say("And now?")
     loop.answer("So.")
     assert Html(client.get("/").text).text.count("…") == 1
+
+
+def test_an_account_that_a_failing_store_prevents_is_there_once_the_store_works(store: MemoryStore) -> None:
+    loop = Loop(store)
+    loop.say("Why?")
+    loop.answer("So.")
+    failing = Failing(store)
+    accounts = Accounts(lambda part: SessionReader(failing, part))
+
+    failing.is_down = True
+    assert accounts.of("s", "last") == "down"
+    failing.is_down = False
+    assert isinstance(accounts.of("s", "last"), Account)
+
+
+def test_a_long_journal_is_read_on_the_page_of_its_session_alone(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_account, "_MANY_ENTRIES", 3)
+    loop = Loop(store)
+    loop.say("Why?")
+    for _ in range(2):
+        loop.use("Bash", "short")
+    client = visitor(store)
+
+    assert Html(client.get("/").text).text.count("…") == 1
+    assert "$" in Html(client.get(path_of("s")).text).text
+    assert "…" not in Html(client.get("/").text).text

@@ -76,12 +76,14 @@ class Titles:
             ConfigError: no record has the key `after`.
             StoreError: the store failed.
         """
+        began = time.monotonic()
         listed = [info for each in list_sessions(self._store) for info in entries_of(each)]
         listed.sort(key=lambda info: (-info.created_at, info.key))
         start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
         if after and not start:
             raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
-        deadline = time.monotonic() + _SECONDS
+        # Each part of the search lists the store again, so it reads for at least as long as that takes.
+        deadline = 2 * time.monotonic() - began + _SECONDS
         found: list[RecordInfo] = []
         for place in range(start, len(listed), _GROUP):
             group = listed[place : place + _GROUP]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from pages import Html, path_of, visitor
 from retained import opened, ref_of
 
+from offload.index import list_sessions
 from offload.testing import FaultyStore
 from offload.web import _store_pages, _titles
 from offload_backends.memory import MemoryStore
@@ -84,6 +87,21 @@ def test_a_search_that_takes_longer_says_how_far_it_is_and_goes_on_by_itself(
     assert sorted(found(page)) == sorted(refs)
     assert "refresh" not in page.text
     assert "so far" not in client.get("/find?q=nowhere").text
+
+
+def test_a_search_reads_for_as_long_as_its_listing_took(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_titles, "_SECONDS", 0.0)
+    monkeypatch.setattr(_titles, "_GROUP", 1)
+    refs = [put(store, f"file {n}") for n in range(3)]
+
+    def slowly(store: Any) -> Iterable[Any]:
+        time.sleep(0.5)
+        return [*list_sessions(store)]
+
+    monkeypatch.setattr(_titles, "list_sessions", slowly)
+    assert sorted(found(visitor(store).get("/find?q=file"))) == sorted(refs)
 
 
 def test_of_more_titles_than_are_kept_a_search_goes_on_behind_the_last_one(

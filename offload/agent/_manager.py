@@ -29,6 +29,8 @@ from offload.tools import Tools
 _log = logging.getLogger("offload")
 # How many of the largest messages an error names.
 _NAMED = 3
+# No window is smaller: more was sent than the messages of a smaller request.
+_LEAST_WINDOW = 1000
 
 ReplyT = TypeVar("ReplyT")
 
@@ -373,8 +375,8 @@ class ContextManager:
         if told.counted is not None and LOWEST <= told.counted / max(1, estimated) <= HIGHEST:
             self._calibration.learn(self.config.model, estimated, told.counted)
         window = min(self._tokens(), told.window or self.config.window)
-        if window < self.config.window:
-            self.config = self.config.model_copy(update={"window_tokens": max(1, window)})
+        if _LEAST_WINDOW <= window < self.config.window:
+            self.config = self.config.model_copy(update={"window_tokens": window})
             self._reducer = self._new_reducer(self.config)
 
     def _tokens(self) -> int:

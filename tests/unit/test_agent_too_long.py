@@ -351,6 +351,21 @@ def test_a_failing_store_is_named_when_nothing_could_be_freed():
     assert m.before_model_call().messages == messages
 
 
+@pytest.mark.parametrize("messages", [[], [said(1)]])
+def test_a_refusal_of_more_than_the_messages_says_so_and_leaves_the_window(messages):
+    m = manager()
+    for message in messages:
+        m.add(message)
+    window = m.config.window
+
+    for error in [None, TOO_LONG["bedrock"]] * 2:
+        with pytest.raises(ContextFullError, match="nothing more can be offloaded or removed: system prompt"):
+            m.relieve(error)
+
+    assert m.config.window == window
+    assert m.before_model_call().messages == messages
+
+
 def test_a_message_added_meanwhile_is_in_the_smaller_request():
     m = manager()
     talk(m, 40)

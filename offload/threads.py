@@ -259,6 +259,7 @@ def as_async(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
         return await in_thread(call, *args, **kwargs)
 
     run.__name__ = f"a{method.__name__}"
+    run.__qualname__ = method.__qualname__.removesuffix(method.__name__) + run.__name__
     run.__doc__ = f"Run `{method.__name__}` in a thread; async hooks run on this loop."
     return run
 

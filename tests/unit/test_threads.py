@@ -717,3 +717,8 @@ def test_types_that_are_decoded_are_prepared_at_import_because_two_first_decodes
     assert ran.stderr == ""
     # Nothing decodes a `RecordInfo`; a snapshot's `_Body` is decoded as a type made for that one read.
     assert ran.stdout.split() == ["RecordInfo", "_Body"]
+
+
+def test_the_async_form_of_a_method_has_its_own_name():
+    assert Offloader.aoffload.__qualname__ == "Offloader.aoffload"
+    assert "Offloader.aoffload" in repr(Offloader("memory://").aoffload)

@@ -1,4 +1,4 @@
-"""An agent of LlamaIndex, and one tool with a large result.
+"""A LlamaIndex agent with one tool that returns a large result.
 
 pip install 'offload[llama-index]' llama-index-llms-openai
 OPENAI_API_KEY=… python examples/llama_index_agent.py "Which file is the largest?"

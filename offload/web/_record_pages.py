@@ -160,7 +160,7 @@ class RecordPages:
 
 
 def _colored_page(record: StoredRecord, number: int) -> Values:
-    """Return a page of a record's text, its lines with syntax colours."""
+    """Return a page of a record's text, its lines with syntax colors."""
     page = text_page(record.content, number)
     language = language_of(record.title, kind_of_content(record.content).name)
     lines = [line.removesuffix("\r") for line in page["lines"]]  # the line ends of Windows

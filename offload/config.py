@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -236,12 +237,14 @@ def _users_files() -> list[Path]:
 def _is_file(path: Path) -> bool:
     """Return whether there is a file. Raises `ConfigError` if this user may not look into its folder."""
     try:
-        return path.is_file()
+        return stat.S_ISREG(path.stat().st_mode)  # `is_file` of Python 3.14 hides the error
     except PermissionError as error:
         raise ConfigError(
             f"settings are looked for in {path.parent}, which cannot be searched: {error.strerror}; change "
             "to another folder, or name a file with --config, OFFLOAD_CONFIG or file="
         ) from error
+    except (OSError, ValueError):
+        return False
 
 
 def _read(path: Path) -> Source:

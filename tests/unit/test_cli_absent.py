@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -132,9 +133,11 @@ def test_a_store_that_may_not_be_read_says_what_it_needs(run: Run, monkeypatch: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up and take back its rights")
+@pytest.mark.parametrize("is_file", [Path.is_file, os.path.isfile], ids=["Python 3.11", "Python 3.14"])
 def test_settings_that_may_not_be_read_are_named_with_what_to_do(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run, monkeypatch: pytest.MonkeyPatch, is_file: Callable[[Path], bool]
 ) -> None:
+    monkeypatch.setattr(Path, "is_file", is_file)
     monkeypatch.setenv("HOME", "/nosuch")
     run("ls", "--store", "/nosuch")
     for folder_mode, file_mode, said in [

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from offload.errors import InvalidKeyError, NotFoundError
 from offload.index import Tombstone, list_session, session_name
-from offload.layout import JOURNAL, encode_part, is_link, session_part
+from offload.layout import JOURNAL, encode_part, is_hashed, is_link, session_part
 from offload.presets.context_refs._tree import ContextTree
 from offload.record import RecordInfo
 from offload.registry import folder_of
@@ -87,6 +87,11 @@ class Site:
         name = ""
         with suppress(InvalidKeyError):
             name = session_name(self.store, part)
+        if name and is_hashed(part) and encode_part(name) != part:
+            raise NotFoundError(
+                f"session {name!r} has a name that is too long for a key, and {self.store.url} has no record "
+                "with all of it; open this session in Python, by its name"
+            )
         if not name or encode_part(name) != part:
             raise NotFoundError(f"no session has the address {part[:80]!r} in {self.store.url}")
         return SessionReader(self.store, check_known(self.store, name))

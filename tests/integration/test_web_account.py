@@ -310,3 +310,13 @@ def test_a_long_journal_is_read_on_the_page_of_its_session_alone(
     assert Html(client.get("/").text).text.count("…") == 1
     assert "$" in Html(client.get(path_of("s")).text).text
     assert "…" not in Html(client.get("/").text).text
+
+
+def test_a_session_whose_long_name_is_in_no_record_is_listed_with_the_reason(store: MemoryStore) -> None:
+    Loop(store, "n" * 200).answer("So.")
+    client = visitor(store)
+
+    [link] = {link for link in Html(client.get("/").text).links if re.fullmatch("/s/[^/]+", link)}
+    page = client.get(link)
+    assert page.status_code == 404
+    assert "has a name that is too long for a key" in Html(page.text).text

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload import errors
@@ -22,6 +23,7 @@ from offload.layout import check_key
 from offload.store import Durability, StoredObject, check_range, sized
 from offload_backends._s3_listing import S3Listing
 from offload_backends._s3_multipart import MAX_SIZE, md5
+from offload_backends._shared import Shared
 
 if TYPE_CHECKING:
     from offload_backends._remote import Client
@@ -32,15 +34,31 @@ _ONE_PUT = 16 * 1024**2
 
 T = TypeVar("T")
 
+# By URL and connections.
+_CLIENTS: Shared[Client] = Shared()
+
 
 class BucketStore(ABC):
-    """Objects under a prefix of a bucket; `url` contains no credentials."""
+    """Objects below `path` in a bucket; `package` sends the requests, and `extra` installs it.
+
+    The store's `url` contains no credentials. Raises `MissingExtraError` if the package is not installed.
+    """
 
     is_shared = True
     durability: Durability = "power"  # The service answers once the object is durable.
 
-    def __init__(self, url: str, options: Mapping[str, Any] | None) -> None:
-        self.url = url
+    def __init__(
+        self, place: tuple[str, str, str], options: Mapping[str, Any] | None, *, extra: str, package: str
+    ) -> None:
+        scheme, self._bucket, path = place
+        path = path.strip("/")
+        self._prefix = f"{path}/" if path else ""
+        self.url = f"{scheme}://{self._bucket}/{path}".rstrip("/")
+        self._extra = extra
+        missing = [name for name in (package, "tenacity") if find_spec(name) is None]
+        if missing:
+            command = f"pip install 'offload[{extra}]'"
+            raise errors.MissingExtraError(f"{self.url} needs {' and '.join(missing)}: {command}")
         self._options = dict(options or {})
         self._used: tuple[int, Client] | None = None
 
@@ -125,9 +143,18 @@ class BucketStore(ABC):
             self._used = os.getpid(), self._connect()
         return self._used[1]
 
-    @abstractmethod
     def _connect(self) -> Client:
-        """Return a new client of the bucket."""
+        try:
+            opened = self._client_class()(self.url, self._bucket, self._prefix, self._options)
+        except (ImportError, AttributeError) as error:
+            # A release of the package that lacks a name that the client uses.
+            command = f"pip install --upgrade 'offload[{self._extra}]'"
+            raise errors.MissingExtraError(f"{self.url}: {error}: {command}") from error
+        return _CLIENTS.get((self.url, id(opened.system)), lambda: opened)
+
+    @abstractmethod
+    def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
+        """Return the class of the service's clients; this loads its package."""
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         check_key(key)

@@ -7,37 +7,24 @@ prefix is probed once: two writers create one object at the same time, and one o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ConfigError, ExistsError, MissingExtraError
+from offload.errors import ConfigError, ExistsError
 from offload.store import without_secrets
 from offload_backends._bucket import BucketStore
-from offload_backends._shared import Shared
 
 if TYPE_CHECKING:
     from offload_backends._remote import Client
 
-# The address of a container in an account, as Azure's tools write it.
-_IN_ACCOUNT = re.compile(r"([^@:/]+)@([^@:/.]+)\.(?:dfs|blob)\.core\.[a-z.]+")
-
-# By URL and connections.
-_CLIENTS: Shared[Client] = Shared()
+# The address of an account, as Azure's tools write it: the container is before it, or starts the path.
+_IN_ACCOUNT = re.compile(r"(?:([^@:/]+)@)?([^@:/.]+)\.(?:dfs|blob)\.core\.([a-z.]+)")
+# Where an account is looked for without account_host=. Other clouds have domains of their own.
+_PUBLIC_CLOUD = "windows.net"
 
 
 class _CloudStore(BucketStore):
     """A bucket of a service whose client has one package."""
-
-    def __init__(
-        self, url: str, options: Mapping[str, Any] | None, *, place: str, extra: str, package: str
-    ) -> None:
-        scheme, self._bucket, self._prefix = _parse(url, place)
-        super().__init__(f"{scheme}://{self._bucket}/{self._prefix}".rstrip("/"), options)
-        missing = [name for name in (package, "tenacity") if find_spec(name) is None]
-        if missing:
-            command = f"pip install 'offload[{extra}]'"
-            raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: {command}")
 
     async def _put(self, key: str, data: bytes, overwrite: bool = False) -> None:  # noqa: FBT002  # the loop passes by position
         await super()._put(key, data, overwrite)
@@ -70,13 +57,12 @@ class GoogleStore(_CloudStore):
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(url, storage_options, place="bucket", extra="gcs", package="gcsfs")
+        super().__init__(_parse(url, "bucket"), storage_options, extra="gcs", package="gcsfs")
 
-    def _connect(self) -> Client:
+    def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends._google import GoogleClient  # noqa: PLC0415  # loads gcsfs
 
-        client = GoogleClient(self.url, self._bucket, self._prefix, self._options)
-        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
+        return GoogleClient
 
 
 class AzureStore(_CloudStore):
@@ -93,8 +79,9 @@ class AzureStore(_CloudStore):
 
     Args:
         url: `az://container` or `az://container/prefix`, or with `abfs://` or `abfss://`; also
-            `abfss://container@account.dfs.core.windows.net/prefix`; the store's `url` does not contain the
-            account. The container must exist.
+            `abfss://container@account.dfs.core.windows.net/prefix` and
+            `abfs://account.dfs.core.windows.net/container/prefix`, with the domain of any of Azure's clouds;
+            the store's `url` does not contain the account. The container must exist.
         storage_options: arguments of `adlfs.AzureBlobFileSystem`: `account_name`, `account_key`,
             `sas_token`, `connection_string`, `credential`, `connection_timeout` and `read_timeout` (seconds
             of one attempt, 3 and 10) …. Their defaults come from fsspec's configuration, `AZURE_STORAGE_…`
@@ -107,22 +94,25 @@ class AzureStore(_CloudStore):
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         options = dict(storage_options or {})
-        container, _, path = url.partition("://")[2].partition("/")
-        if found := _IN_ACCOUNT.fullmatch(container):
-            url = f"{url.partition('://')[0]}://{found[1]}/{path}"
-            if options.setdefault("account_name", found[2]) != found[2]:
-                raise ConfigError(f"the URL names account {found[2]!r}, account_name= another one; name one")
-        super().__init__(url, options, place="container", extra="azure", package="adlfs")
+        scheme, _, rest = url.partition("://")
+        place, _, path = rest.partition("/")
+        if found := _IN_ACCOUNT.fullmatch(place):
+            container, account, cloud = found.groups()
+            url = f"{scheme}://{container}/{path}" if container else f"{scheme}://{path}"
+            if options.setdefault("account_name", account) != account:
+                raise ConfigError(f"the URL names account {account!r}, account_name= another one; name one")
+            if cloud != _PUBLIC_CLOUD:
+                options.setdefault("account_host", f"{account}.blob.core.{cloud}")
+        super().__init__(_parse(url, "container"), options, extra="azure", package="adlfs")
 
-    def _connect(self) -> Client:
+    def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends._azure import AzureClient  # noqa: PLC0415  # loads adlfs
 
-        client = AzureClient(self.url, self._bucket, self._prefix, self._options)
-        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
+        return AzureClient
 
 
 def _parse(url: str, place: str) -> tuple[str, str, str]:
-    """Return scheme, bucket and prefix; the prefix is empty or ends in a slash."""
+    """Return scheme, bucket and path."""
     scheme, _, rest = url.partition("://")
     bucket, _, path = rest.partition("/")
     if "@" in bucket or ":" in bucket:
@@ -133,5 +123,4 @@ def _parse(url: str, place: str) -> tuple[str, str, str]:
         raise ConfigError(
             f"{without_secrets(url)}: a {scheme} URL must name a {place}: {scheme}://{place}/prefix"
         )
-    path = path.strip("/")
-    return scheme, bucket, f"{path}/" if path else ""
+    return scheme, bucket, path

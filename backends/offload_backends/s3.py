@@ -7,22 +7,16 @@ a large object, whose last request may take such a server long, is claimed first
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import ConfigError, MissingExtraError
+from offload.errors import ConfigError
 from offload_backends._bucket import BucketStore
-from offload_backends._shared import Shared
 
 if TYPE_CHECKING:
-    from offload_backends._s3_client import S3Client
+    from offload_backends._remote import Client
 
 _SCHEME = "s3://"
-_PACKAGES = ("s3fs", "tenacity")
-
-# By URL and connections.
-_CLIENTS: Shared[S3Client] = Shared()
 
 
 class S3Store(BucketStore):
@@ -53,23 +47,16 @@ class S3Store(BucketStore):
     """
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self._bucket, self._prefix = _parse(url)
-        # Endpoint and credentials are storage options.
-        plain = f"{_SCHEME}{self._bucket}/{self._prefix}".rstrip("/")
-        super().__init__(plain, storage_options)
-        missing = [name for name in _PACKAGES if find_spec(name) is None]
-        if missing:
-            raise MissingExtraError(f"{self.url} needs {' and '.join(missing)}: pip install 'offload[s3]'")
+        super().__init__(_parse(url), storage_options, extra="s3", package="s3fs")
 
-    def _connect(self) -> S3Client:
+    def _client_class(self) -> Callable[[str, str, str, Mapping[str, Any]], Client]:
         from offload_backends._s3_client import S3Client  # noqa: PLC0415  # loads s3fs
 
-        client = S3Client(self.url, self._bucket, self._prefix, self._options)
-        return _CLIENTS.get((self.url, id(client.system)), lambda: client)
+        return S3Client
 
 
-def _parse(url: str) -> tuple[str, str]:
-    """Return bucket and prefix; the prefix is empty or ends in a slash."""
+def _parse(url: str) -> tuple[str, str, str]:
+    """Return scheme, bucket and path."""
     bucket, _, path = url.removeprefix(_SCHEME).partition("/")
     # A secret may contain a slash; the only bucket with a colon is an access point.
     if "@" in bucket or (":" in bucket and "@" in path and not bucket.startswith("arn:")):
@@ -78,5 +65,4 @@ def _parse(url: str) -> tuple[str, str]:
         raise ConfigError("an s3 URL must be s3://bucket/prefix, without query and fragment")
     if not bucket or not url.startswith(_SCHEME):
         raise ConfigError(f"{url}: an s3 URL must name a bucket: s3://bucket/prefix")
-    path = path.strip("/")
-    return bucket, f"{path}/" if path else ""
+    return "s3", bucket, path

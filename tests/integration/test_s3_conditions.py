@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from offload.errors import ExistsError, OffloadError, StorePermissionError, StoreUnavailableError
-from offload_backends import _remote, s3
+from offload_backends import _bucket, _remote
 from offload_backends._descriptor import FORMAT, Creates, Descriptor, decode
 from offload_backends._shared import Shared
 from offload_backends.s3 import S3Store
@@ -67,7 +67,7 @@ def opened(bucket: Bucket, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Any
     options = {**bucket.storage_options, "endpoint_url": proxy.url}
 
     def open_elsewhere() -> S3Store:
-        monkeypatch.setattr(s3, "_CLIENTS", Shared())
+        monkeypatch.setattr(_bucket, "_CLIENTS", Shared())
         return S3Store(bucket.url, storage_options=options)
 
     return open_elsewhere

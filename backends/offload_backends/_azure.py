@@ -18,7 +18,12 @@ from typing import Any
 import fsspec.config
 from adlfs import AzureBlobFileSystem
 from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceModifiedError,
+)
 from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobPrefix
 
@@ -65,6 +70,7 @@ class AzureClient(CloudClient):
         limits = opened(url, "adlfs", merged, lambda: {name: float(merged[name]) for name in _LIMITS})
         connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
         system = opened(url, "adlfs", merged, connect)
+        _check_account(url, merged.get("account_name"), system.service_client.account_name)
         super().__init__(url, bucket, prefix, system, limits["read_timeout"])
         # The options of each request.
         self._each = {
@@ -113,6 +119,9 @@ class AzureClient(CloudClient):
                 offset=start if Range else None, length=length, max_concurrency=4, **self._each
             )
             body = await stream.readall()
+        except ResourceModifiedError as error:
+            # The package reads a large blob in several requests; the retry reads the new one.
+            raise ConnectionError("the blob was replaced while it was read") from error
         except HttpResponseError as error:
             if error.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise
@@ -266,6 +275,14 @@ def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
     for scheme in reversed(_SCHEMES):
         merged.update(fsspec.config.conf.get(scheme, {}))
     return {**merged, **options}
+
+
+def _check_account(url: str, named: str | None, found: str | None) -> None:
+    # adlfs prefers a connection string, also one of the environment. A custom domain shows no account.
+    if named and found and named != found:
+        raise errors.ConfigError(
+            f"{url}: the connection string is for account {found!r}, the URL or account_name= names {named!r}"
+        )
 
 
 def _sharing_key(options: Mapping[str, Any]) -> Any:

@@ -194,14 +194,18 @@ class GoogleClient(CloudClient):
                 **({} if Total is None else {"x-goog-hash": f"md5={ContentMD5}"}),
             },
             data=Body,
+            expected=_RESUME,
         )
         if "Range" in headers or Total is None:
-            return {"End": int(headers.get("Range", "-").rpartition("-")[2] or -1) + 1}
+            kept = int(headers.get("Range", "-").rpartition("-")[2] or -1) + 1
+            if kept == Total:
+                raise ForeignAnswerError("the server has every byte and no object")
+            return {"End": kept}
         _stored(_decoded(body), Key, ContentMD5)
         return {"End": end}
 
     async def abort_multipart_upload(self, *, Key: str, UploadId: str) -> dict[str, Any]:  # noqa: ARG002  # the address has it
-        await self._ask("DELETE", UploadId)
+        await self._ask("DELETE", UploadId, expected=_CANCELLED)
         return {}
 
     def answer(self, error: BaseException) -> tuple[int, str, str]:
@@ -245,9 +249,10 @@ class GoogleClient(CloudClient):
         *,
         headers: Mapping[str, str] | None = None,
         data: bytes | memoryview | None = None,
+        expected: int | None = None,
         **arguments: Any,
     ) -> tuple[Mapping[str, str], bytes]:
-        """Return headers and body of an answer that is no error."""
+        """Return headers and body of an answer that is no error, or has the `expected` status."""
         system = self.system
         session = await system._set_session()  # noqa: SLF001  # the public methods block
         # A silent retry would meet the object that the first request had stored.
@@ -270,7 +275,7 @@ class GoogleClient(CloudClient):
             **arguments,
         ) as answer:
             body = await answer.read()
-            if answer.status not in {_RESUME, _CANCELLED}:
+            if answer.status != expected:
                 check_no_page(answer.headers, answer.status, ("x-goog-", "x-guploader-"))
                 if answer.status == HTTPStatus.NOT_FOUND and path.endswith(self._objects):
                     raise _RefusedError(answer.status, _NO_BUCKET, _reason(body)[1])

@@ -14,9 +14,16 @@ from cloud_servers import Container
 from relay import Proxy, Relay, hang
 
 from offload import open_store
-from offload.errors import ConfigError, NotFoundError, StorePermissionError, StoreUnavailableError
+from offload.errors import (
+    ConfigError,
+    MissingExtraError,
+    NotFoundError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from offload.store import OffloadStore
 from offload_backends import _remote
+from offload_backends.cloud import AzureStore
 
 pytest.importorskip("gcsfs", reason="make test-clouds runs it")
 
@@ -44,7 +51,7 @@ VERBS: dict[str, Callable[[OffloadStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("status", [200, 404, 412, 302])
+@pytest.mark.parametrize("status", [200, 404, 412, 302, 308, 499])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_web_page_is_no_answer_of_the_service(
     store: OffloadStore, container: Container, proxy: Proxy, verb: str, status: int
@@ -101,6 +108,7 @@ def test_a_refusal_names_the_permissions_and_no_credential(
         ("gs://bucket", {"tokne": "canary"}),
         ("gs://bucket", {"token": {"refresh_token": "canary"}}),
         ("gs://bucket", {"access": "canary"}),
+        ("gs://bucket", {"token": "google_default", "project": "canary"}),
         ("gs://bucket", {"token": "anon", "requests_timeout": "canary"}),
         ("az://container", {"connection_string": "AccountKey=canary"}),
         ("az://container", {"account_key": "canary"}),
@@ -111,6 +119,7 @@ def test_an_option_that_cannot_work_is_an_error_without_its_value(
     url: str, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/canary")
     with pytest.raises(ConfigError) as caught:
         open_store(url, storage_options=options).get("k")
 
@@ -118,6 +127,105 @@ def test_an_option_that_cannot_work_is_an_error_without_its_value(
     assert "canary" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+def test_a_redirect_is_no_object_even_with_the_marks_of_the_service(
+    store: OffloadStore, container: Container, proxy: Proxy
+) -> None:
+    marks = [("X-GUploader-UploadID", "ABC"), ("x-ms-request-id", "ABC"), ("Location", container.endpoint)]
+    proxy.faults, proxy.last_fault_stays = [lambda relay: relay.answer(308, marks, b"moved")], True
+
+    with pytest.raises(StoreUnavailableError):
+        store.get("here")
+    with pytest.raises(StoreUnavailableError):
+        store.delete("here")
+
+
+class RefusedLogin:
+    """A credential whose service refuses the login with status 400, as for an expired secret."""
+
+    async def get_token(self, *_: str, **__: object) -> None:
+        from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415  # only its environment has it
+
+        error = ClientAuthenticationError("refused")
+        error.status_code = 400
+        raise error
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_refused_login_says_nothing_about_conditions() -> None:
+    options = {"account_name": "account", "account_host": "127.0.0.1:9", "credential": RefusedLogin()}
+    store = open_store("az://container", storage_options=options)
+
+    with pytest.raises(StorePermissionError):
+        store.put("k", b"x")
+
+    assert store.has_atomic_create
+
+
+@pytest.mark.parametrize(
+    ("domain", "host"),
+    [
+        ("blob.core.windows.net", "account.blob.core.windows.net"),
+        ("dfs.core.chinacloudapi.cn", "account.blob.core.chinacloudapi.cn"),
+    ],
+)
+def test_an_azure_url_is_served_by_the_cloud_that_it_names(domain: str, host: str) -> None:
+    url = f"abfss://container@account.{domain}/prefix"
+    store = open_store(url, storage_options={"account_key": "Y2FuYXJ5"})
+    assert isinstance(store, AzureStore)
+
+    assert store._client().system.service_client.primary_hostname == host
+
+
+def test_a_connection_string_for_another_account_than_the_url_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=one;AccountKey=Y2FuYXJ5")
+
+    with pytest.raises(ConfigError, match=r"'one'.*'two'"):
+        open_store("abfss://container@two.dfs.core.windows.net").get("k")
+
+
+def test_a_package_that_lacks_a_name_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "offload_backends._google", raising=False)
+    monkeypatch.delattr("gcsfs.retry.NonRetryableError")
+
+    with pytest.raises(MissingExtraError, match=r"NonRetryableError.*--upgrade 'offload\[gcs\]'"):
+        open_store("gs://bucket", storage_options={"token": "anon"}).get("k")
+
+
+def test_a_large_blob_that_is_replaced_while_it_is_read_is_read_again(
+    container: Container, proxy: Proxy, store: OffloadStore
+) -> None:
+    if container.scheme != "az":
+        pytest.skip("one request reads an object of Google")
+    large = 33 * 1024**2
+    container.write("large", b"1" * large)
+
+    def replace_before(relay: Relay) -> None:
+        container.write("large", b"2" * large)
+        relay.answer(*relay.passed_on())
+
+    proxy.faults = [lambda relay: relay.answer(*relay.passed_on()), replace_before]
+
+    assert store.get("large") == b"2" * large
+
+
+def test_the_descriptor_of_the_generic_store_is_replaced(container: Container) -> None:
+    store = open_store(container.url + "/inner", storage_options=container.storage_options)
+    container.write("inner/offload.json", b'{"format": 1, "create": "ignored"}')
+
+    store.put("a", b"x")
+
+    assert store.has_atomic_create
+    assert json.loads(container.read("inner/offload.json")) == {
+        "format": 1,
+        "create": "enforced",
+        "sorted": True,
+    }
 
 
 def test_a_limit_of_the_user_ends_an_attempt(

@@ -38,7 +38,7 @@ def _seconds(value: object) -> object:
     return value
 
 
-Duration = float | str | timedelta
+Duration = int | str | timedelta
 Seconds = Annotated[int, BeforeValidator(_seconds), Field(strict=True, ge=0, le=_MAX_SECONDS)]
 Size = Annotated[int, Field(strict=True, gt=0)]
 Count = Annotated[int, Field(strict=True, ge=0)]

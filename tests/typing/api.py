@@ -133,6 +133,7 @@ def check_policy(facts: PlaceholderFacts) -> None:
     OffloadPolicy(media=Rule(enabled=False), min_saving=0, cache="openai")
     OffloadPolicy(cache=CacheModel(ttl="5m"), retention=Retention(grace="1h", live_for=60))
     assert_type(Rule(ttl=timedelta(days=7)).ttl, int | None)
+    Rule(ttl=1.5)  # type: ignore[arg-type] # refused at run time too
     Rule(tl="7d")  # type: ignore[call-arg]
     OffloadPolicy(min_savings=0)  # type: ignore[call-arg]
     assert_type(DefaultRenderer().render(facts), str)

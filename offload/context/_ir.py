@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -190,7 +189,7 @@ class ContextIR:
         self.conversation: Segment = Segment(SegmentName.CONVERSATION)
         self.event_bus: EventBus = EventBus() if event_bus is None else event_bus
         self._counter = MessageCounter(token_counter)
-        self._numbers = itertools.count(1)
+        self._last_number = 0
 
     @property
     def total_tokens(self) -> int:
@@ -211,8 +210,9 @@ class ContextIR:
             check_choice("item_type", item_type, PRIORITIES)
         kind = item_type_of(message) if item_type is None else ItemType(item_type)
         text = "\n".join(scan_of(message).all_texts)
+        self._last_number += 1
         return ContextItem(
-            f"item_{next(self._numbers)}",
+            f"item_{self._last_number}",
             kind,
             message,
             text,

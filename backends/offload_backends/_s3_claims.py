@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Some servers forget an upload a moment before they show its object.
 _SHOWN_WITHIN_SECONDS = 1.0
+# A server that refuses a claim and shows none would be asked for ever.
+_MOST_DELETED = 20
 # Ten thousand parts take less.
 _MAX_BYTES = 4 * 1024**2
 
@@ -54,9 +56,11 @@ class Claims:
     async def win(self, completion: dict[str, Any]) -> None:
         """Claim the key for the upload with these arguments of a completion.
 
-        If another writer has claimed it, complete that upload and raise `ExistsError`.
+        If another writer has claimed it, complete that upload and raise `ExistsError`. If the server refuses
+        every claim and shows none, raise `StoreUnavailableError`.
         """
         mine = json.dumps(completion).encode()
+        deleted = 0
         while (claim := await self._claim(mine)) != mine:
             if await self._settle(claim):
                 await self.clear()
@@ -64,6 +68,11 @@ class Claims:
             # Its writer may have deleted it meanwhile.
             if claim is not None and await self._read() == claim:
                 self._number += 1
+            elif (deleted := deleted + 1) == _MOST_DELETED:
+                name = self._client.prefix + self._name(self._number)
+                raise StoreUnavailableError(
+                    f"{name!r}: the server says that it is taken and does not show it"
+                )
         self._is_won = True
 
     async def withdraw(self) -> None:

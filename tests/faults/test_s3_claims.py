@@ -14,7 +14,7 @@ import pytest
 from relay import Proxy, Relay, hang, lose_the_answer, serving
 from servers import new_bucket
 
-from offload.errors import ExistsError
+from offload.errors import ExistsError, StoreUnavailableError
 from offload_backends import _s3_claims
 from offload_backends.s3 import S3Store
 
@@ -252,3 +252,20 @@ def test_a_claim_that_names_no_upload_stops_nobody(bucket: Bucket, line: Proxy, 
     assert arrived.is_set()
     assert letter_of(bucket) == "a"
     assert_one_object_is_left(bucket)
+
+
+def test_a_server_that_refuses_every_claim_and_shows_none_is_not_asked_for_ever(
+    bucket: Bucket, line: Proxy
+) -> None:
+    def refuse_creates(relay: Relay) -> None:
+        if relay.command == "PUT":
+            relay.refuse(412, "PreconditionFailed")
+        else:
+            relay.answer(*relay.passed_on())
+
+    line.aim, line.faults, line.last_fault_stays = ".claim-", [refuse_creates], True
+
+    with pytest.raises(StoreUnavailableError, match="claim"):
+        store(bucket, line).put("k", b"a" * SIZE)
+
+    assert not list(store(bucket).keys())

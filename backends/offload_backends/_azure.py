@@ -7,6 +7,7 @@ package are turned off, because layers of retries multiply. Importing this modul
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import weakref
 from collections.abc import Mapping
@@ -70,7 +71,7 @@ class AzureClient(CloudClient):
         limits = opened(url, "adlfs", merged, lambda: {name: float(merged[name]) for name in _LIMITS})
         connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
         system = opened(url, "adlfs", merged, connect)
-        _check_account(url, merged.get("account_name"), system.service_client.account_name)
+        _check_account(url, merged.get("account_name"), system.connection_string or "")
         super().__init__(url, bucket, prefix, system, limits["read_timeout"])
         # The options of each request.
         self._each = {
@@ -277,11 +278,12 @@ def _merged(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**merged, **options}
 
 
-def _check_account(url: str, named: str | None, found: str | None) -> None:
-    # adlfs prefers a connection string, also one of the environment. A custom domain shows no account.
-    if named and found and named != found:
+def _check_account(url: str, named: str | None, connection_string: str) -> None:
+    # adlfs prefers a connection string, also one of the environment. One with a SAS may name no account.
+    found = re.search(r"(?:^|;)AccountName=([^;]+)", connection_string)
+    if named and found and named != found[1]:
         raise errors.ConfigError(
-            f"{url}: the connection string is for account {found!r}, the URL or account_name= names {named!r}"
+            f"{url}: the connection string is for account {found[1]!r}, the URL or account_name= for {named!r}"
         )
 
 

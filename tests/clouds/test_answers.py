@@ -189,6 +189,16 @@ def test_a_connection_string_for_another_account_than_the_url_is_refused(
         open_store("abfss://container@two.dfs.core.windows.net").get("k")
 
 
+def test_the_host_of_an_account_may_have_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
+    host = "two.privatelink.blob.core.windows.net"
+    options = {"account_name": "two", "account_key": "Y2FuYXJ5", "account_host": host}
+    store = open_store("az://container", storage_options=options)
+    assert isinstance(store, AzureStore)
+
+    assert store._client().system.service_client.primary_hostname == host
+
+
 def test_a_package_that_lacks_a_name_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "offload_backends._google", raising=False)
     monkeypatch.delattr("gcsfs.retry.NonRetryableError")

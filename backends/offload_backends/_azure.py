@@ -283,7 +283,7 @@ def _check_account(url: str, named: str | None, connection_string: str) -> None:
     found = re.search(r"(?:^|;)AccountName=([^;]+)", connection_string)
     if named and found and named != found[1]:
         raise errors.ConfigError(
-            f"{url}: the connection string is for account {found[1]!r}, the URL or account_name= for {named!r}"
+            f"{url}: the connection string names account {found[1]!r}, the URL or account_name= {named!r}"
         )
 
 

@@ -43,7 +43,7 @@ class GoogleStore(_CloudStore):
 
     The first create of a process reads `offload.json` below the prefix, and probes the server if that object
     is absent. Delete it when you move the objects to another server. On a server that ignores conditions a
-    create looks for the object before it writes, and reads it back.
+    create looks for the object before it writes, and reads it back if it has up to 16 MiB.
 
     Args:
         url: `gs://bucket`, `gs://bucket/prefix`, or with `gcs://`. The bucket must exist.
@@ -75,7 +75,7 @@ class AzureStore(_CloudStore):
 
     The first create of a process reads `offload.json` below the prefix, and probes the server if that blob
     is absent. Delete it when you move the blobs to another server. On a server that ignores conditions a
-    create looks for the blob before it writes, and reads it back.
+    create looks for the blob before it writes, and reads it back if it has up to 16 MiB.
 
     Args:
         url: `az://container` or `az://container/prefix`, or with `abfs://` or `abfss://`; also

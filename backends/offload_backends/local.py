@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote_from_bytes, unquote
 
 from offload import errors
 from offload.layout import check_key
@@ -82,7 +82,7 @@ class LocalStore(OneByOne):
             raise errors.ConfigError(f"durability must be one of {_DURABILITIES}, got {durability!r}")
         self._is_synced = durability == "fsync"
         self._root = _root_of(url)
-        self.url = self._root.as_uri()
+        self.url = _url_of(self._root)
         is_power_safe = self._is_synced and _system.SYSTEM.has_folder_handles
         self.durability: Durability = "power" if is_power_safe else "process"
         self._swept: set[str] = set()
@@ -279,6 +279,11 @@ def _path_in(url: str) -> str:
             f"{without_secrets(url)}: must be file:///absolute/path, with %3F for ? and %23 for #"
         )
     return path if has_drive else "/" + path
+
+
+def _url_of(path: Path) -> str:
+    """Return its `as_uri`, which in Python 3.14 loads an HTTP client."""
+    return path.as_uri() if path.drive else _SCHEME + quote_from_bytes(bytes(path))
 
 
 def _make_root(path: Path, *, is_synced: bool) -> None:

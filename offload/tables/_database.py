@@ -54,6 +54,10 @@ class Database:
         self.connection.execute(f"PRAGMA max_page_count = {_MAX_BYTES // _PAGE_BYTES}")
         self.tables: dict[str, Table] = {}
 
+    def __del__(self) -> None:
+        # Python 3.13 and later warn of a connection that nobody closed.
+        self.connection.close()
+
     @property
     def bytes(self) -> int:
         """The memory that the tables take."""

@@ -218,12 +218,14 @@ def _read_members(file: BinaryIO) -> dict[str, _Member]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     members: dict[str, _Member] = {}
+    end = 0
     try:
         with tarfile.TarFile(fileobj=_Headers(file)) as tar:
             while (info := tar.next()) is not None:
                 _check_member(info, size, members)
                 members[info.name] = _Member(info.offset_data, info.size)
-        file.seek(tar.offset)
+                end = info.offset_data + info.size + -info.size % tarfile.BLOCKSIZE
+        file.seek(end)
     except (tarfile.TarError, ValueError, ArithmeticError, RecursionError) as error:
         raise errors.CorruptError(f"not a plain tar file, or damaged: {error}") from error
     # The tar module reports an unreadable header as the end.

@@ -83,7 +83,7 @@ BOMBS = {
     "select format('%.*c', 1000000000, 'x')": "the width in format() must have at most 4 digits",
     "select replace(hex(zeroblob(60000)), '0', hex(zeroblob(60000)))": "a value would exceed 256 KiB",
     "select group_concat(text, text) from lines, (select 1 from t limit 99)": "a value would exceed 256 KiB",
-    "select " + "(" * 900 + "1" + ")" * 900: "SQLite: ",
+    "select " + "(" * 4000 + "1" + ")" * 4000: "SQLite: ",
     "select 1 " + "union all select 1 " * 500: "SQLite: too many terms in compound SELECT",
     "select '" + "a" * 5000 + "' like '" + "%a" * 2000 + "%b'": "SQLite: LIKE or GLOB pattern too complex",
     "with recursive c(x) as (select 'x' union all select x || x from c) select length(x) from c": (

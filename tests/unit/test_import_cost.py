@@ -51,7 +51,7 @@ def test_a_backend_that_imports_the_contract_does_not_load(package):
     assert package not in loaded_after("import offload.store, offload.layout, offload.errors")
 
 
-@pytest.mark.parametrize("package", ["fsspec", "s3fs", "boto3", "aiobotocore"])
+@pytest.mark.parametrize("package", ["fsspec", "s3fs", "boto3", "aiobotocore", "http.client"])
 def test_offloading_to_a_local_folder_does_not_load(tmp_path, package):
     source = (
         "import offload\n"

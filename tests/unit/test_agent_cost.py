@@ -38,6 +38,8 @@ def steps(function: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # Python 3.12 asks for operations when tracing begins.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         function()

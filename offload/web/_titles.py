@@ -18,7 +18,7 @@ from offload.titles import has_words
 _GROUP = 125
 # Each takes about 200 bytes.
 _KEPT = 200_000
-# A search reads unknown titles for so long.
+# A search reads unknown titles for at least so long.
 _SECONDS = 0.03
 
 
@@ -82,8 +82,9 @@ class Titles:
         start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
         if after and not start:
             raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
-        # Each part of the search lists the store again, so it reads for at least as long as that takes.
-        deadline = 2 * time.monotonic() - began + _SECONDS
+        # Each part of the search lists the store again, so it reads for half as long as that takes, or longer.
+        now = time.monotonic()
+        deadline = now + max(_SECONDS, (now - began) / 2)
         found: list[RecordInfo] = []
         for place in range(start, len(listed), _GROUP):
             group = listed[place : place + _GROUP]

@@ -82,7 +82,7 @@ class Titles:
         start = next((n for n, info in enumerate(listed, 1) if info.key == after), 0)
         if after and not start:
             raise ConfigError(f"no record {after[:80]!r} to continue behind; search again")
-        # Each part of the search lists the store again, so it reads for half as long as that takes, or longer.
+        # Each part of the search lists the store again, so it reads for at least half as long as that took.
         now = time.monotonic()
         deadline = now + max(_SECONDS, (now - began) / 2)
         found: list[RecordInfo] = []

@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Client(ABC):
     """Requests to the keys below `prefix`, over the connections of `system`, a file system of fsspec."""
 
-    # What helps against an error, by its type.
+    # The advice for an error, by its type.
     fixes: dict[type[errors.OffloadError], str]
     # The time that the user allows for one attempt, in seconds; the deadline is not shorter.
     patience = 0.0

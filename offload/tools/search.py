@@ -20,7 +20,7 @@ Mode = Literal["literal", "regex", "words"]
 
 # The beginning of the answer to a search without a match.
 NO_MATCHES = "[No "
-# What a text has that was meant as a regular expression: classes, repeats, alternatives, anchors.
+# Marks of a text that was meant as a regular expression: classes, repeats, alternatives, anchors.
 _EXPRESSION = re.compile(r"\\[bdswBDSW.]|[.)\]][*+?{]|\||^\^|\$$")
 
 _BUFFER_BYTES = 1024 * 1024

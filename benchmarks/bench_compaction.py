@@ -28,7 +28,7 @@ from offload.context import EventType
 
 _SHARED = Path(__file__).resolve().parents[2] / "shared"
 _WINDOWS = (20_000, 80_000)
-_QUICK_EVERY = 4
+_QUICK_EVERY = 8
 _KINDS = ("paths", "commands", "numbers", "identifiers")
 # Kind → the least share in view. All of them must be one search away.
 _BUDGETS = {"paths": 0.75, "commands": 0.5}

@@ -33,9 +33,9 @@ from offload.store import Durability, StoredObject
 _LENGTHS = (250, 1000, 4000, 16_000, 40_000)
 # From here on a turn is to cost the same: up to twice as much at 40 times the length.
 _QUICK_LENGTHS, _FLAT_LENGTH, _FLAT_RATIO, _TURN_SECONDS = 3, 1000, 2, 0.0005
-_SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
+_SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 _QUICK_SIZES, _PROPORTIONAL_SIZE = 5, 1_000_000
-_SESSIONS = (10, 100, 1000, 10_000, 30_000, 100_000, 1_000_000)
+_SESSIONS = (10, 100, 1000, 10_000, 30_000, 100_000)
 # From here on a session is kept in the cache and a snapshot; below, a page is a listing.
 _QUICK_SESSIONS, _LARGE_SESSION = 5, 10_000
 _WRITERS = (1, 2, 4, 8, 16)

@@ -22,6 +22,7 @@ from offload.presets.context_refs import ContextRefs
 _SMALL, _LARGE = 10_000, 100_000
 _SMALL_BUDGET, _LARGE_BUDGET, _GROWTH_BUDGET = 2.0, 1.25, 1.05
 _ROUNDS = {1_000: 200, _SMALL: 200, _LARGE: 100, 1_000_000: 40, 10_000_000: 11, 100_000_000: 5}
+_QUICK_SHARE, _LEAST_ROUNDS = 4, 5
 _PREVIEW_CHARS = 1000
 # The limits in the document of context files.
 _CONTEXT_FILE_MS = {_SMALL: 50.0, _LARGE: 200.0}
@@ -31,17 +32,19 @@ _SESSION_ITEMS, _COMPARED_ITEMS, _SESSIONS = 1000, 100, 4
 
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
+    share = _QUICK_SHARE if is_quick else 1
+    rounds = {chars: max(_LEAST_ROUNDS, count // share) for chars, count in _ROUNDS.items()}
     sizes = list(_ROUNDS)[: -1 if is_quick else None]
     for chars in sizes:
-        yield in_folder(partial(_offload, chars, output))
-    yield in_folder(partial(_offload, 1_000_000, wide_output))
+        yield in_folder(partial(_offload, chars, rounds[chars], output))
+    yield in_folder(partial(_offload, 1_000_000, rounds[1_000_000], wide_output))
     for chars in sizes[2:5]:
-        yield in_folder(partial(_offload, chars, output, preview_chars=0))
+        yield in_folder(partial(_offload, chars, rounds[chars], output, preview_chars=0))
     for chars in sizes[:5]:
-        yield in_folder(partial(_put, chars))
+        yield in_folder(partial(_put, chars, rounds[chars]))
     for chars in sizes:
-        yield in_folder(partial(_restore, chars))
-    yield in_folder(_growth)
+        yield in_folder(partial(_restore, chars, min(50, rounds[chars])))
+    yield in_folder(partial(_growth, _SESSIONS // share))
     for chars, most in _CONTEXT_FILE_MS.items():
         yield in_folder(partial(_context_file, chars, most))
 
@@ -70,7 +73,12 @@ def offload_one(off: Offloader, text: str) -> str:
 
 
 def _offload(
-    chars: int, make: Callable[[int, int], str], folder: Path, *, preview_chars: int = _PREVIEW_CHARS
+    chars: int,
+    rounds: int,
+    make: Callable[[int, int], str],
+    folder: Path,
+    *,
+    preview_chars: int = _PREVIEW_CHARS,
 ) -> Figure:
     raw_folder = folder / "raw"
     raw_folder.mkdir()
@@ -86,7 +94,7 @@ def _offload(
         else:
             _raw.offload(raw_folder, item[1])
 
-    paired = compare(lambda item: offload_one(off, item[0]), raw, _ROUNDS[chars], work)
+    paired = compare(lambda item: offload_one(off, item[0]), raw, rounds, work)
     than = "a durable write" if chars <= _SMALL else "SHA-256 + zstd + a durable write"
     return Figure(
         f"offload of {size(chars)}{', not ASCII' * (make is wide_output)}{_bare(preview_chars)} / {than}",
@@ -100,7 +108,7 @@ def _bare(preview_chars: int) -> str:
     return "" if preview_chars else ", no preview"
 
 
-def _put(chars: int, folder: Path) -> Figure:
+def _put(chars: int, rounds: int, folder: Path) -> Figure:
     raw_folder = folder / "raw"
     raw_folder.mkdir()
     store = open_store(folder / "ours")
@@ -108,13 +116,13 @@ def _put(chars: int, folder: Path) -> Figure:
     paired = compare(
         lambda key: store.put(f"r/one/{key}", data),
         lambda key: _raw.durable_write(raw_folder, key, data),
-        _ROUNDS[chars],
+        rounds,
         lambda _: f"key-{next(keys)}",
     )
     return Figure(f"put of {size(chars)} / a durable write", paired.ratio, detail=paired.cpu_detail)
 
 
-def _restore(chars: int, folder: Path) -> Figure:
+def _restore(chars: int, rounds: int, folder: Path) -> Figure:
     raw_folder = folder / "raw"
     raw_folder.mkdir()
     text = output(chars)
@@ -130,7 +138,7 @@ def _restore(chars: int, folder: Path) -> Figure:
     paired = compare(
         lambda off: off.restore(taken_out),
         lambda _: _raw.restore(raw_folder, name).decode(),
-        min(50, _ROUNDS[chars]),
+        rounds,
         lambda _: offloader(folder, "one"),
     )
     return Figure(
@@ -140,14 +148,14 @@ def _restore(chars: int, folder: Path) -> Figure:
     )
 
 
-def _growth(folder: Path) -> Figure:
+def _growth(sessions: int, folder: Path) -> Figure:
     """Offload by turns into a session that holds 900 items and into a new one.
 
     That compares the last 100 of 1,000 with the first 100 at the same minute on the same disk. Without
     fsync, whose time differs more from folder to folder than the budget allows.
     """
-    old = [offloader(folder, f"old-{i}", durability="none") for i in range(_SESSIONS)]
-    new = [offloader(folder, f"new-{i}", durability="none") for i in range(_SESSIONS)]
+    old = [offloader(folder, f"old-{i}", durability="none") for i in range(sessions)]
+    new = [offloader(folder, f"new-{i}", durability="none") for i in range(sessions)]
     filled = _SESSION_ITEMS - _COMPARED_ITEMS
     for number in range(filled):
         for off in old:
@@ -155,8 +163,8 @@ def _growth(folder: Path) -> Figure:
     paired = compare(
         lambda work: offload_one(old[work[0]], work[1]),
         lambda work: offload_one(new[work[0]], work[1]),
-        _COMPARED_ITEMS * _SESSIONS,
-        lambda number: (number % _SESSIONS, output(_SMALL, filled + number)),
+        _COMPARED_ITEMS * sessions,
+        lambda number: (number % sessions, output(_SMALL, filled + number)),
     )
     return Figure(
         f"{size(_SMALL)} as items 901-1,000 of a session / as items 1-100",

@@ -22,6 +22,7 @@ from typing import Any
 from _content import json_line, output
 from _measure import Figure, run, size
 
+from offload import estimate_tokens
 from offload.preview import head_tail, preview_of
 from offload.tables import schema_line
 
@@ -30,7 +31,7 @@ _LEAST_CHARS = 5_000
 # Characters of the preview → facts named, facts in context.
 _RECALL_BUDGETS = {1_000: (0.58, 0.33), 2_000: (0.80, 0.52)}
 _MEAN_BUDGET, _MOST_BUDGET = 2.5, 10
-_SIZES = (5_000, 100_000, 10_000_000, 100_000_000)
+_SIZES = (5_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 _ROUNDS = 20
 _SHAPE_CHARS = 100_000
 _QUERY = '{"path": "lib/report.py"}'
@@ -56,7 +57,9 @@ def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     for chars in _SIZES[: -1 if is_quick else None]:
         milliseconds = _milliseconds(output(chars))
-        yield Figure(f"preview of {size(chars)} of output", milliseconds, "ms", at_most=_MOST_BUDGET)
+        yield Figure(
+            f"preview and token estimate of {size(chars)} of output", milliseconds, "ms", at_most=_MOST_BUDGET
+        )
     times = {name: _milliseconds(text) for name, text in _texts()}
     yield Figure("preview of 100 KB, mean of the shapes", mean(times.values()), "ms", at_most=_MEAN_BUDGET)
     for name, milliseconds in times.items():
@@ -80,12 +83,13 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _milliseconds(text: str) -> float:
-    """Return the least CPU time of a preview and of the line for a table: other processes only add to it."""
+    """Return the least CPU time of preview, line for a table and estimate: other processes only add to it."""
     times = []
     for _ in range(_ROUNDS):
         start = time.process_time()
         preview_of(text, 1_000, query=_QUERY)
         schema_line(text)
+        estimate_tokens(text)
         times.append(time.process_time() - start)
     return min(times) * 1000
 

@@ -1,4 +1,4 @@
-"""Reading back: a needle, pages, grep against `zstd -dc FILE | grep -F`, memory; previews."""
+"""Reading back: a needle, pages, grep against `zstd -dc FILE | grep -F`, memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from pathlib import Path
 
 import _raw
 from _content import json_line, output
-from _measure import Figure, compare, duration, peak_memory, repeat, require, run, size
+from _measure import Figure, compare, peak_memory, repeat, require, run, size
 
-from offload import Offloader, OffloadPolicy, Rule, estimate_tokens
-from offload.preview import preview_of
+from offload import Offloader, OffloadPolicy, Rule
 
 _NEEDLE = "the-needle-4711"
 _JSON_CHARS, _NEEDLE_CHARS, _NEEDLE_MS = 10_000_000, 500, 50
 _LARGE, _HUGE = 100_000_000, 1024**3
 _PAGE_CHARS, _PAGES = 8192, 60
-_PREVIEWED = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
-_PREVIEW_CHARS, _PREVIEW_MS = 1000, 10
 _MEMORY_MIB = 64
 _MIB = 1024**2
 # Run in a process of its own, whose memory is measured: folder, tool, pattern.
@@ -50,7 +47,6 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         chars = [_LARGE] if is_quick else [_LARGE, _HUGE]
         for count in chars:
             yield from _record(off, Path(folder), count)
-    yield from _previews(_PREVIEWED[: -1 if is_quick else None])
 
 
 def _needle(off: Offloader) -> Iterator[Figure]:
@@ -134,22 +130,6 @@ def _store(off: Offloader, tool: str, text: str) -> tuple[str, int]:
     info = next(info for info in off.records() if info.tool_name == tool)
     require(info.ref in placeholder, "the placeholder names another record")
     return info.ref, info.stored_bytes
-
-
-def _previews(sizes: tuple[int, ...]) -> Iterator[Figure]:
-    for chars in sizes:
-        text = output(chars)
-        took = {
-            "preview": repeat(partial(preview_of, text, _PREVIEW_CHARS), 20),
-            "token estimate": repeat(partial(estimate_tokens, text), 20),
-        }
-        yield Figure(
-            f"preview and token estimate of {size(chars)}",
-            sum(took.values()) * 1000,
-            "ms",
-            at_most=_PREVIEW_MS,
-            detail=", ".join(f"{name} {duration(value)}" for name, value in took.items()),
-        )
 
 
 if __name__ == "__main__":

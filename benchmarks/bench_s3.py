@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import Any
 
 import s3fs
 from _content import output
-from _measure import Figure, Paired, compare, require, run, seconds, size
+from _measure import Figure, Paired, compare, require, run, size
 from _s3_server import S3Server
 
 from offload import Offloader, OffloadPolicy, Rule
@@ -26,13 +25,13 @@ from offload.preview import preview_of
 _BUCKET, _URL, _IN_FLIGHT = "bench", "s3://bench/ours", 64
 _SMALL, _MIDDLE, _LARGE, _RECORD = 2_000, 100_000, 16_000_000, 100_000_000
 _PAGE_BYTES, _MIB = 8192, 1024 * 1024
-_BATCH, _BATCH_CHARS, _PREVIEW_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 20_000, 1000, 5, 2
+_BATCH, _QUICK_BATCH, _BATCH_CHARS, _PREVIEW_CHARS, _ROUNDS, _QUICK_ROUNDS = 256, 64, 20_000, 1000, 5, 2
 _PAGE_OF_LIST = 1000
 _THROUGHPUT_BUDGET = 0.87
 # A server that is a region away.
 _DELAY, _FAR_BUDGET = 0.02, 1.25
 _THREADS, _TEXTS_PER_THREAD, _THREADS_BUDGET = 16, 4, 0.8
-_SESSIONS, _QUICK_SESSIONS, _SESSIONS_BUDGET = 1000, 100, 1.6
+_SESSIONS, _QUICK_SESSIONS, _SESSIONS_BUDGET = 1000, 50, 1.6
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,18 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield from _writes(lab)
         yield from _turns(lab)
         yield from _reads(lab)
-        for records in (1000,) if is_quick else (1000, 5000):
+        for records in (1000,) if is_quick else (1000, 3000):
             yield from _open(lab, records)
         rounds = _QUICK_ROUNDS if is_quick else _ROUNDS
         yield _by_url(lab, _QUICK_SESSIONS if is_quick else _SESSIONS)
-        yield from _written(lab, rounds, "")
-        yield from _read(lab, rounds)
+        items = _QUICK_BATCH if is_quick else _BATCH
+        batches = [_batch(lab, number, items) for number in range(rounds + 1)]
+        yield from _written(lab, batches)
+        yield from _read(lab, batches)
         server.delay(_DELAY)
         yield from _far(lab, rounds)
         yield _threads(lab, rounds)
-        yield from _written(lab, _QUICK_ROUNDS, f", {_DELAY * 1000:g} ms away")
+        yield from _written(lab, batches[: _QUICK_ROUNDS + 1], f", {_DELAY * 1000:g} ms away")
 
 
 def _plain_s3fs(options: dict[str, Any]) -> Any:
@@ -178,49 +179,48 @@ class _Batch:
     reader: Offloader
 
 
-def _written(lab: Lab, rounds: int, where: str) -> Iterator[Figure]:
-    """Compare a turn of many items with plain s3fs, without previews and with them."""
-    for preview_chars in (0, _PREVIEW_CHARS):
-        writer = lab.offloader(f"written-{preview_chars}{where}", preview_chars)
-        batches = [_batch(lab, number, preview_chars) for number in range(rounds + 1)]
-        written = compare(
-            partial(_offload, writer),
-            lambda batch: _pipe(lab, batch.stored),
-            rounds,
-            batches.__getitem__,
-        )
-        detail = f"{_BATCH} x {size(_BATCH_CHARS)}, stored {size(sum(map(len, batches[0].stored.values())))}"
-        if preview_chars == 0:
-            without = median(written.ours)
-            yield _speed(f"offload of a batch without previews{where} / s3fs pipe", written, detail)
-        else:
-            yield Figure(
-                f"offload of a batch{where} / without previews + one preview each",
-                median(written.ours) / (without + _previews(batches[0].messages)),
-                at_most=1,
-                detail=f"{written.cpu_detail}, {detail}",
-            )
-
-
-def _offload(writer: Offloader, batch: _Batch) -> None:
-    writer.offload(batch.messages)
-
-
-def _previews(messages: Sequence[dict[str, Any]]) -> float:
-    """Return the seconds that the previews alone take."""
-    texts = [message["content"][0]["content"] for message in messages]
-    return seconds(lambda: [preview_of(text, _PREVIEW_CHARS) for text in texts])
-
-
-def _read(lab: Lab, rounds: int) -> Iterator[Figure]:
-    batches = [_batch(lab, number, 0) for number in range(rounds + 1)]
-    read = compare(
-        lambda batch: batch.reader.restore(batch.taken_out),
-        lambda batch: _cat(lab, list(batch.stored)),
+def _written(lab: Lab, batches: Sequence[_Batch], where: str = "") -> Iterator[Figure]:
+    """Compare a turn of many items with plain s3fs, and one with previews with its two parts."""
+    rounds = len(batches) - 1
+    bare, shown, apart = (
+        lab.offloader(f"{name}{where}", chars)
+        for name, chars in (("bare", 0), ("shown", _PREVIEW_CHARS), ("apart", 0))
+    )
+    written = compare(
+        lambda batch: bare.offload(batch.messages),
+        lambda batch: _pipe(lab, batch.stored),
         rounds,
         batches.__getitem__,
     )
-    yield _speed("restore of a batch / s3fs ranged cat_file", read, f"{_BATCH} x {size(_BATCH_CHARS)}")
+    detail = f"{_items(batches)}, stored {size(sum(map(len, batches[0].stored.values())))}"
+    yield _speed(f"offload of a batch without previews{where} / s3fs pipe", written, detail)
+
+    def in_parts(batch: _Batch) -> None:
+        apart.offload(batch.messages)
+        for message in batch.messages:
+            preview_of(message["content"][0]["content"], _PREVIEW_CHARS)
+
+    previewed = compare(lambda batch: shown.offload(batch.messages), in_parts, rounds, batches.__getitem__)
+    yield Figure(
+        f"offload of a batch{where} / without previews + one preview each",
+        previewed.ratio,
+        at_most=1,
+        detail=f"{previewed.cpu_detail}, {detail}",
+    )
+
+
+def _read(lab: Lab, batches: Sequence[_Batch]) -> Iterator[Figure]:
+    read = compare(
+        lambda batch: batch.reader.restore(batch.taken_out),
+        lambda batch: _cat(lab, list(batch.stored)),
+        len(batches) - 1,
+        batches.__getitem__,
+    )
+    yield _speed("restore of a batch / s3fs ranged cat_file", read, _items(batches))
+
+
+def _items(batches: Sequence[_Batch]) -> str:
+    return f"{len(batches[0].messages)} x {size(_BATCH_CHARS)}"
 
 
 def _far(lab: Lab, rounds: int) -> Iterator[Figure]:
@@ -286,13 +286,13 @@ def _threads(lab: Lab, rounds: int) -> Figure:
     )
 
 
-def _batch(lab: Lab, number: int, preview_chars: int) -> _Batch:
-    session = f"batch-{preview_chars}-{number}"
-    messages = _messages(_BATCH, _BATCH_CHARS, start=10**7 + number * _BATCH)
-    result = lab.offloader(session, preview_chars).offload(messages)
+def _batch(lab: Lab, number: int, items: int) -> _Batch:
+    session = f"batch-{number}"
+    messages = _messages(items, _BATCH_CHARS, start=10**7 + number * items)
+    result = lab.offloader(session, 0).offload(messages)
     reader = lab.offloader(session)
     # Connected, and with the catalog loaded: one listing is not what is compared.
-    require(len(reader.records()) == _BATCH == len(result.records), "not every item was stored")
+    require(len(reader.records()) == items == len(result.records), "not every item was stored")
     return _Batch(messages, result.messages, lab.stored(session), reader)
 
 

@@ -34,14 +34,8 @@ if what == "in":
     pour(off, int(count))
 else:
     ref = next(info.ref for info in off.records() if info.tool_name == f"make-{count}")
-    if what == "out as a stream":
-        read = sum(map(len, off.content(ref)))
-        assert read == int(count), read
-    elif what == "its last lines":
-        assert "[end of item]" in off.tools.tail(ref)
-    elif what == "grep":
-        answer = off.tools.grep("no such text anywhere", ref)
-        assert "[No matches" in answer or "stopped" in answer, answer
+    read = sum(map(len, off.content(ref)))
+    assert read == int(count), read
 """
 
 
@@ -91,7 +85,7 @@ def _raw(folder: Path, count: int, number: int) -> None:
 
 def _memory(folder: str, count: int) -> Iterator[Figure]:
     here = str(Path(__file__).resolve().parent)
-    for what in ("in", "out as a stream", "its last lines", "grep"):
+    for what in ("in", "out as a stream"):
         large, base = (peak_memory(_PROGRAM, folder, what, str(n), here) for n in (count, 10_000))
         yield Figure(
             f"{size(count)} {what}: peak memory above that of a small record",

@@ -19,10 +19,12 @@ from _measure import Figure, compare, duration, peak_memory, repeat, require, ru
 from offload import Offloader
 
 _LENGTHS = (100, 1000, 10_000)
+_QUICK_LENGTHS = 2
 _BUDGETED_LENGTH, _BUDGET_MS = 1000, 1.0
 _RESULT_CHARS, _LARGE_CHARS, _LARGE_EVERY = 1_500, 20_000, 20
 _ROUNDS, _PARSED_ROUNDS = 200, 20
-_GROWN_LENGTHS, _GROWN_EVERY, _GROWN_MS_BUDGET, _GROWN_BUDGET = (1000, 40_000), 4, 0.5, 2
+_GROWN_LENGTHS, _QUICK_GROWN, _GROWN_EVERY = (1000, 40_000), (1000, 8_000), 4
+_GROWN_MS_BUDGET, _GROWN_BUDGET = 0.5, 2
 _TURNS, _QUICK_TURNS, _KB_PER_TURN = 10_000, 2000, 12
 
 _MANY_TURNS = """
@@ -46,7 +48,8 @@ with tempfile.TemporaryDirectory() as folder:
 def figures(is_quick: bool) -> Iterator[Figure]:
     """Yield the figures."""
     same: list[float] = []
-    for length in _LENGTHS:
+    lengths = _LENGTHS[: _QUICK_LENGTHS if is_quick else None]
+    for length in lengths:
         messages = _history(length)
         off = Offloader("memory://", session="turns")
         first = seconds(off.offload, messages)
@@ -55,18 +58,18 @@ def figures(is_quick: bool) -> Iterator[Figure]:
         yield _turn(length, "the same objects", same[-1], f"first call {duration(first)}")
         yield from _parsed(off, messages, 5 if is_quick else _PARSED_ROUNDS)
     yield Figure(
-        f"a turn on {_LENGTHS[-1]:,} messages / on {_LENGTHS[0]:,}, the same objects",
+        f"a turn on {lengths[-1]:,} messages / on {lengths[0]:,}, the same objects",
         same[-1] / same[0],
-        detail=f"{_LENGTHS[-1] // _LENGTHS[0]} x would be linear, 1 x flat",
+        detail=f"{lengths[-1] // lengths[0]} x would be linear, 1 x flat",
     )
-    yield from _one_more()
+    yield from _one_more(_QUICK_GROWN if is_quick else _GROWN_LENGTHS)
     yield from _many_turns(_QUICK_TURNS if is_quick else _TURNS)
 
 
-def _one_more() -> Iterator[Figure]:
+def _one_more(lengths: tuple[int, int]) -> Iterator[Figure]:
     """Yield the time of a turn with one more short message, one message in eight replaced."""
     times = []
-    for length in _GROWN_LENGTHS:
+    for length in lengths:
         messages = _history(length, _GROWN_EVERY)
         off = Offloader("memory://", session="grown")
         off.offload(messages)
@@ -81,9 +84,7 @@ def _one_more() -> Iterator[Figure]:
             "ms",
             at_most=_GROWN_MS_BUDGET,
         )
-    yield Figure(
-        f"    on {_GROWN_LENGTHS[1]:,} / on {_GROWN_LENGTHS[0]:,}", times[1] / times[0], at_most=_GROWN_BUDGET
-    )
+    yield Figure(f"    on {lengths[1]:,} / on {lengths[0]:,}", times[1] / times[0], at_most=_GROWN_BUDGET)
 
 
 def _many_turns(turns: int) -> Iterator[Figure]:

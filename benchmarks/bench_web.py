@@ -15,7 +15,7 @@ from statistics import quantiles
 from _measure import Figure, require, run
 from starlette.testclient import TestClient
 
-from offload import Offloader, OffloadStore, open_store
+from offload import Offloader, OffloadPolicy, OffloadStore, Rule, open_store
 from offload.agent import AgentConfig, ContextManager
 from offload.cli.sample import conversation
 from offload.web import web_app
@@ -35,9 +35,10 @@ def figures(is_quick: bool) -> Iterator[Figure]:
 
 
 def _fill(store: OffloadStore) -> None:
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1000, preview_chars=0)})
     talk = [message for message in conversation() if len(str(message)) < len(_TEXT) * 10]
     for number in range(_SESSIONS):
-        off = Offloader(store, session=f"session-{number}")
+        off = Offloader(store, session=f"session-{number}", policy=policy)
         if number < _TALKS:
             context = ContextManager(off, AgentConfig(window_tokens=200_000))
             for message in talk:

@@ -4,7 +4,7 @@ Blocks of `python` run anywhere, joined, as a reader would paste them. Blocks of
 something else: a framework, a server or a store of the reader's. Both are run here; in blocks of `console`
 the lines that begin with `$ ` are run. The lines below them, or a following block of `text`, are the expected
 output; `…` matches any text. A comment before a block that is not run gives the reason: `<!-- not run: it
-waits for clients -->`. A page that needs a framework names its module: `<!-- needs: langchain -->`.
+waits for clients -->`. A page that needs an extra names it: `<!-- needs: langchain -->`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -76,9 +79,27 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def need_of(page: Path) -> str | None:
-    """Return the module that a page cannot be run without."""
+    """Return the extra that a page cannot be run without."""
     found = _NEEDS.search(page.read_text(encoding="utf-8"))
     return found[1] if found else None
+
+
+def lacking(text: str, extra: str = "") -> list[str]:
+    """Return what this environment lacks of a requirement, such as `offload[anthropic]`, and of its extras.
+
+    `text` may be a requirement of a package under its extra `extra`. A framework may bring another one in an
+    older release than the extra of that one asks for.
+    """
+    need = Requirement(text)
+    if need.marker and not need.marker.evaluate({"extra": extra}):
+        return []
+    try:
+        found = distribution(need.name)
+    except PackageNotFoundError:
+        return [f"{need.name}{need.specifier}"]
+    if not need.specifier.contains(found.version, prereleases=True):
+        return [f"{need.name}{need.specifier}, not {found.version}"]
+    return [each for name in need.extras for text in found.requires or () for each in lacking(text, name)]
 
 
 def run(page: Path, folder: Path, environ: dict[str, str]) -> None:

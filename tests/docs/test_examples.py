@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages import ROOT
+from docs.pages import ROOT, lacking
 from frameworks import anthropic_server, claude_code, gemini_server, openai_server
 from frameworks.scenario import Call, Script, ask, refs
 from provider import serving
@@ -74,25 +75,33 @@ def claude_code_api(script: Script) -> Iterator[dict[str, str]]:
         }
 
 
-# The modules that an example cannot be run without, and the API of its model.
-NEEDS: dict[str, tuple[str, Serve]] = {
-    "agent_framework_agent": ("agent_framework", openai),
-    "agno_agent": ("agno", anthropic),
-    "anthropic_loop": ("anthropic", anthropic),
-    "claude_agent_sdk_agent": ("claude_agent_sdk", claude_code_api),
-    "crewai_agent": ("crewai", openai),
-    "deepagents_agent": ("deepagents", anthropic),
-    "google_adk_agent": ("google.adk", gemini),
-    "haystack_agent": ("haystack", openai),
-    "langchain_agent": ("langchain_anthropic", anthropic),
-    "llama_index_agent": ("llama_index.llms.openai", openai),
-    "mcp_agent": ("mcp.client anthropic", anthropic),
-    "openai_agents_agent": ("agents", openai),
-    "openai_loop": ("openai", openai),
-    "pydantic_ai_agent": ("pydantic_ai", anthropic),
-    "smolagents_agent": ("smolagents", smolagents),
-    "strands_agent": ("strands", anthropic),
+# The API of an example's model.
+APIS: dict[str, Serve] = {
+    "agent_framework_agent": openai,
+    "agno_agent": anthropic,
+    "anthropic_loop": anthropic,
+    "claude_agent_sdk_agent": claude_code_api,
+    "crewai_agent": openai,
+    "deepagents_agent": anthropic,
+    "google_adk_agent": gemini,
+    "haystack_agent": openai,
+    "langchain_agent": anthropic,
+    "llama_index_agent": openai,
+    "mcp_agent": anthropic,
+    "openai_agents_agent": openai,
+    "openai_loop": openai,
+    "pydantic_ai_agent": anthropic,
+    "smolagents_agent": smolagents,
+    "strands_agent": anthropic,
 }
+
+
+def installed_for(name: str) -> list[str]:
+    """Return what the first lines of an example say to install."""
+    [command] = re.findall(
+        r"^pip install (.+)", (FOLDER / f"{name}.py").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    return shlex.split(command)
 
 
 def query(texts: Any) -> Call:
@@ -117,12 +126,12 @@ def largest() -> str:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_model_of_an_example_finds_the_answer_in_what_was_offloaded(name: str, tmp_path: Path) -> None:
-    needs, serve = NEEDS[name]
-    for need in needs.split():
-        pytest.importorskip(need, reason=f"in an environment with {need}")
+    needs = [each for need in installed_for(name) for each in lacking(need)]
+    if needs:
+        pytest.skip(f"needs {', '.join(needs)}")
     script = Script([ask("list_files"), query, answer])
 
-    with serve(script) as variables:
+    with APIS[name](script) as variables:
         done = subprocess.run(
             [sys.executable, str(FOLDER / f"{name}.py"), QUESTION],
             cwd=tmp_path,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from docs.pages import DOCS, need_of, run
+from docs.pages import DOCS, lacking, need_of, run
 
 PAGES = [(page, need) for page in sorted(DOCS.rglob("*.md")) if (need := need_of(page))]
 
@@ -17,6 +17,7 @@ def test_the_code_of_a_page_runs_with_its_framework(
 ) -> None:
     of_framework = f"test-integration-{page.stem.replace('_', '-')}"
     target = "test-clouds" if page.parent.name == "stores" else of_framework
-    pytest.importorskip(need, reason=f"make {target} runs it")
+    if missing := lacking(f"offload[{need}]"):
+        pytest.skip(f"make {target} runs it; needs {', '.join(missing)}")
 
     run(page, tmp_path, environ_of(page))

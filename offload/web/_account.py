@@ -45,6 +45,7 @@ class Account:
         dollars_plain: what it would have been without offloading, its tools and the read-backs.
         prices: the model whose prices these are.
         is_assumed: whether the journal names no model of known price.
+        models: how many models the journal names. It does not say which of them a request was sent to.
     """
 
     times: Mapping[str, int]
@@ -54,6 +55,7 @@ class Account:
     dollars_plain: float
     prices: str
     is_assumed: bool
+    models: int
 
     @property
     def saved(self) -> float:
@@ -175,6 +177,7 @@ def account(reader: SessionReader, part: str) -> Account:
         dollars_plain=card.dollars(plain.units * ratio),
         prices=name,
         is_assumed=model is None,
+        models=len(ratios),
     )
 
 

@@ -215,6 +215,21 @@ def test_a_model_of_known_price_and_its_count_of_tokens_make_the_price(store: Me
 # The pages
 
 
+def test_a_session_of_several_models_says_that_the_prices_are_those_of_one(store: MemoryStore) -> None:
+    loop = Loop(store)
+    for model in ("claude-haiku-4-5", MODEL):
+        loop.say("Why?")
+        request = loop.context.before_model_call()
+        reply = {"role": "assistant", "content": "So."}
+        loop.context.after_model_call(reply, usage=request.tokens, model=model)
+
+    said = Html(visitor(store).get(path_of("s")).text).text
+
+    assert (
+        f"at the prices of {MODEL}, since it does not say which request went to which of its 2 models" in said
+    )
+
+
 def test_a_session_shows_its_saved_cost_and_the_read_backs_of_each_record_and_tool(
     store: MemoryStore,
 ) -> None:

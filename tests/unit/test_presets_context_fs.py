@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 from hypothesis import given
@@ -37,6 +37,13 @@ names = st.text(st.sampled_from("abAB._-=/~ \0\u00e9") | st.characters(), max_si
 
 def tree_at(root: Path) -> TreeStore:
     return TreeStore(open_backend(root))
+
+
+def test_the_address_of_a_tree_is_that_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # In Python 3.14 it loads an HTTP client.
+    monkeypatch.delattr(PurePath, "as_uri")
+
+    assert tree_at(tmp_path).url == open_backend(tmp_path).url == f"file://{tmp_path}"
 
 
 class TestTheTree(StoreConformance):

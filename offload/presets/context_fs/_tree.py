@@ -37,6 +37,7 @@ class TreeStore(WrapperStore):
 
     def __init__(self, store: OffloadStore) -> None:
         self.root = folder_of(store) or Path()
+        self._url = store.url
         super().__init__(open_backend(self.root / RECORDS_FOLDER))
         # The store of the root holds only the index: its keys are lower-case, tool names need not be.
         self._index = disk.IndexFiles(store, lambda _: self._rows(), lambda row: asdict(Document.of(*row)))
@@ -48,7 +49,7 @@ class TreeStore(WrapperStore):
     @property
     def url(self) -> str:
         """The address of the tree, which opens it."""
-        return self.root.as_uri()
+        return self._url
 
     def put(self, key: str, data: bytes, *, overwrite: bool = False) -> None:
         info = parse_key(StoredObject(check_key(key), len(data), 0.0))

@@ -44,6 +44,8 @@ _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "Unau
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
 _FIXES: dict[type[errors.OffloadError], str] = {
     errors.ExistsError: "; the key is taken",
+# By a policy or a legal hold.
+_LOCK = "BlobImmutableDueTo"
     errors.StoreMissingError: "; the container must exist before the store is used",
     errors.StorePermissionError: (
         "; the credentials need to read, write, delete and list blobs of the container (role Storage Blob "
@@ -241,6 +243,9 @@ class AzureClient(CloudClient):
 
     async def _service(self) -> Any:
         service = self.system.service_client
+    def is_locked(self, error: BaseException) -> bool:
+        return self.answer(error)[1].startswith(_LOCK)
+
         transport = service._pipeline._transport  # noqa: SLF001  # no public attribute has it
         await transport.open()
         # A silent retry would meet the object that the first request had stored.

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import inspect
 import json
+import re
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -51,6 +52,9 @@ _RESUME = 308
 _CANCELLED = 499
 _CONFLICT = HTTPStatus.CONFLICT
 _GONE = HTTPStatus.GONE
+_LOCKS = {"retentionPolicyNotMet", "objectUnderActiveHold"}
+# A hold may have the reason of a missing permission.
+_HOLD = re.compile(r"under active .* hold")
 _NO_BUCKET = "no bucket"
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded"}
 _FIXES: dict[type[errors.OffloadError], str] = {
@@ -217,6 +221,10 @@ class GoogleClient(CloudClient):
     def is_transient(self, error: BaseException) -> bool:
         status, code, _ = self.answer(error)
         is_unanswered = isinstance(error, TransportError | RequestException)
+    def is_locked(self, error: BaseException) -> bool:
+        status, code, reason = self.answer(error)
+        return code in _LOCKS or (status == HTTPStatus.FORBIDDEN and _HOLD.search(reason) is not None)
+
         return is_unanswered or status == _CONFLICT or code in _LIMITS or super().is_transient(error)
 
     def meaning(self, error: Exception) -> type[errors.OffloadError]:

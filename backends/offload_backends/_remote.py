@@ -36,6 +36,7 @@ CONNECT_TIMEOUT, READ_TIMEOUT = 3, 10
 _ASSUMED_SIZE = 64 * 1024**2
 # A smaller body usually fits into the buffer of a socket.
 _LARGE_BODY = 256 * 1024
+_LOCKED = "; a retention policy, a hold or a lock forbids deleting or replacing the object"
 
 T = TypeVar("T")
 
@@ -73,6 +74,10 @@ class Client(ABC):
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
         """Return whether the same request may succeed later."""
+
+    def is_locked(self, error: BaseException) -> bool:  # noqa: ARG002  # only a service that says so answers
+        """Return whether a retention policy, a hold or a lock keeps the object as it is."""
+        return False
 
     @abstractmethod
     def is_unreachable(self, error: BaseException | None) -> bool:
@@ -141,7 +146,7 @@ class Client(ABC):
         that needs the number of attempts afterwards passes the retries. The body of the response is bytes.
         """
         arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
-        with self.mapped_errors(key):
+        with self.mapped_errors(key, is_create="IfNoneMatch" in arguments):
             async with asyncio.timeout(max(DEADLINE, self.patience) + size / SLOWEST):
                 return await (retrying or self.retrying())(self.attempt, method, arguments)
 
@@ -166,19 +171,25 @@ class Client(ABC):
         """Have a store that is opened later connect again, with new credentials."""
 
     @contextmanager
-    def mapped_errors(self, subject: str) -> Iterator[None]:
+    def mapped_errors(self, subject: str, *, is_create: bool = False) -> Iterator[None]:
         """Raise errors of the library for those of the connection; they name `subject`."""
         try:
             yield
         except errors.OffloadError:
             raise
         except Exception as error:
-            meaning = self.meaning(error)
+            meaning, fix = self._meaning_and_fix(error, is_create=is_create)
             if meaning is errors.StorePermissionError:
                 self.forget()
-            fix = self.fixes.get(meaning, "")
             place = f"{self.url}: {subject!r}" if subject else self.url
-            raise meaning(f"{place}: {self.description(error)}{fix}") from error
+            raise meaning(f"{place}: {self.description(error).removesuffix('.')}{fix}") from error
+
+    def _meaning_and_fix(self, error: Exception, *, is_create: bool) -> tuple[type[errors.OffloadError], str]:
+        if self.is_locked(error) and not is_create:
+            return errors.StoreError, _LOCKED
+        # Some services look for a lock before they compare the condition of a create: the key is taken.
+        meaning = errors.ExistsError if self.is_locked(error) else self.meaning(error)
+        return meaning, self.fixes.get(meaning, "")
 
     def _is_over(self, state: RetryCallState) -> bool:
         error = state.outcome.exception() if state.outcome else None

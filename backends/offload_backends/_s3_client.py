@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -28,6 +29,7 @@ from offload import errors
 from offload_backends import _remote
 from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
+from offload_backends._s3_multipart import md5
 from offload_backends._shared import Shared, key_of
 
 # Servers other than AWS reject or ignore the checksums of newer botocore; puts carry an MD5.
@@ -46,6 +48,8 @@ _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 # AWS says to retry a 409 (a concurrent write to the key); a 501 is permanent.
 _TRANSIENT_STATUSES = {408, 409, 429, 500, *range(502, 600)}
 _TRANSIENT_CODES = {"RequestTimeout", "XAmzContentSHA256Mismatch", "BadDigest", "SlowDown"}
+# Of AWS and others, for a version; of a bucket of R2; of MinIO and others.
+_LOCK = re.compile(r"protected by object lock|ObjectLockedByBucketPolicy|WORM protected")
 # Somebody ended this upload; a new one may succeed.
 _LOST_UPLOAD = "NoSuchUpload"
 _REFUSED_CODES = {"ExpiredToken", "InvalidToken", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
@@ -156,6 +160,9 @@ class S3Client(Client):
     def is_transient(self, error: BaseException) -> bool:
         return _is_transient(error)
 
+    def is_locked(self, error: BaseException) -> bool:
+        return _is_locked(error)
+
     def is_unreachable(self, error: BaseException | None) -> bool:
         # aiobotocore reports "could not connect" for a reset in a request too; the context has the cause.
         return any(isinstance(e, _UNREACHABLE) for e in (error, getattr(error, "__context__", None)))
@@ -181,8 +188,12 @@ class S3Client(Client):
 
 
 def _body(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a request in the form to send it, a new one for each attempt."""
-    return {"Body": sendable(arguments["Body"])} if "Body" in arguments else {}
+    """Return the body of a request in the form to send it, a new one for each attempt, and its checksum."""
+    if "Body" not in arguments:
+        return {}
+    # A bucket with Object Lock refuses an object without one.
+    checksum = arguments.get("ContentMD5") or md5(arguments["Body"])
+    return {"Body": sendable(arguments["Body"]), "ContentMD5": checksum}
 
 
 def _sharing_key(options: Mapping[str, Any]) -> Hashable:
@@ -266,8 +277,13 @@ def _is_aws(connection: Any) -> bool:
 def _is_transient(error: BaseException) -> bool:
     status, code, _ = _answer(error)
     if status:
-        return status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES
+        return (status in _TRANSIENT_STATUSES or code in _TRANSIENT_CODES) and not _is_locked(error)
     return isinstance(error, _TRANSIENT_ERRORS)
+
+
+def _is_locked(error: BaseException) -> bool:
+    _, code, reason = _answer(error)
+    return _LOCK.search(f"{code}: {reason}") is not None
 
 
 def _answer(error: BaseException) -> tuple[int, str, str]:

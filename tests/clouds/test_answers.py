@@ -16,8 +16,10 @@ from relay import Proxy, Relay, hang
 from offload import open_store
 from offload.errors import (
     ConfigError,
+    ExistsError,
     MissingExtraError,
     NotFoundError,
+    StoreError,
     StorePermissionError,
     StoreUnavailableError,
 )
@@ -84,10 +86,22 @@ def test_a_page_that_says_try_later_is_asked_again(store: OffloadStore, proxy: P
     assert store.get("here") == b"x" * 100
 
 
-def refuse(status: int, relay: Relay) -> None:
-    error = {"error": {"code": status, "message": "no", "errors": [{"reason": "forbidden"}]}}
-    told = [("Content-Type", "application/json"), ("x-ms-error-code", "AuthorizationFailure")]
-    relay.answer(status, told, b"" if relay.command == "HEAD" else json.dumps(error).encode())
+def refuse(
+    status: int,
+    relay: Relay,
+    *,
+    reason: str = "forbidden",
+    text: str = "no",
+    code: str = "AuthorizationFailure",
+) -> None:
+    """Answer as Azure does, with `code`, or as Google does, with `reason`."""
+    if "x-ms-version" in relay.headers:
+        kind, page = "application/xml", f"<Error><Code>{code}</Code><Message>{text}</Message></Error>"
+    else:
+        error = {"code": status, "message": text, "errors": [{"reason": reason}]}
+        kind, page = "application/json", json.dumps({"error": error})
+    told = [("Content-Type", kind), ("x-ms-error-code", code)]
+    relay.answer(status, told, b"" if relay.command == "HEAD" else page.encode())
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -100,6 +114,43 @@ def test_a_refusal_names_the_permissions_and_no_credential(
         store.put("new", b"x")
 
     assert "Eby8vdM02xNO" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {
+            "reason": "retentionPolicyNotMet",
+            "text": "Subject to a policy.",
+            "code": "BlobImmutableDueToPolicy",
+        },
+        {"reason": "objectUnderActiveHold", "text": "Held.", "code": "BlobImmutableDueToLegalHold"},
+        {
+            "reason": "forbidden",
+            "text": "Object is under active Temporary hold.",
+            "code": "BlobImmutableDueToPolicy",
+        },
+    ],
+    ids=lambda answer: answer["reason"],
+)
+def test_what_a_retention_policy_forbids_is_no_matter_of_credentials(
+    store: OffloadStore, container: Container, proxy: Proxy, answer: dict[str, str]
+) -> None:
+    status = {"gs": 403, "az": 409}[container.scheme]
+    proxy.faults, proxy.last_fault_stays = [lambda relay: refuse(status, relay, **answer)], True
+
+    changes: list[Callable[[], object]] = [
+        lambda: store.delete("here"),
+        lambda: store.put("here", b"new", overwrite=True),
+    ]
+    for change in changes:
+        with pytest.raises(StoreError, match=r"[^.]; a retention policy, a hold or a lock forbids") as caught:
+            change()
+        assert type(caught.value) is StoreError
+    # What may not be replaced is there.
+    with pytest.raises(ExistsError):
+        store.put("here", b"new")
+    assert len(proxy.requests) == 3
 
 
 @pytest.mark.parametrize(

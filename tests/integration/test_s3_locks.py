@@ -1,0 +1,91 @@
+"""Buckets that keep what is deleted or replaced: versions, Object Lock, and locks without versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Bucket
+from relay import Proxy, Relay
+
+from offload import Offloader
+from offload.errors import ExistsError, NotFoundError, StoreError
+from offload.policy import Retention
+from offload.retention import collect, delete
+from offload_backends.s3 import S3Store
+
+LOG = "a line of output\n" * 2000
+
+
+@pytest.fixture(params=["versions", "locks"])
+def keeping(request: pytest.FixtureRequest, s3_endpoint: str) -> Bucket:
+    """A bucket that keeps versions, or locks each of them for a day."""
+    some: Bucket = request.getfixturevalue("s3_bucket")
+    bucket = Bucket(f"{some.name}-keeping", some.storage_options, some.client)
+    bucket.client.create_bucket(Bucket=bucket.name, ObjectLockEnabledForBucket=request.param == "locks")
+    if request.param == "locks":
+        rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}}
+        bucket.client.put_object_lock_configuration(
+            Bucket=bucket.name, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule}
+        )
+    else:
+        bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    return bucket
+
+
+def versions(bucket: Bucket, key: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = bucket.client.list_object_versions(
+        Bucket=bucket.name, Prefix=f"{bucket.prefix}/{key}"
+    )["Versions"]
+    return found
+
+
+def test_gc_deletes_from_a_bucket_that_keeps_versions_and_their_bytes_stay_there(keeping: Bucket) -> None:
+    store = S3Store(keeping.url, storage_options=keeping.storage_options)
+    off = Offloader(store, session="one")
+    off.offload_text(LOG, tool_name="Bash")
+    [record] = off.records()
+    stored = store.get(record.key)
+
+    delete(store, session="one", refs=[record.ref])
+    report = collect(store, Retention(grace=0))
+
+    assert [info.key for info in report.deleted] == [record.key]
+    with pytest.raises(NotFoundError):
+        off.tools.read(record.ref)
+    kept = [version for version in versions(keeping, record.key) if version["Size"]]
+    [body] = [
+        keeping.client.get_object(Bucket=keeping.name, Key=each["Key"], VersionId=each["VersionId"])["Body"]
+        for each in kept
+    ]
+    assert body.read() == stored
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text"),
+    [
+        (403, "AccessDenied", "Access Denied because object protected by object lock."),
+        (409, "ObjectLockedByBucketPolicy", "The object is locked by the bucket policy."),
+        (400, "InvalidRequest", "Object is WORM protected and cannot be overwritten"),
+    ],
+)
+def test_what_a_lock_forbids_is_told_at_once_and_is_no_matter_of_credentials(
+    s3_bucket: Bucket, proxy: Proxy, status: int, code: str, text: str
+) -> None:
+    store = S3Store(s3_bucket.url, storage_options={**s3_bucket.storage_options, "endpoint_url": proxy.url})
+    store.put("k", b"old")
+    proxy.requests.clear()
+
+    def refuse(relay: Relay) -> None:
+        page = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>"
+        relay.answer(status, [], page.encode())
+
+    proxy.faults, proxy.last_fault_stays = [refuse], True
+    for change in (lambda: store.delete("k"), lambda: store.put("k", b"new", overwrite=True)):
+        with pytest.raises(StoreError, match=r"[^.]; a retention policy, a hold or a lock forbids") as caught:
+            change()
+        assert type(caught.value) is StoreError
+    # What may not be replaced is there.
+    with pytest.raises(ExistsError):
+        store.put("k", b"new")
+    assert len(proxy.requests) == 3

@@ -29,11 +29,13 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobPrefix
 
 from offload import errors
+from offload_backends._checks import check_options
 from offload_backends._cloud_client import (
     CloudClient,
     ForeignAnswerError,
     check_no_page,
     opened,
+    options_of,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._shared import Shared, key_of
@@ -42,10 +44,29 @@ _SCHEMES = ("az", "abfs", "abfss")
 _LIMITS = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
 _TAKEN = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
 _NO_CONTAINER = {"ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
-_FIXES: dict[type[errors.OffloadError], str] = {
-    errors.ExistsError: "; the key is taken",
 # By a policy or a legal hold.
 _LOCK = "BlobImmutableDueTo"
+# adlfs passes other options to the login: `azure.identity.DefaultAzureCredential`.
+_OF_LOGIN = {
+    "additionally_allowed_tenants",
+    "authority",
+    "connection_cert",
+    "connection_verify",
+    "disable_instance_discovery",
+    "logging_enable",
+    "managed_identity_client_id",
+    "process_timeout",
+    "proxies",
+    "require_envvar",
+    "shared_cache_tenant_id",
+    "shared_cache_username",
+    "visual_studio_code_tenant_id",
+    "workload_identity_client_id",
+    "workload_identity_tenant_id",
+}
+_EXCLUSION = re.compile(r"exclude_\w+_credential")
+_FIXES: dict[type[errors.OffloadError], str] = {
+    errors.ExistsError: "; the key is taken",
     errors.StoreMissingError: "; the container must exist before the store is used",
     errors.StorePermissionError: (
         "; the credentials need to read, write, delete and list blobs of the container (role Storage Blob "
@@ -69,6 +90,8 @@ class AzureClient(CloudClient):
     fixes = _FIXES
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        exclusions = {name for name in options if _EXCLUSION.fullmatch(name)}
+        check_options(options, options_of(AzureBlobFileSystem) | _OF_LOGIN | exclusions, url)
         merged = _merged(options)
         limits = opened(url, "adlfs", merged, lambda: {name: float(merged[name]) for name in _LIMITS})
         connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
@@ -110,7 +133,7 @@ class AzureClient(CloudClient):
         ContentMD5: str = "",  # noqa: ARG002  # the package computes it
     ) -> dict[str, Any]:
         blob = await self._blob(Key)
-        await blob.upload_blob(Body, overwrite=not IfNoneMatch, validate_content=True, **self._each)
+        await blob.upload_blob(Body, overwrite=not IfNoneMatch, validate_content="md5", **self._each)
         return {}
 
     async def get_object(self, *, Key: str, Range: str = "") -> dict[str, Any]:
@@ -187,7 +210,7 @@ class AzureClient(CloudClient):
         ContentMD5: str,  # noqa: ARG002  # the package computes it
     ) -> dict[str, Any]:
         block = f"{UploadId}{PartNumber:08}"
-        await (await self._blob(Key)).stage_block(block, Body, validate_content=True, **self._each)
+        await (await self._blob(Key)).stage_block(block, Body, validate_content="md5", **self._each)
         return {"ETag": block}
 
     async def complete_multipart_upload(
@@ -220,6 +243,9 @@ class AzureClient(CloudClient):
     def is_unreachable(self, error: BaseException | None) -> bool:
         return super().is_unreachable(getattr(error, "inner_exception", error))
 
+    def is_locked(self, error: BaseException) -> bool:
+        return self.answer(error)[1].startswith(_LOCK)
+
     def meaning(self, error: Exception) -> type[errors.OffloadError]:
         status, code, _ = self.answer(error)
         if code in _TAKEN or status == HTTPStatus.PRECONDITION_FAILED or self._is_bare_conflict(error):
@@ -243,9 +269,6 @@ class AzureClient(CloudClient):
 
     async def _service(self) -> Any:
         service = self.system.service_client
-    def is_locked(self, error: BaseException) -> bool:
-        return self.answer(error)[1].startswith(_LOCK)
-
         transport = service._pipeline._transport  # noqa: SLF001  # no public attribute has it
         await transport.open()
         # A silent retry would meet the object that the first request had stored.

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from offload.errors import ConfigError, InvalidKeyError
+from offload.errors import ConfigError, InvalidKeyError, did_you_mean
 from offload.layout import check_key
 from offload.store import without_secrets
 
 
 def check_options(options: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
     """Raise `ConfigError` if a storage option of the store at `url` is not one of `known`."""
-    unknown = sorted(set(options or ()) - set(known))
-    if unknown:
-        listed = ", ".join(sorted(known)) or "none"
-        raise ConfigError(f"{without_secrets(url)}: unknown storage options {unknown}; known: {listed}")
+    for name in sorted(set(options or ()) - set(known)):
+        hint = did_you_mean(name, known) or f"; known: {', '.join(sorted(known)) or 'none'}"
+        raise ConfigError(f"{without_secrets(url)}: unknown storage option {name!r}{hint}")
 
 
 def is_key(text: str) -> bool:

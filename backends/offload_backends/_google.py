@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import inspect
 import json
-import re
 import os
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -38,25 +37,24 @@ from offload_backends._cloud_client import (
     ForeignAnswerError,
     check_no_page,
     opened,
+    options_of,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._s3_multipart import Upload, part_size
 from offload_backends._shared import Shared, key_of
 
 _SCHEMES = ("gs", "gcs")
-_OF_FSSPEC = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
-_OPTIONS = {*inspect.signature(GCSFileSystem.__init__).parameters, *_OF_FSSPEC} - {"self", "kwargs"}
 _VARIABLES = ("GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_")
 _FIELDS = "kind,nextPageToken,prefixes,items(name,size,updated)"
 _RESUME = 308
 _CANCELLED = 499
 _CONFLICT = HTTPStatus.CONFLICT
 _GONE = HTTPStatus.GONE
+_NO_BUCKET = "no bucket"
+_LIMITS = {"rateLimitExceeded", "userRateLimitExceeded"}
 _LOCKS = {"retentionPolicyNotMet", "objectUnderActiveHold"}
 # A hold may have the reason of a missing permission.
 _HOLD = re.compile(r"under active .* hold")
-_NO_BUCKET = "no bucket"
-_LIMITS = {"rateLimitExceeded", "userRateLimitExceeded"}
 _FIXES: dict[type[errors.OffloadError], str] = {
     errors.ExistsError: "; the key is taken",
     errors.StoreMissingError: "; the bucket must exist before the store is used",
@@ -80,7 +78,7 @@ class GoogleClient(CloudClient):
     fixes = _FIXES
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
-        check_options(options, _OPTIONS, url)
+        check_options(options, options_of(GCSFileSystem), url)
         merged = _merged(options)
         patience = opened(url, "gcsfs", merged, lambda: float(merged.get("requests_timeout") or 0))
         connect = partial(_SYSTEMS.get, _sharing_key(merged), partial(_connected, merged))
@@ -221,11 +219,11 @@ class GoogleClient(CloudClient):
     def is_transient(self, error: BaseException) -> bool:
         status, code, _ = self.answer(error)
         is_unanswered = isinstance(error, TransportError | RequestException)
+        return is_unanswered or status == _CONFLICT or code in _LIMITS or super().is_transient(error)
+
     def is_locked(self, error: BaseException) -> bool:
         status, code, reason = self.answer(error)
         return code in _LOCKS or (status == HTTPStatus.FORBIDDEN and _HOLD.search(reason) is not None)
-
-        return is_unanswered or status == _CONFLICT or code in _LIMITS or super().is_transient(error)
 
     def meaning(self, error: Exception) -> type[errors.OffloadError]:
         status, code, reason = self.answer(error)

@@ -84,7 +84,8 @@ class AzureStore(_CloudStore):
             the store's `url` does not contain the account. The container must exist.
         storage_options: arguments of `adlfs.AzureBlobFileSystem`: `account_name`, `account_key`,
             `sas_token`, `connection_string`, `credential`, `connection_timeout` and `read_timeout` (seconds
-            of one attempt, 3 and 10) …. Their defaults come from fsspec's configuration, `AZURE_STORAGE_…`
+            of one attempt, 3 and 10) …, and of the login of Azure's tools, `DefaultAzureCredential`, such as
+            `exclude_cli_credential`. Their defaults come from fsspec's configuration, `AZURE_STORAGE_…`
             variables and the login of Azure's tools.
 
     Raises:

@@ -154,9 +154,28 @@ def test_what_a_retention_policy_forbids_is_no_matter_of_credentials(
 
 
 @pytest.mark.parametrize(
+    ("url", "known"), [("gs://bucket", "endpoint_url"), ("az://container", "account_key")]
+)
+def test_a_mistyped_option_is_told_with_the_known_one(url: str, known: str) -> None:
+    typo = known.replace("o", "", 1)
+
+    with pytest.raises(ConfigError, match=rf"{url}: unknown storage option '{typo}'; did you mean '{known}'"):
+        open_store(url, storage_options={typo: "canary"}).get("k")
+
+
+def test_options_of_the_login_are_options_of_azure() -> None:
+    options = {"account_name": "one", "exclude_cli_credential": True, "authority": "login.example.org"}
+    store = open_store("az://container", storage_options=options)
+    assert isinstance(store, AzureStore)
+
+    assert store._client().system.service_client.account_name == "one"
+
+
+@pytest.mark.parametrize(
     ("url", "options"),
     [
         ("gs://bucket", {"tokne": "canary"}),
+        ("az://container", {"zork": "canary"}),
         ("gs://bucket", {"token": {"refresh_token": "canary"}}),
         ("gs://bucket", {"access": "canary"}),
         ("gs://bucket", {"token": "google_default", "project": "canary"}),

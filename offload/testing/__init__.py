@@ -4,7 +4,11 @@
 random operations, `FaultyStore` and `FaultyBulkStore` fail on demand.
 """
 
-import pytest
+from offload.errors import needs_extra
+
+with needs_extra("testing"):
+    import hypothesis  # noqa: F401  # a part of the suite needs it
+    import pytest
 
 # A failed assertion of the suite then shows its values, as in a test file.
 pytest.register_assert_rewrite(f"{__name__}.conformance", f"{__name__}.machine")

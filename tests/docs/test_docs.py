@@ -43,6 +43,21 @@ def test_the_python_of_a_page_runs_as_one_program_in_an_empty_folder(page: Path,
     assert done.returncode == 0, done.stderr
 
 
+# What needs more than `pip install offload`, and how a page may say so.
+NEEDED = {
+    r"^(\$ )?([A-Z_]+=\S+ )*offload ": r"\bcli\.md|'offload\[[^]]*\b(cli|claude-code|gateway|mcp|web)\b",
+    r"offload\.testing": r"'offload\[[^]]*\btesting\b",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_page_says_what_to_install_for_its_code(page: Path) -> None:
+    text, code = page.read_text(encoding="utf-8"), "\n".join(block.code for block in blocks_of(page))
+
+    for use, hint in NEEDED.items():
+        assert re.search(hint, text) or not re.search(use, code, re.MULTILINE), use
+
+
 def test_only_pages_of_frameworks_take_names_as_given() -> None:
     given = {path.stem for path in (ROOT / "tests/docs/given").glob("*.py")}
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -98,3 +100,12 @@ def test_a_subclass_may_not_redefine_a_test_without_a_reason(name: str, replacem
 
     type("TestHonest", (StoreConformance,), {name: honest})
     type("TestLarger", (StoreConformance,), {"test_of_its_own": weaker})
+
+
+@pytest.mark.parametrize("package", ["pytest", "hypothesis"])
+def test_a_package_that_the_suite_lacks_is_told_with_its_extra(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; import offload.testing"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+
+    assert f"MissingExtraError: import of {package} halted" in done.stderr
+    assert "pip install 'offload[testing]'" in done.stderr

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from offload.cli.stores import store_at
+from offload.cli.stores import store_for_tests
 from offload.cli.terminal import PROBLEMS, JsonOption, UrlArgument, print_report, working
 from offload.doctor import diagnose
 
@@ -17,7 +17,7 @@ def doctor(url: UrlArgument = None, *, as_json: JsonOption = False) -> None:
     All trial objects are deleted afterwards, and a folder that did not exist is removed again.
     """
     with working("testing the store"):
-        findings = [asdict(finding) for finding in diagnose(store_at(url))]
+        findings = [asdict(finding) for finding in diagnose(store_for_tests(url))]
     print_report(findings, as_json=as_json)
     if any(finding["outcome"] == "failed" for finding in findings):
         raise typer.Exit(PROBLEMS)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command import runner
 from relay import Proxy
 
 from offload import Offloader, open_store
@@ -75,3 +76,18 @@ def test_commands_open_context_files_by_their_url(
     run("rm", "--session", "conv-1", "--yes")
     manifest = open_store(url, storage_options=options(s3_bucket, proxy)).get("conv-1/manifest.json")
     assert json.loads(manifest)["items"] == []
+
+
+def test_doctor_tests_a_store_that_cannot_be_listed(
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in s3_bucket.storage_options.items():
+        monkeypatch.setenv(f"OFFLOAD_STORAGE_OPTIONS__{name.upper()}", str(value))
+    monkeypatch.setenv("OFFLOAD_STORE", "s3://not-there/prefix")
+
+    done = runner(capsys, monkeypatch)("doctor", "--json")
+
+    findings = {found["check"]: found for found in json.loads(done.stdout)}
+    assert done.returncode == 3
+    assert findings["access"]["outcome"] == "failed"
+    assert findings["access"]["fix"] == "create the bucket or folder, or correct the URL"

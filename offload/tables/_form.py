@@ -51,6 +51,7 @@ class Form(NamedTuple):
         columns: names of the columns; None if the rows have their own.
         is_certain: whether a placeholder may show the columns; else the beginning may deceive.
         is_typed: whether cells have types of their own, as in JSON; others are texts.
+        parsed: the rows of a short text, if they are known already.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Form(NamedTuple):
     is_certain: bool = True
     is_typed: bool = False
     pointer: str = ""
+    parsed: Iterable[Row] | None = None
 
 
 class Head(NamedTuple):
@@ -72,7 +74,8 @@ class Head(NamedTuple):
     def of(cls, text: str, *, is_whole: bool) -> Head:
         lines = text.split("\n", _HEAD_LINES)
         has_end = is_whole and lines[-1] != "" and len(lines) <= _HEAD_LINES
-        return cls(text, is_whole, [line.removesuffix("\r") for line in (lines if has_end else lines[:-1])])
+        lines = lines if has_end else lines[:-1]
+        return cls(text, is_whole, [line.removesuffix("\r") for line in lines] if "\r" in text else lines)
 
 
 def lines_of(chunks: Iterable[str], remarks: Remarks | None = None) -> Iterator[str]:

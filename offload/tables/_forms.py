@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from offload.tables._form import Form, Head, NoTableError, Remarks, Row, lines_of
 from offload.tables._json import json_form
@@ -56,7 +57,7 @@ def form_of(beginning: str, *, is_whole: bool) -> Form | None:
     if has_numbers:
         text = "".join(_Unnumbered([text], has_numbers=True))
     head = Head.of(text, is_whole=is_whole)
-    has_lines = sum(not line.isspace() for line in filter(None, head.lines)) >= _LEAST_LINES
+    has_lines = len([*islice(filter(str.strip, head.lines), _LEAST_LINES)]) == _LEAST_LINES
     readers = (json_form, *(_LINE_READERS if has_lines else ()))
     form = next((form for reader in readers if (form := reader(head)) is not None), None)
     if form is None:

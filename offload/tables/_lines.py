@@ -110,7 +110,7 @@ def _delimited_rows(
 
 
 # A line between rows, or between the names and the rows, in any of the usual characters.
-_RULE = re.compile(r"[\s|+:=\-\u2500-\u257f]*(?:-{2}|[-:]-|[\u2500-\u257f]|={3})[\s|+:=\-\u2500-\u257f]*")
+_RULE = re.compile(r"(?s:(?=[\s|+:=\-\u2500-\u257f]*+\Z).*?(?:[-:]-|[\u2500-\u257f]|={3}).*)")
 _BARS = "|\u2502\u2503\u2551"
 _BAR = re.compile(r"(?<!\\)[|\u2502\u2503\u2551]")
 
@@ -129,17 +129,17 @@ def ruled_form(head: Head) -> Form | None:
 
 def _blocks(lines: Sequence[str]) -> Iterator[tuple[int, list[str], int]]:
     """Yield for each table the index of its first row, its header and the number of its rows."""
-    at = 0
-    while at < len(lines) - 1:
-        cells = _cells(lines[at])
-        if len(cells) < _PAIR or not _is_rule(lines[at + 1]):
-            at += 1
+    end = 0
+    for at, rule in enumerate(map(_RULE.fullmatch, lines)):
+        if rule is None or at <= end:
             continue
-        end = start = at + 2
+        cells = _cells(lines[at - 1])
+        if len(cells) < _PAIR:
+            continue
+        end = start = at + 1
         while end < len(lines) and (_is_rule(lines[end]) or len(_cells(lines[end])) >= _PAIR):
             end += 1
         yield start, cells, sum(not _is_rule(line) for line in lines[start:end])
-        at = end
 
 
 def _is_rule(line: str) -> bool:
@@ -330,7 +330,7 @@ def pattern_form(head: Head) -> Form | None:
     lines = [line for line in head.lines[:_SAMPLED_LINES] if line.strip("- ")]
     for kind in _LINE_PATTERNS:
         match = re.compile(kind.pattern, re.ASCII).match
-        fitting = sum(match(line) is not None for line in lines)
+        fitting = len([*filter(match, lines)])
         if fitting >= max(_LEAST_ROWS, (0.5 if kind.continues else _FITTING) * (len(lines) - 1)):
             is_certain = fitting > _PAIR and fitting >= _FITTING * (len(lines) - 1)
             return Form(kind.name, kind.rows, kind.columns, is_certain=is_certain)

@@ -71,8 +71,9 @@ class Survey:
                 self.types[place] = ColumnType("")
             return [*zip(*batch, strict=True)]
         for row in batch:
-            for key in row.keys() - self.types.keys() and row:  # type: ignore[union-attr] # rows without columns are dicts
-                self.types.setdefault(key, ColumnType(""))
+            if not row.keys() <= self.types.keys():  # type: ignore[union-attr] # rows without columns are dicts
+                for key in row:
+                    self.types.setdefault(key, ColumnType(""))
         if len(self.types) > MAX_COLUMNS:
             raise NoTableError(f"it has more than {MAX_COLUMNS:,} columns")
         return [[row.get(key) for row in batch] for key in self.types]  # type: ignore[union-attr] # see above
@@ -131,7 +132,7 @@ def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
     """Yield the first rows of a text of which the beginning is known; the last one there may be cut."""
     if not is_whole and (not form.is_typed or form.name == "JSON lines"):
         text = text[: text.rfind("\n") + 1]
-    rows = form.rows([text], Remarks())
+    rows = form.rows([text], Remarks()) if form.parsed is None else form.parsed
     try:
         yield from islice(rows, _COUNTED_ROWS + 1 if is_whole else _SAMPLED_ROWS)
     except NoTableError:

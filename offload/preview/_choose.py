@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import heapq
 import math
+import operator
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from offload.preview._kinds import Kind
 from offload.preview._names import is_numeric, names_of
 from offload.preview._sample import Sample
+from offload.record import encode_text
 
 # The share of the characters for names that no shown line holds.
 _NAMES_SHARE = 0.3
@@ -31,6 +33,7 @@ _LEAST_AROUND = 8
 # they are of one template, and the first that is shown counts the others.
 _AGAIN = 0.4
 _LEAST_ALIKE = 3
+_CUT = "…".encode()
 _LONGEST_END = 60
 # A query word in more lines than this does not distinguish them.
 _MANY_LINES = 8
@@ -39,7 +42,8 @@ _MOST_TROUBLED = 200
 # A bound on evaluations of lines, which texts of distinct lines never reach.
 _MOST_LOOKS = 400
 _LEAST_COST = 12
-_NUMBER = re.compile(r"[0-9]+")
+# Digits become spaces, and spaces characters that no line has, so that a split takes a number as one.
+_DIGITS_APART = bytes.maketrans(b" \t\n0123456789", b"\1\2\3          ")
 # A line that only closes something.
 _CLOSING = re.compile(r"[^A-Za-z0-9\x80-\U0010ffff]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
 
@@ -60,20 +64,24 @@ class Choice:
     def __init__(
         self, sample: Sample, kind: Kind, terms: Mapping[str, float], trouble: Sequence[str], room: int
     ) -> None:
+        texts = self._texts = sample.texts
+        every = range(len(texts))
         self.lines: dict[int, str] = {}
-        self._texts = sample.texts
         self._left = self._room = room
-        self._costs = [len(text) + len(label) + 2 for text, label in zip(*sample[:2], strict=True)]
-        self._names, self._places = names_of(sample.texts)
-        self._series = dict(zip(self._places, _shapes(self._places), strict=False))
+        self._costs = [
+            chars + more + 2 for chars, more in zip(map(len, texts), map(len, sample.labels), strict=True)
+        ]
+        self._names, self._places = names_of(texts)
+        self._series = dict(zip(self._places, _shapes(self._places), strict=True))
         self._worth = _name_worths(self._places, self._series, terms)
         # The worth of the names of each line that no line shows yet.
-        self._new = [sum(map(self._worth.__getitem__, each)) if each else 0.0 for each in self._names]
+        self._new = _sums(self._names, self._worth)
         self._marks = _line_worths(sample, kind, terms, trouble)
-        self._shapes = _shapes(sample.texts)
-        self._taken: Counter[str] = Counter()
-        self._alike = _alike(self._shapes, sample) if kind.trouble else {}
-        every = range(len(sample.texts))
+        # Only these may repeat each other.
+        repeating = every if kind.trouble else self._marks
+        self._shapes = dict(zip(repeating, _shapes([texts[i] for i in repeating]), strict=True))
+        self._notes = _notes(self._shapes.values(), sample) if kind.trouble else {}
+        self._taken: dict[bytes, int] = {}
         # The ends of code or a page may be long and say little.
         longest = _LONGEST_END if kind.marks and not kind.trouble else room
         self._take_run(every, 0, longest)
@@ -90,8 +98,7 @@ class Choice:
         """
         spent = 0
         for i in indices:
-            is_known = not is_tail and i in self._alike and self._taken[self._shapes[i]]
-            if i in self.lines or is_known or _CLOSING.fullmatch(self._texts[i]):
+            if i in self.lines or (not is_tail and self._is_known(i)) or _CLOSING.fullmatch(self._texts[i]):
                 continue
             cost = self._cost(i)
             if cost > self._left or spent + cost > max(most, 0 if spent else first):
@@ -102,11 +109,15 @@ class Choice:
     def _take_best(self) -> None:
         """Take the lines with the most worth per character, and keep room for names."""
         room = self._left - min(self._room * _NAMES_SHARE, sum(map(len, self._worth)) + len(self._worth))
-        worthy = (i for i, new in enumerate(self._new) if (new or i in self._marks) and i not in self.lines)
-        heap = [(-(self._new[i] + self._marks.get(i, 0)) / self._costs[i], i) for i in worthy]
+        least = max(_LEAST_COST, min(self._costs, default=0))
+        worths = self._new.copy()
+        for i, worth in self._marks.items():
+            worths[i] += worth
+        gains = enumerate(map(operator.truediv, worths, self._costs))
+        heap = [(-gain, i) for i, gain in gains if gain and i not in self.lines]
         heapq.heapify(heap)
         for _ in range(_MOST_LOOKS):
-            if not heap or heap[0][0] >= 0 or room < _LEAST_COST:
+            if not heap or heap[0][0] >= 0 or room < least:
                 return
             gain, i = heap[0]
             if (cost := self._cost(i)) > room:
@@ -125,27 +136,39 @@ class Choice:
         Numbers, which need their line, and all but the beginning of a series are omitted.
         """
         hidden = [name for name, worth in self._worth.items() if worth and not is_numeric(name)]
+        least = min(map(len, hidden), default=0)
         fitting = set()
-        series: Counter[str] = Counter()
-        for name in sorted(hidden, key=lambda name: (-self._worth[name] / (len(name) + 1), name)):
+        shown = dict.fromkeys(self._series.values(), 0)
+        # Sorts of one key each, the last the most important: pairs of keys take twice the time to compare.
+        for name in sorted(sorted(hidden), key=lambda name: -self._worth[name] / (len(name) + 1)):
+            if self._left <= least:
+                break
             shape = self._series[name]
-            series[shape] += 1
-            if len(name) < self._left and series[shape] <= _SHOWN_SERIES:
+            if len(name) < self._left and shown[shape] < _SHOWN_SERIES:
                 fitting.add(name)
                 self._left -= len(name) + 1
+            shown[shape] += 1
         return [name for name in hidden if name in fitting]
+
+    def _is_known(self, i: int) -> bool:
+        """Return whether a line of the same template is taken."""
+        shape = self._shapes.get(i, b"")
+        return shape in self._taken and shape in self._notes
 
     def _note(self, i: int) -> str:
         """Return the note of a line, which only the first of a template has."""
-        return self._alike[i] if i in self._alike and not self._taken[self._shapes[i]] else ""
+        shape = self._shapes.get(i, b"")
+        return "" if shape in self._taken else self._notes.get(shape, "")
 
     def _cost(self, i: int) -> int:
         return self._costs[i] + len(self._note(i))
 
     def _gain(self, i: int) -> float:
         """Return the worth of a line for each of its characters."""
-        taken = self._taken[self._shapes[i]]
-        worth = 0.0 if taken and i in self._alike else self._new[i]
+        worth = self._new[i]
+        taken = self._taken.get(self._shapes.get(i, b""), 0)
+        if worth and taken and self._is_known(i):
+            worth = 0.0
         if worth and len(self._texts[i]) - sum(map(len, self._names[i])) < _LEAST_AROUND:
             worth *= _ALONE
         return (worth + self._marks.get(i, 0) * _AGAIN**taken) / self._costs[i]
@@ -153,27 +176,38 @@ class Choice:
     def _take(self, i: int) -> None:
         self.lines[i] = self._note(i)
         self._left -= self._cost(i)
-        if i in self._marks or i in self._alike:
-            self._taken[self._shapes[i]] += 1
+        shape = self._shapes.get(i, b"")
+        if i in self._marks or shape in self._notes:
+            self._taken[shape] = self._taken.get(shape, 0) + 1
         for name in self._names[i]:
             worth, self._worth[name] = self._worth[name], 0
             for line in self._places[name] if worth else ():
                 self._new[line] -= worth
 
 
-def _alike(shapes: Sequence[str], sample: Sample) -> dict[int, str]:
-    """Return for each line of a common template how many others there are, as a preview shows it."""
-    sizes = Counter(shapes)
+def _notes(shapes: Collection[bytes], sample: Sample) -> dict[bytes, str]:
+    """Return for each common template the note of a line: how many others there are."""
     more = "" if sample.unbroken == len(shapes) else " or more"
     return {
-        i: f" (+{sizes[shape] - 1}{more} alike)"
-        for i, shape in enumerate(shapes)
-        if sizes[shape] > _LEAST_ALIKE and "…" not in shape[:1] + shape[-1:]
+        shape: f" (+{size - 1}{more} alike)"
+        for shape, size in Counter(shapes).items()
+        if size > _LEAST_ALIKE and not (shape.startswith(_CUT) or shape.endswith(_CUT))
     }
 
 
+def _sums(names: Sequence[Sequence[str]], worths: Mapping[str, float]) -> list[float]:
+    """Return the worth of the names of each line, added in order: `sum` rounds differently since 3.12."""
+    sums = []
+    for each in names:
+        total = 0.0
+        for name in each:
+            total += worths[name]
+        sums.append(total)
+    return sums
+
+
 def _name_worths(
-    places: Mapping[str, list[int]], series: Mapping[str, str], terms: Mapping[str, float]
+    places: Mapping[str, list[int]], series: Mapping[str, bytes], terms: Mapping[str, float]
 ) -> dict[str, float]:
     shares = {shape: min(1, _SERIES / size) for shape, size in Counter(series.values()).items()}
     worths = {}
@@ -216,6 +250,7 @@ def _places(word: str, joined: str, starts: Sequence[int], at_most: int) -> Iter
         at = joined.find(word, starts[line + 1])
 
 
-def _shapes(texts: Iterable[str]) -> list[str]:
-    """Return the texts, none of which has a line break, with each number as 0."""
-    return _NUMBER.sub("0", "\n".join(texts)).split("\n")
+def _shapes(texts: Iterable[str]) -> list[bytes]:
+    """Return the texts, none of which has a line break, as bytes with each number as 0."""
+    parts = encode_text("\n".join(["", *texts, ""])).translate(_DIGITS_APART).split()
+    return b"0".join(parts).split(b"\3")[1:-1]

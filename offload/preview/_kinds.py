@@ -11,7 +11,7 @@ from offload.preview._names import LETTERS, error_words
 
 
 class _Pattern:
-    r"""A pattern in which `[\w]` is a letter of any script and all else is ASCII.
+    r"""A pattern of the beginning of a line, in which `[\w]` is a letter of any script and all else is ASCII.
 
     It is compiled at its first use: all of them take a third of the time to import the library.
     """
@@ -24,15 +24,16 @@ class _Pattern:
         """The function that matches it at the beginning of a text."""
         return re.compile(self._pattern.replace(r"\w", LETTERS), re.ASCII).match
 
-    def __call__(self, text: str) -> object:
-        return self.match(text)
+    def __call__(self, texts: Sequence[str]) -> int:
+        """Return how many of the lines it matches."""
+        return len([*filter(self.match, texts)])
 
 
 class Kind(NamedTuple):
     """A kind of content.
 
     Attributes:
-        evidence: tests of a line, each with the share of lines that must pass it.
+        evidence: counts of lines, each with the share of all lines that it must exceed.
         marks: beginnings of structural lines, one group per sort.
         worths: worth of a line of each sort; a name is worth 1.
         trouble: worth of a line with an error word.
@@ -40,7 +41,7 @@ class Kind(NamedTuple):
     """
 
     name: str
-    evidence: tuple[tuple[Callable[[str], object], float], ...] = ()
+    evidence: tuple[tuple[Callable[[Sequence[str]], int], float], ...] = ()
     marks: _Pattern | None = None
     worths: tuple[float, ...] = ()
     trouble: float = 0.0
@@ -48,7 +49,7 @@ class Kind(NamedTuple):
 
     def fits(self, texts: Sequence[str]) -> bool:
         """Return whether the lines `texts` look like this kind."""
-        return all(len([*filter(test, texts)]) > share * len(texts) for test, share in self.evidence)
+        return all(count(texts) > share * len(texts) for count, share in self.evidence)
 
     def worth(self, line: str) -> float:
         """Return the worth of `line` as a part of the structure."""
@@ -68,24 +69,27 @@ _BEFORE = (
 _TYPE = r"(?:class|interface|struct|enum|trait|impl|module|defmodule|namespace|protocol|type|contract)\s+[\w]"
 _FUNCTION = (
     r"(?:def|defp|defmacro|function|fn|func|fun|sub|proc)\s+[\w(]"
-    r"|(?:let|var|const)?\s*[\w]+\s*=\s*(?:async\s*)?(?:\(|function)"
+    r"|(?:let|var|const)?\s*[\w]++\s*+=\s*(?:async\s*)?(?:\(|function)"
     r"|(?:test|it|describe|context|setup)\b\s*[(\"']"
-    r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]+\([^;]{0,120}\{$"
+    r"|(?!if|for|while|switch|catch|return|else|do\b)[\w$]++\([^;]{0,120}\{$"
 )
 # A type, a name and parameters, without a keyword.
 _C_FUNCTION = (
     r"(?!(?:else|return|if|for|while|switch|await|yield|raise|throw|assert|new|case|echo)\b)"
-    r"[A-Za-z_][\w*&:<>]* [\w *&:<>]{1,60}\([^;]{0,120}$"
+    r"[A-Za-z_][\w*&:<>]*+ [\w *&:<>]{1,60}+\([^;]{0,120}+$"
 )
 _STATEMENT = _Pattern(
     r"(?:\d+[:-])?\s*(?:import|from|use|alias|require|#include|return|if|else|elif|for|while|const|let|var"
-    r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]+ = |\} else|end$"
-    r"|@[\w]+|\}\)?[;,]?$|[\w]+\([\w])"
+    r"|case|export|class|def|defp|function|func|fn|public|private|static|self\.|this\.|[\w]++ = |\} else|end$"
+    r"|@[\w]|\}\)?[;,]?$|[\w]++\([\w])"
 )
 _STATEMENT_ENDS = (*"{};:,()[", " do", "end", "*/", "->", "=>")
 _CODE = Kind(
     "code",
-    evidence=((lambda text: text.endswith(_STATEMENT_ENDS), 0.3), (_STATEMENT, 0.1)),
+    evidence=(
+        (lambda texts: len([text for text in texts if text.endswith(_STATEMENT_ENDS)]), 0.3),
+        (_STATEMENT, 0.1),
+    ),
     marks=_Pattern(f"{_BEFORE}(?:({_TYPE})|({_FUNCTION}))|({_C_FUNCTION})"),
     worths=(1.0, 0.5, 0.4),
 )
@@ -95,18 +99,25 @@ _DIFF = Kind(
     marks=_Pattern(r"(diff |\+\+\+ |rename |deleted file|new file)|(@@ )|([+-]\s*[\w])"),
     worths=(1.5, 0.5, 0.25),
 )
+
+
+def _count_troubled(texts: Sequence[str]) -> int:
+    words = error_words("\n".join(texts))
+    return len([text for text in texts if any(word in text for word in words)])
+
+
 _LOGGED = _Pattern(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR|TRACE)\b"
-    r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]+::\S+ (?:PASSED|FAILED)"
+    r"|npm (?:error|ERR|warn|WARN)|={5,}|-{3} (?:FAIL|PASS)|=== RUN|[^\s:]++::\S++ (?:PASSED|FAILED)"
     r"|(?:PASSED|FAILED|ok|not ok|Running|Compiling|Installing|Collecting)\b"
-    r"|\s*File \"[^\"]+\", line \d|\s+at [\w.<>$ ]+\(|[^\s:(]+[:(]\d+[,:]\d+\)?:? (?:error|warning)"
+    r"|\s*File \"[^\"]++\", line \d|\s+at [\w.<>$ ]++\(|[^\s:(]++[:(]\d++[,:]\d++\)?:? (?:error|warning)"
 )
 _LOG = Kind(
     "log",
     evidence=((_LOGGED, 0.12),),
     marks=_Pattern(
         r"(=+ .*\b(?:passed|failed|error))"
-        r"|(\s*(?:\S+\s+)?\d+ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
+        r"|(\s*(?:\S++\s++)?\d++ (?:passed|failed|tests?|examples|errors?|doctests?)\b|Tests?:|Ran \d"
         r"|FAILED|--- FAIL)"
         r"|(\s*File \"|\s+at \S+[ (]|E {2,}|>{1,2} )"
     ),
@@ -114,7 +125,7 @@ _LOG = Kind(
     trouble=3.0,
     tail=0.2,
 )
-_TROUBLED = _LOG._replace(evidence=((error_words, 0.05),))
+_TROUBLED = _LOG._replace(evidence=((_count_troubled, 0.05),))
 _MARKDOWN = Kind(
     "Markdown",
     evidence=(
@@ -130,7 +141,7 @@ _HTML = Kind(
     marks=_Pattern(r"\s*<(?:(title|TITLE|[hH][1-3])|(a|A|form|input|p|P))\b"),
     worths=(1.5, 0.15),
 )
-PATHS = Kind("list of paths", evidence=((_Pattern(r"[^\s\\/]*[\\/]\S+$"), 0.6),))
+PATHS = Kind("list of paths", evidence=((_Pattern(r"[^\s\\/]*+[\\/]\S++$"), 0.6),))
 # Beginnings of sentences and paragraphs.
 _TEXT = Kind("text", marks=_Pattern(r"([^a-z\s…].{40})"), worths=(0.15,), trouble=1.0)
 _JSON = Kind("JSON")
@@ -165,5 +176,8 @@ def _is_table(texts: Sequence[str]) -> bool:
     """Return whether most lines hold a delimiter equally often, and more than once."""
     if len(texts) < _LEAST_ROWS:
         return False
-    counts = ([text.count(delimiter) for text in texts] for delimiter in _DELIMITERS)
-    return any(row[0] > 1 and row.count(row[0]) >= _EVEN_SHARE * len(row) for row in counts)
+    firsts = ((delimiter, texts[0].count(delimiter)) for delimiter in _DELIMITERS)
+    least = _EVEN_SHARE * len(texts)
+    return any(
+        n > 1 and [text.count(delimiter) for text in texts].count(n) >= least for delimiter, n in firsts
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from offload.record import encode_text
@@ -18,10 +18,13 @@ LETTERS = (
     r"\uf900-\ufdff\ufe70-\ufefc\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uffdc\U00010000-\U0001efff"
     r"\U00020000-\U0003ffff"
 )
-# A run with a letter that is not ASCII, or with the mark of a cut, holds no name.
-_RUN_OR_END = rf"\n|[{LETTERS}./:…-]{{6,}}"
+# Names lie between spaces once all else is one. A run with a letter that is not ASCII, or with the mark of a
+# cut, holds no name: these are kept in both steps, for the characters and for the bytes of UTF-8.
+_FOREIGN = rf"[^\x00-\x7f{LETTERS}…]"
+_SPACED = re.sub(rb"[^\nA-Za-z0-9_./:\x80-\xff-]", b" ", bytes(range(256)))
 # A path, a dotted or snake-case name, a name with a digit, or camelCase.
-_MARKED = re.compile(r"[0-9_/.]|[a-z][A-Z]")
+_MARK = re.compile(r"[0-9_/.]").search
+_CAMEL = re.compile(r"[a-z][A-Z]").search
 _NUMERIC = re.compile(r"[0-9._:/-]+")
 # In scripts without spaces, pairs of characters replace words.
 _WORD = rf"[\u3040-\u30ff\u4e00-\u9fff]{{2}}|[{LETTERS}]{{4,40}}"
@@ -31,7 +34,7 @@ _LONGEST_PLAIN = 40
 _MOST_TOKENS = 400
 # The output of `grep -n`.
 _LINE_NUMBER = re.compile(r"^[./:-]*[0-9]+:")
-_ESCAPE = re.compile(r"\\[nrt\"]")
+_ESCAPE = re.compile(r"\\[nrt]")
 MAX_QUERY_CHARS = 16_000
 _MAX_TERMS = 16
 _NAME_WEIGHT = 1.0
@@ -50,18 +53,26 @@ def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]
 
     A name is a path, a dotted name, an identifier of several parts. Each distinct token is judged once.
     """
-    tokens = re.findall(_RUN_OR_END, _unescaped("\n".join(texts)))
-    unlike = (token for token in dict.fromkeys(tokens) if token.isascii() and not _is_word(token))
-    known = {token: _as_name(token) for token in islice(unlike, _MOST_TOKENS)}
+    joined = _unescaped("\n".join(texts))
+    joined = joined if joined.isascii() else re.sub(_FOREIGN, " ", joined)
+    rows = [row.split() for row in encode_text(joined).translate(_SPACED).split(b"\n")]
+    unlike = (
+        token
+        for token in dict.fromkeys(chain.from_iterable(rows))
+        if len(token) >= _SHORTEST and token.isascii() and not (token.isalpha() and token[1:].islower())
+    )
+    # A line border counts as one of the tokens.
+    known = _known([*islice(unlike, _MOST_TOKENS - (len(texts) > 1))])
     names: list[list[str]] = [[] for _ in texts]
-    places: dict[str, list[int]] = {name: [] for name in known.values() if name}
-    line = 0
-    for each in tokens:
-        if each == "\n":
-            line += 1
-        elif (name := known.get(each)) and places[name][-1:] != [line]:
-            places[name].append(line)
-            names[line].append(name)
+    places: dict[str, list[int]] = {name: [] for name in known.values()}
+    for line, row in enumerate(rows):
+        for token in row:
+            if token in known:
+                name = known[token]
+                lines = places[name]
+                if not lines or lines[-1] != line:
+                    lines.append(line)
+                    names[line].append(name)
     return names, places
 
 
@@ -85,18 +96,16 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(" ", text) if "\\" in text else text
 
 
-def _is_word(token: str) -> bool:
-    return token.isalpha() and token[1:].islower()
-
-
-def _as_name(token: str) -> str | None:
-    if ":" in token and token[0] < "A":
-        token = _LINE_NUMBER.sub("", token, count=1)
-    name = token.strip("./:-")
-    if not _SHORTEST <= len(name) <= _LONGEST or not _MARKED.search(name):
-        return None
-    is_data = len(name) > _LONGEST_PLAIN and name.isalnum()
-    return None if is_data else name
+def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
+    """Return the names of those tokens that hold one."""
+    known = {}
+    for token, text in zip(tokens, b"\n".join(tokens).decode().split("\n"), strict=False):
+        has_number = ":" in text and text[0] < "A"
+        name = (_LINE_NUMBER.sub("", text, count=1) if has_number else text).strip("./:-")
+        is_name = _SHORTEST <= len(name) <= _LONGEST and (_MARK(name) or _CAMEL(name))
+        if is_name and not (len(name) > _LONGEST_PLAIN and name.isalnum()):
+            known[token] = name
+    return known
 
 
 def error_words(text: str) -> list[str]:

@@ -28,11 +28,9 @@ _REACH = 400
 
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
-_CUT_BACK = 40
-_CUT_AFTER = (" ", ",", ";", "。", "\N{FULLWIDTH COMMA}")
+_AFTER_SPACE = re.compile("(?s:.{130,})[ ,;。\N{FULLWIDTH COMMA}]")
 # Short JSON items are kept whole.
-_BETWEEN_ITEMS = ("}, {", "},{")
-_ITEM_BACK = 120
+_AFTER_ITEM = re.compile(r"(?s:.{50,})\}, ?(?=\{)")
 _MAX_CLUSTER = 8
 _UNSEEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 # Characters that continue the one before: combining marks, variation selectors, joiners, low surrogates.
@@ -180,36 +178,39 @@ def _add_part(sample: Sample, text: str, part: _Part, shift: int | None, left_ou
     chunk = text[start:stop]
     is_clean = _UNSEEN.search(chunk) is None
     # The first and the last line of a part may be incomplete.
-    cuts = (start if _mark(text, start) else -1, stop if _mark(text, stop) else -1)
+    first_cut = start if _mark(text, start) else -1
+    last_cut = stop if _mark(text, stop) else -1
     skipped = 0 if number else left_out
     for line in chunk.split("\n"):
         body = line if shift is None else _without_number(line, number + shift)
-        seen = body if is_clean else _UNSEEN.sub("", body)
-        bare = seen.strip()
         end = start + len(line)
-        if bare and (len(body) > _PIECE_CHARS or start == cuts[0] or end == cuts[1]):
-            _add_pieces(sample, text, (start, end - len(body.lstrip()), end), number, skipped)
-        elif bare:
-            texts.append(bare)
-            labels.append(str(number) if number else f"@{start + skipped}")
-            ends.append(end)
+        if bare := (body if is_clean else _UNSEEN.sub("", body)).strip():
+            if len(body) > _PIECE_CHARS or start == first_cut or end == last_cut:
+                begin = end - len(body.lstrip())
+                _add_pieces(sample, text, (start, begin, end), number, skipped, is_clean=is_clean)
+            else:
+                texts.append(bare)
+                labels.append(str(number) if number else f"@{start + skipped}")
+                ends.append(end)
         start = end + 1
-        number += number > 0
+        if number:
+            number += 1
 
 
-def _add_pieces(sample: Sample, text: str, span: _Part, number: int, skipped: int) -> None:
+def _add_pieces(sample: Sample, text: str, span: _Part, number: int, skipped: int, *, is_clean: bool) -> None:
     """Add a long or incomplete line: its beginning, that of its content, and its end are `span`."""
     start, begin, end = span
-    is_whole = number > 0 and not _mark(text, start)
-    sample.labels.append(str(number) if is_whole else f"@{start + skipped}")
+    mark = _mark(text, start)
+    label = f"@{start + skipped}" if mark or not number else str(number)
     while start < end:
         stop = _piece_end(text, begin, end)
-        shown = _UNSEEN.sub("", text[begin:stop]).rstrip()
-        sample.texts.append(f"{_mark(text, start)}{shown}{_mark(text, stop)[::-1]}")
+        piece = text[begin:stop] if is_clean else _UNSEEN.sub("", text[begin:stop])
+        last_mark = _mark(text, stop)
+        sample.texts.append(f"{mark}{piece.rstrip()}{last_mark[::-1]}")
+        sample.labels.append(label)
         sample.ends.append(stop)
         start = begin = stop
-        if start < end:
-            sample.labels.append(f"@{start + skipped}")
+        mark, label = last_mark, f"@{stop + skipped}"
 
 
 def _without_number(line: str, number: int) -> str:
@@ -228,16 +229,13 @@ def _piece_end(text: str, begin: int, end: int) -> int:
     stop = begin + _PIECE_CHARS
     if stop >= end:
         return end
-    item = max(text.rfind(mark, stop - _ITEM_BACK, stop) for mark in _BETWEEN_ITEMS)
-    if item >= 0:
-        return text.index("{", item)
-    after = max(text.rfind(mark, stop - _CUT_BACK, stop) for mark in _CUT_AFTER)
-    return after + 1 if after >= 0 else _cluster_start(text, stop)
+    cut = _AFTER_ITEM.match(text, begin, stop) or _AFTER_SPACE.match(text, begin, stop)
+    return cut.end() if cut else _cluster_start(text, stop)
 
 
 def _cluster_start(text: str, at: int) -> int:
     """Return the beginning of the character that contains `text[at]`, within a few code points."""
     for place in range(at, at - _MAX_CLUSTER, -1):
-        if not _CONTINUING.match(text[place]) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
+        if not _CONTINUING.match(text, place) and text[place - 1] != "\N{ZERO WIDTH JOINER}":
             return place
     return at

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Self
 
 import pytest
@@ -395,18 +396,18 @@ def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int
 
 
 def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    as_name, gain = _names._as_name, _choose.Choice._gain
+    known, gain = _names._known, _choose.Choice._gain
     calls: Counter[str] = Counter()
 
-    def judge(token: str) -> str | None:
-        calls["names"] += 1
-        return as_name(token)
+    def judge(tokens: Sequence[bytes]) -> dict[bytes, str]:
+        calls["names"] += len(tokens)
+        return known(tokens)
 
     def look(choice: _choose.Choice, i: int) -> float:
         calls["looks"] += 1
         return gain(choice, i)
 
-    monkeypatch.setattr(_names, "_as_name", judge)
+    monkeypatch.setattr(_names, "_known", judge)
     monkeypatch.setattr(_choose.Choice, "_gain", look)
     preview_of("\n".join(SHAPES["names"](n) for n in range(12_000)), 1000)
     assert 100 < calls["names"] <= 400

@@ -16,13 +16,14 @@ from starlette.testclient import TestClient
 from offload import OffloadStore
 from offload.layout import encode_part
 from offload.web import web_app
+from offload.web._render import SCRIPT
 
 PORT = 8765
 ORIGIN = f"http://127.0.0.1:{PORT}"
 
 
 class Html(HTMLParser):
-    """A parsed page: its text, its tags with their attributes, its links.
+    """A parsed page: its text, its tags with their attributes, its links; all without the pages' own script.
 
     Attributes:
         text: all text between the tags.
@@ -40,7 +41,10 @@ class Html(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if data == SCRIPT and self.tags[-1][0] == "script":
+            self.tags.pop()
+        else:
+            self.text += data
 
     @property
     def links(self) -> list[str]:

@@ -6,6 +6,8 @@ Such a request has another host or origin, or lacks the cookie.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 import secrets
 
@@ -14,15 +16,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from offload.web._render import render
+from offload.web._render import SCRIPT, render
 
 # Static files without store content; pages that refuse access use them.
 OPEN_PATHS = frozenset(["/style.css", "/icon.svg"])
 _SAFE_METHODS = frozenset(["GET", "HEAD"])
+# No script but the one with this digest is executed.
+_DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
 _SECURITY = {
     "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-        "frame-ancestors 'none'"
+        f"default-src 'none'; script-src 'sha256-{_DIGEST}'; style-src 'self'; img-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     # With no-referrer a browser would send a form with the origin "null".

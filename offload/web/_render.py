@@ -13,6 +13,8 @@ from starlette.responses import HTMLResponse
 from offload.controls import escape_controls
 
 FOLDER = Path(__file__).parent
+# The only script of the pages.
+SCRIPT = (FOLDER / "lines.js").read_text(encoding="utf-8")
 _STEP = 1000
 _UNITS = ("", "k", "M", "G", "T")
 _TENS = 10
@@ -66,6 +68,7 @@ _templates = Environment(
     lstrip_blocks=True,
     finalize=_without_controls,
 )
+_templates.globals["script_of_lines"] = Markup(SCRIPT)  # noqa: S704  # a file of this package
 _templates.filters |= {
     "number": "{:,}".format,
     "size": _size,

@@ -177,6 +177,85 @@ def test_a_visitor_without_javascript_reads_searches_pins_and_deletes(site, brow
     context.close()
 
 
+@pytest.fixture
+def lines(site, browser, store) -> Iterator[tuple[Any, str, int]]:
+    """The second page of the text of a record, its address, and the number of a line on it."""
+    address, cookies = site
+    context = browser.new_context(viewport={"width": 800, "height": 600})
+    context.add_cookies(cookies)
+    page = context.new_page()
+    url = f"{address}{path_of('a session with a name of its own ' * 3)}/r/{store[1]['log']}?page=2"
+    page.goto(url)
+    yield page, url, page.evaluate("document.querySelector('ol.text').start") + 9
+    context.close()
+
+
+def marked(page: Any) -> list[int]:
+    """Return the numbers of the lines that the page marks."""
+    ids = page.evaluate("""() => [...document.querySelectorAll('ol.text li')]
+      .filter(row => getComputedStyle(row).backgroundColor !== 'rgba(0, 0, 0, 0)').map(row => row.id)""")
+    return [int(name.removeprefix("L")) for name in ids]
+
+
+def test_lines_are_chosen_by_their_numbers_and_named_by_the_address(lines):
+    page, url, line = lines
+
+    def click(number: int, **options: Any) -> str:
+        page.get_by_role("link", name=f"Line {number:,}", exact=True).click(**options)
+        return str(page.url).removeprefix(url)
+
+    assert click(line) == f"#L{line}"
+    assert marked(page) == [line]
+    assert click(line + 5, modifiers=["Shift"]) == f"#L{line}-L{line + 5}"
+    assert marked(page) == [*range(line, line + 6)]
+    assert click(line - 3, modifiers=["Shift"]) == f"#L{line - 3}-L{line}"
+    assert marked(page) == [*range(line - 3, line + 1)]
+    assert page.evaluate("getSelection().toString()") == ""
+
+
+def test_lines_are_chosen_by_the_keyboard(lines):
+    page, url, line = lines
+    page.get_by_role("link", name=f"Line {line:,}", exact=True).focus()
+
+    page.keyboard.press("Enter")
+    page.keyboard.press("Shift+ArrowDown")
+    assert page.url == f"{url}#L{line}-L{line + 1}"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.url == f"{url}#L{line + 2}"
+    # One Tab leaves the numbers.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('ol.text')") is None
+
+
+def test_an_address_with_a_range_marks_it_and_shows_its_first_line(lines):
+    page, url, line = lines
+    page.goto("about:blank")
+
+    page.goto(f"{url}#L{line + 90}-L{line + 80}")
+
+    assert marked(page) == [*range(line + 80, line + 91)]
+    assert 0 <= page.locator(f"#L{line + 80}").bounding_box()["y"] < 100
+    for fragment, number in ((f"L{line}", 1), ("main", 0)):
+        page.evaluate(f"location.hash = '{fragment}'")
+        page.wait_for_function(f"document.querySelectorAll('[aria-current=true]').length === {number}")
+        assert len(marked(page)) == number
+
+
+def test_a_number_links_to_its_line_without_javascript(site, browser, lines):
+    _, url, line = lines
+    context = browser.new_context(java_script_enabled=False)
+    context.add_cookies(site[1])
+    page = context.new_page()
+    page.goto(url)
+
+    page.get_by_role("link", name=f"Line {line:,}", exact=True).click()
+
+    assert page.url == f"{url}#L{line}"
+    assert page.locator("li:target").get_attribute("id") == f"L{line}"
+    context.close()
+
+
 def test_the_keyboard_reaches_the_content_first_and_shows_where_it_is(site, browser):
     address, cookies = site
     context = browser.new_context()

@@ -85,7 +85,8 @@ def test_a_line_is_found_by_its_number(store):
     answer = client.get(path_of("s", ref), params={"line": 4321})
 
     assert answer.url.fragment == "L4321"
-    assert Html(re.findall(r'<li id="L4321".*?</li>', answer.text)[0]).text == LOG.splitlines()[4320]
+    line = Html(re.findall(r'<li id="L4321".*?</li>', answer.text)[0])
+    assert (line.text, line.links) == (LOG.splitlines()[4320], ["#L4321"])
 
 
 @pytest.mark.parametrize("number", ["0", "-5", "999999999", "x", "9" * 400, "²"])

@@ -34,10 +34,14 @@ def title_of(text: str, kind: str = "text") -> str | None:
 
 def first_line_of(content: str) -> str | None:
     """Return the first line of a record's content that has words as a title, None if there is none."""
-    lines = [line for line in _lines(content) if sum(map(str.isalnum, line)) >= _LEAST_TELLING]
-    telling = (line for line in lines if not _EMPTY.fullmatch(line))
-    line = next(telling, next(iter(lines), ""))
-    return _shortened(line) if line else None
+    first = None
+    for line in _lines(content):
+        if sum(map(str.isalnum, line)) < _LEAST_TELLING:
+            continue
+        if not _EMPTY.fullmatch(line):
+            return _shortened(line)
+        first = first or line
+    return _shortened(first) if first else None
 
 
 def checked(title: str) -> str:

@@ -16,18 +16,6 @@ from typing import Protocol, runtime_checkable
 from offload.errors import ConfigError
 
 _LOWER, _UPPER, _DIGIT, _PUNCT, _NEWLINE, _WIDE, _NUL, _CONTROL, _SPACE, _TAB = b"lUdpnw0c t"
-_WEIGHTS = {
-    _LOWER: 0.275,
-    _UPPER: 1.0,
-    _DIGIT: 0.87,
-    _PUNCT: 0.161,
-    _NEWLINE: 1.731,
-    _WIDE: 0.251,
-    _NUL: 0.5,
-    _CONTROL: 1.0,
-}
-# No vocabulary joins two words; each character of a long run of blanks is this part of a token.
-_LEAST_WEIGHTS = {_SPACE: 0.008, _TAB: 0.1}
 _COMMON = (_UPPER, _DIGIT, _PUNCT, _NEWLINE, _SPACE, _TAB)
 _RARE = (_WIDE, _NUL, _CONTROL)
 _SAMPLED_CHARS = 16 * 1024
@@ -52,6 +40,7 @@ def _class_of(byte: int) -> int:
 
 
 _CLASSES = bytes(_class_of(b) for b in range(256))
+_LOWER_CASE = _MEMBERS[_LOWER].encode()
 
 
 @runtime_checkable
@@ -73,7 +62,7 @@ def estimate_tokens(text: str) -> int:
     width = _SAMPLED_CHARS // _WINDOWS
     step = (len(text) - width) / (_WINDOWS - 1)
     starts = [round(i * step) for i in range(_WINDOWS)]
-    sampled = "".join(text[s : s + width] for s in starts)
+    sampled = "".join([text[s : s + width] for s in starts])
     return round(_weigh(sampled) * len(text) / len(sampled))
 
 
@@ -81,21 +70,22 @@ def _weigh(text: str) -> float:
     data = text.encode("utf-8", "surrogatepass")
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
-    counts = _count_classes(data)
-    weight = sum(each * counts[kind] for kind, each in _WEIGHTS.items())
-    least = sum(each * counts[kind] for kind, each in _LEAST_WEIGHTS.items())
+    # Lower-case letters are most of a text, so the other classes are counted in what is left without them.
+    rest = data.translate(_CLASSES, _LOWER_CASE)
+    lower = len(data) - len(rest)
+    upper, digits, punctuation, newlines, spaces, tabs = common = [*map(rest.count, _COMMON)]
+    wide, nuls, controls = map(rest.count, _RARE) if sum(common) < len(rest) else (0, 0, 0)
+    weight = (
+        (0.275 * lower + upper + 0.87 * digits + 0.161 * punctuation + 1.731 * newlines)
+        + 0.251 * wide
+        + 0.5 * nuls
+        + controls
+    )
+    # No vocabulary joins two words; each character of a long run of blanks is this part of a token.
+    least = 0.008 * spaces + 0.1 * tabs
     # Splitting into words is slow, so it is done only if there are enough blanks to matter.
-    blanks = sum(counts[kind] for kind in (_SPACE, _TAB, _NEWLINE, _CONTROL))
+    blanks = spaces + tabs + newlines + controls
     return weight if blanks + 1 + least <= weight else max(weight, len(data.split()) + least)
-
-
-def _count_classes(data: bytes) -> dict[int, int]:
-    """Return the number of bytes of each class; lower-case letters are the remainder."""
-    classes = data.translate(_CLASSES)
-    counts = {kind: classes.count(kind) for kind in _COMMON}
-    rare = classes.translate(None, bytes((_LOWER, *_COMMON)))
-    counts |= {kind: rare.count(kind) for kind in _RARE}
-    return counts | {_LOWER: len(data) - sum(counts.values())}
 
 
 def in_whole_numbers(counter: TokenCounter) -> TokenCounter:

@@ -114,7 +114,7 @@ def _escape(name: str) -> str:
 
 
 _FIELD = re.compile(r"<(\w+)>")
-_OPTIONAL = re.compile(r"\[([^<\]]*<(\w+)>)\]")
+_OPTIONAL = re.compile(r"\[([^<\]]*)<(\w+)>\]")
 # The other fields are encoded names.
 _PATTERNS = {
     "ref": REF_PATTERN,
@@ -147,6 +147,9 @@ class Family:
         pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS.get(part[1], '[^/]+')})", escaped)
         self.match = re.compile(pattern, re.ASCII).fullmatch
         self._top = form.partition("<")[0]
+        # What precedes each optional part, and the form as a format string.
+        self._before = {name: before for before, name in _OPTIONAL.findall(form)}
+        self._format = _FIELD.sub(r"{\1}", _OPTIONAL.sub(r"<\2>", form))
 
     def prefix(self, part: str = "") -> str:
         """Return the beginning of the keys below one session or space, given by its key part, or of all."""
@@ -154,8 +157,11 @@ class Family:
 
     def key(self, **parts: object) -> str:
         """Return the key made of `parts`; an optional part may be None. Raises `InvalidKeyError`."""
-        form = _OPTIONAL.sub(lambda group: group[1] if parts[group[2]] is not None else "", self.form)
-        key = check_key(_FIELD.sub(lambda part: str(parts[part[1]]), form))
+        texts = {
+            name: "" if part is None else f"{self._before.get(name, '')}{part}"
+            for name, part in parts.items()
+        }
+        key = check_key(self._format.format_map(texts))
         if not self.match(key):
             raise InvalidKeyError(f"{key} does not have the form {self.form}")
         return key

@@ -15,6 +15,8 @@ from offload.policy import Decision, explain
 from offload.record import RecordInfo
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
+# Characters at each end of a text that tell it from others.
+_MARKED_CHARS = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ class Latest:
     def __init__(self) -> None:
         self._lock = Lock()
         self._decided: tuple[list[Decision], int] = [], 0
-        self._texts: dict[int, Decision] = {}
+        self._texts: dict[tuple[int, int, int], Decision] = {}
 
     def note(self, result: OffloadResult) -> OffloadResult:
         """Note the result of `offload`, and return it."""
@@ -177,21 +179,27 @@ class Latest:
         """Note the decision on one text; None if the call failed before a decision."""
         with self._lock:
             self._decided = ([], 0) if decision is None else ([decision], 1)
-            self._texts.pop(hash(text), None)
+            mark = _mark(text)
+            self._texts.pop(mark, None)
             if decision is not None:
-                self._texts[hash(text)] = decision
+                self._texts[mark] = decision
             while len(self._texts) > self._TEXTS:
                 del self._texts[next(iter(self._texts))]
 
     def explain(self, text: str | None) -> str:
         """Return the decisions of the last call, or on one text, as a table."""
         if text is not None:
-            decision = self._texts.get(hash(text))
+            decision = self._texts.get(_mark(text))
             if decision is None:
                 return f"not among the last {self._TEXTS} texts passed to offload_text and sinks"
             return explain([decision])
         decisions, count = self._decided
         return explain(decisions[:count])
+
+
+def _mark(text: str) -> tuple[int, int, int]:
+    """Return what tells a text from others: its length and its ends, since to hash all of it takes a pass."""
+    return len(text), hash(text[:_MARKED_CHARS]), hash(text[-_MARKED_CHARS:])
 
 
 @dataclass(frozen=True, slots=True)

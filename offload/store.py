@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from offload.errors import ConfigError, OffloadError, result_or_error
 
@@ -192,11 +192,20 @@ def identity_of(store: OffloadStore) -> str:
     return store.identity() if isinstance(store, SupportsIdentity) else store.url
 
 
+# Python remembers the answer of `issubclass`; `isinstance` compares all methods of a protocol at each call.
+def _has_bulk(store: OffloadStore) -> TypeGuard[SupportsBulk]:
+    return issubclass(type(store), SupportsBulk)
+
+
+def _has_index(store: OffloadStore) -> TypeGuard[SupportsIndex]:
+    return issubclass(type(store), SupportsIndex)
+
+
 def put_many(
     store: OffloadStore, items: Iterable[tuple[str, bytes]], *, overwrite: bool = False
 ) -> list[OffloadError | None]:
     """Store many objects as `SupportsBulk.put_many` does, one by one if the store has no bulk verbs."""
-    if isinstance(store, SupportsBulk):
+    if _has_bulk(store):
         return store.put_many(items, overwrite=overwrite)
     return OneByOne.put_many(store, items, overwrite=overwrite)
 
@@ -206,14 +215,14 @@ def get_many(store: OffloadStore, keys: Iterable[str]) -> Iterator[bytes | Offlo
 
     A store with bulk verbs fetches many at once, any other store each one when the caller needs it.
     """
-    if isinstance(store, SupportsBulk):
+    if _has_bulk(store):
         return iter(store.get_many(list(keys)))
     return (result_or_error(store.get, key) for key in keys)
 
 
 def delete_many(store: OffloadStore, keys: Iterable[str]) -> None:
     """Delete many objects as `SupportsBulk.delete_many` does, one by one if the store has no bulk verbs."""
-    if isinstance(store, SupportsBulk):
+    if _has_bulk(store):
         store.delete_many(keys)
     else:
         OneByOne.delete_many(store, keys)
@@ -234,7 +243,7 @@ def path_of(store: OffloadStore, key: str) -> str:
 
 def update_index(store: OffloadStore) -> None:
     """Update the files that list the records of a store, if it keeps any; see `SupportsIndex`."""
-    if isinstance(store, SupportsIndex):
+    if _has_index(store):
         store.update_index()
 
 

@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,10 +138,12 @@ class LocalStore(OneByOne):
         put = partial(errors.result_or_error, partial(self.put, overwrite=overwrite))
         made: set[str] = set()
         started: list[Future[errors.OffloadError | None] | errors.OffloadError | None] = []
-        with ThreadPoolExecutor(_CONCURRENT) as pool:
+        with ExitStack() as stack:
+            pool: ThreadPoolExecutor | None = None
             for key, data in items:
                 folder = key.rpartition("/")[0]
                 if folder in made:
+                    pool = pool or stack.enter_context(ThreadPoolExecutor(_CONCURRENT))
                     started.append(pool.submit(put, key, data))
                     continue
                 # It makes the folder; no other may count on a folder whose maker then fails to sync it.

@@ -97,11 +97,14 @@ def end_of_chunk(data: bytes | bytearray, start: int) -> int:
 
 
 def split(data: bytes) -> list[ChunkSize]:
-    """Cut `data` into chunks of at most 256 KiB that end between characters; return their sizes."""
-    sizes, start, is_ascii = [], 0, data.isascii()
+    """Cut `data` into chunks of at most 256 KiB that end between characters; return their sizes.
+
+    Raises `UnicodeDecodeError` if it is not text.
+    """
+    view, sizes, start, is_ascii = memoryview(data), [], 0, data.isascii()
     while start < len(data):
         end = end_of_chunk(data, start)
-        chars = end - start if is_ascii else len(data[start:end].translate(None, _CONTINUES))
+        chars = end - start if is_ascii else len(decode_text(view[start:end]))
         sizes.append(ChunkSize(end - start, chars, data.count(b"\n", start, end)))
         start = end
     return sizes

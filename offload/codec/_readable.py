@@ -39,7 +39,10 @@ class WholeRecord:
 
     @property
     def content(self) -> StoredContent:
-        borders = Borders.between(split(self._content))
+        try:
+            borders = Borders.between(split(self._content))
+        except UnicodeDecodeError as error:
+            raise CorruptError(f"record {self.ref}: content is not UTF-8: {error}") from error
 
         def read(first: int, last: int) -> Iterator[bytes]:
             return (self._content[borders.bytes[i] : borders.bytes[i + 1]] for i in range(first, last))

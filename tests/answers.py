@@ -21,7 +21,9 @@ def put(
     into: Session, text: str, *, tool: str | None = "Bash", call: str = "t1", item_type: str = "tool_result"
 ) -> str:
     """Store `text` and return its ref."""
-    draft = Draft(Item(None, item_type, text, tool, call), TextContent.of(text, 1), lambda ref: f"[{ref}]")
+    item, content = Item(None, item_type, text, tool, call), TextContent.of(text, 1)
+    ref = into.ref_of(item.identity(content.counts.sha256))
+    draft = Draft(item, content, ref, lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
     assert isinstance(placed, OffloadedItem)
     return placed.info.ref

@@ -71,14 +71,15 @@ class Recognition:
         """Return whether an item never gets a placeholder, so that its text is just text."""
         return item.is_pending or item.item_type in self._never_replaced
 
-    def claim(self, item: Item) -> Claim | None:
-        """Return what a text claims to be, without asking the store; None for plain text.
+    def claim(self, item: Item, text: str | None = None) -> Claim | None:
+        """Return what the text of an item, or `text` in its place, claims to be; None for plain text.
 
-        Raises `OffloadError` if the renderer failed.
+        Asks no store. Raises `OffloadError` if the renderer failed.
         """
-        own = self.own_ref(item.text)
-        notice = _NOTICE.find_ref(item.text) if item.item_type == NOTICE_TYPE else None
-        refs = dict.fromkeys(ref for ref in (notice, own, *known_refs(item.text)) if ref)
+        text = item.text if text is None else text
+        own = self.own_ref(text)
+        notice = _NOTICE.find_ref(text) if item.item_type == NOTICE_TYPE else None
+        refs = dict.fromkeys(ref for ref in (notice, own, *known_refs(text)) if ref)
         if not refs:
             return None
         is_strict = bool(own or notice) and not self.is_plain(item)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import NamedTuple
 
 from offload.codec import SpooledContent, TextContent
@@ -23,7 +24,7 @@ from offload.options import Options
 from offload.placeholder import MediaAwareRenderer, PlaceholderFacts
 from offload.policy import Decision
 from offload.preview import END_CHARS, MIDDLE_CHARS, Preview, preview_of
-from offload.record import SAMPLE_REF, ItemIdentity, decode_text
+from offload.record import ItemIdentity, decode_text
 from offload.session import Draft, OffloadedItem, Session
 from offload.store import in_groups
 
@@ -62,12 +63,13 @@ WriteOutcome = OffloadedItem | Skipped | OffloadError
 
 
 class _Measured(NamedTuple):
-    """An item whose content is known, its text and title; `ends` has the ends of one too long to be held."""
+    """An item whose content is known, and so its text, ref and title; `ends` has the ends of a long one."""
 
     request: WriteRequest
     content: TextContent | SpooledContent
     ends: str
     identity: ItemIdentity
+    ref: str
     title: str | None
 
     @property
@@ -108,7 +110,9 @@ class ItemWriter:
     def _write_batch(self, batch: Sequence[WriteRequest]) -> list[WriteOutcome]:
         results = [self._measured(request) for request in batch]
         measured = [result for result in results if isinstance(result, _Measured)]
-        outcomes: dict[ItemIdentity, WriteOutcome] = {**self._already_stored(m.identity for m in measured)}
+        outcomes: dict[ItemIdentity, WriteOutcome] = {
+            **self._already_stored({m.identity: m.ref for m in measured})
+        }
         drafted: dict[ItemIdentity, None] = {}
 
         def drafts() -> Iterator[Draft]:
@@ -129,10 +133,12 @@ class ItemWriter:
         ]
 
     def _already_stored(
-        self, identities: Iterable[ItemIdentity]
+        self, wanted: Mapping[ItemIdentity, str]
     ) -> dict[ItemIdentity, OffloadedItem | OffloadError]:
-        """Return the live records of items, stored under any settings, or why they could not be read."""
-        wanted = dict.fromkeys(identities)
+        """Return the live records of items, stored under any settings, or why they could not be read.
+
+        The items are given with their refs.
+        """
         stored = {identity: self._stored[identity] for identity in wanted if identity in self._stored}
         outcomes: dict[ItemIdentity, OffloadedItem | OffloadError] = {**stored}
         try:
@@ -144,12 +150,11 @@ class ItemWriter:
         for identity in [identity for identity, item in stored.items() if item.info.key in gone]:
             del outcomes[identity]
             self._stored.pop(identity, None)
-        new = [identity for identity in wanted if identity not in outcomes]
+        new = {identity: ref for identity, ref in wanted.items() if identity not in outcomes}
         try:
-            adopted = zip(new, self._session.adopt(new), strict=True)
+            return outcomes | self._session.adopt(new)
         except OffloadError as error:
             return outcomes | dict.fromkeys(new, error)
-        return outcomes | {identity: item for identity, item in adopted if item is not None}
 
     def _remember(self, measured: _Measured, stored: WriteOutcome) -> WriteOutcome:
         """Note an item if it is stored; a placeholder in which no ref is found could not be restored."""
@@ -192,7 +197,7 @@ class ItemWriter:
         self, request: WriteRequest, content: TextContent | SpooledContent, ends: str, title: str | None
     ) -> _Measured:
         identity = self._session.identity_of(request.item, content.counts.sha256)
-        return _Measured(request, content, ends, identity, title)
+        return _Measured(request, content, ends, identity, self._session.ref_of(identity), title)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
         """Return the draft of a new item, or the outcome if a placeholder does not pay."""
@@ -219,8 +224,8 @@ class ItemWriter:
     def _why_not(self, request: WriteRequest, draft: Draft) -> Skipped | OffloadError | None:
         """Return why the placeholder of a draft does not pay or cannot be made; None if it is fine."""
         try:
-            placeholder = draft.render(SAMPLE_REF)
-            self._check_ref(request, placeholder, SAMPLE_REF)
+            placeholder = draft.render(draft.ref)
+            self._check_ref(request, placeholder, draft.ref)
             saving = request.decision.item.tokens - self._count_tokens(placeholder)
         except OffloadError as error:
             return error
@@ -235,7 +240,7 @@ class ItemWriter:
         """Raise `ConfigError` if no ref is found in a placeholder, also of another renderer."""
         if placeholder == request.item.text:
             return
-        claim = self._recognition.claim(replace(request.item, text=placeholder))
+        claim = self._recognition.claim(request.item, placeholder)
         if claim is None or ref not in claim.refs:
             raise ConfigError(
                 f"the placeholder's renderer does not find the ref of {ref} in what it rendered"
@@ -260,7 +265,9 @@ class ItemWriter:
         return Draft(
             item=request.item,
             content=measured.content,
-            render=render,
+            ref=measured.ref,
+            # It is rendered to see whether it pays, and again to be stored.
+            render=cache(render),
             ttl=request.decision.ttl,
             summary=summary,
             is_redacted=measured.is_redacted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -36,11 +36,13 @@ _deletions: dict[tuple[str, str], object] = {}
 class Draft:
     """An item that is about to be stored: of its text the `content`, with `ttl`, `summary` and `title`.
 
-    `render` returns the placeholder for a ref; `is_redacted` if content was removed from the text.
+    `ref` is its first draw, and `render` returns the placeholder for any ref; `is_redacted` if content was
+    removed from the text.
     """
 
     item: Item
     content: TextContent | SpooledContent
+    ref: str
     render: Callable[[str], str]
     ttl: int | None = None
     summary: str | None = None
@@ -117,15 +119,14 @@ class Session(SessionReader):
         settled = iter(self._store_deleted_again(ready, items, adopted) if adopted else items)
         return [a if isinstance(a, OffloadError) else next(settled) for a in attempts]
 
-    def adopt(self, items: Sequence[ItemIdentity]) -> list[OffloadedItem | None]:
-        """Return the known readable record of each item, under any key, or None.
+    def adopt(self, items: Mapping[ItemIdentity, str]) -> dict[ItemIdentity, OffloadedItem]:
+        """Return the known readable records, under any key, of items that are given with their refs.
 
         Sends no request if the catalog knows no ref of the items; else listings, and a read of each header.
         """
-        refs = [self.ref_of(item) for item in items]
-        known = [ref for ref in refs if self.catalog.known(ref)]
+        known = [ref for ref in items.values() if self.catalog.known(ref)]
         if not known:
-            return [None] * len(items)
+            return {}
         # A record that is marked for deletion must not be adopted.
         self.catalog.refresh(known)
         infos = [info for ref in dict.fromkeys(known) for info in self.catalog.known(ref)]
@@ -133,9 +134,10 @@ class Session(SessionReader):
         for info, record in self.open_many([info for info in infos if not info.is_expired]):
             if not isinstance(record, OffloadError):
                 records.setdefault(info.ref, []).append((info, record))
-        adopted = [self._adopted(item, records.get(ref, ())) for item, ref in zip(items, refs, strict=True)]
-        gone = self.gone(item.info for item in adopted if item is not None)
-        return [None if item is None or item.info.key in gone else item for item in adopted]
+        found = {item: self._adopted(item, records.get(ref, ())) for item, ref in items.items()}
+        adopted = {item: stored for item, stored in found.items() if stored is not None}
+        gone = self.gone(stored.info for stored in adopted.values())
+        return {item: stored for item, stored in adopted.items() if stored.info.key not in gone}
 
     def _adopted(
         self, item: ItemIdentity, records: Iterable[tuple[RecordInfo, StoredRecord]]
@@ -201,7 +203,7 @@ class Session(SessionReader):
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts
-        ref = self.ref_of(item.identity(counts.sha256), draw=draw)
+        ref = self.ref_of(item.identity(counts.sha256), draw=draw) if draw else draft.ref
         header = Header(
             ref=ref,
             session=self.name,

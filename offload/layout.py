@@ -32,6 +32,8 @@ REF_PATTERN = r"(?:[a-z]{10,20}|[0-9a-z]{5,6})"
 
 _PART = re.compile(r"[a-z0-9_=~-][a-z0-9._=~-]*", re.ASCII)
 _SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789._-")
+# Each byte in the form that a part has it.
+_ESCAPED = [chr(b) if b in _SAFE else f"={b:02x}" for b in range(256)]
 _ESCAPE = re.compile(rb"=([0-9a-f]{2})")
 _CUT_ESCAPE = re.compile(r"=[0-9a-f]?$", re.ASCII)
 _EMPTY = "=="
@@ -104,7 +106,7 @@ def decode_part(part: str) -> str:
 
 def _escape(name: str) -> str:
     data = name.encode("utf-8", "surrogatepass")
-    escaped = "".join(chr(b) if b in _SAFE else f"={b:02x}" for b in data)
+    escaped = "".join([_ESCAPED[b] for b in data])
     # A leading dot hides, a trailing one is dropped by Windows, a device name opens a device.
     if escaped[0] == "." or escaped.split(".")[0] in _DEVICES:
         escaped = f"={ord(escaped[0]):02x}{escaped[1:]}"

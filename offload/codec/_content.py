@@ -66,7 +66,7 @@ class TextContent:
     def of(cls, text: str, tokens: int) -> TextContent:
         """Return the content of `text`, which has so many tokens."""
         data = encode_text(text)
-        sizes = split(data)
+        sizes = split(data, is_ascii=text.isascii())
         ends_line = text == "" or text.endswith("\n")
         return cls(data, total(sizes, tokens, sha256(data).digest(), ends_line=ends_line), sizes)
 
@@ -96,12 +96,12 @@ def end_of_chunk(data: bytes | bytearray, start: int) -> int:
     return end
 
 
-def split(data: bytes) -> list[ChunkSize]:
+def split(data: bytes, *, is_ascii: bool) -> list[ChunkSize]:
     """Cut `data` into chunks of at most 256 KiB that end between characters; return their sizes.
 
     Raises `UnicodeDecodeError` if it is not text.
     """
-    view, sizes, start, is_ascii = memoryview(data), [], 0, data.isascii()
+    view, sizes, start = memoryview(data), [], 0
     while start < len(data):
         end = end_of_chunk(data, start)
         chars = end - start if is_ascii else len(decode_text(view[start:end]))

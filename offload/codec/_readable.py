@@ -40,7 +40,7 @@ class WholeRecord:
     @property
     def content(self) -> StoredContent:
         try:
-            borders = Borders.between(split(self._content))
+            borders = Borders.between(split(self._content, is_ascii=self._content.isascii()))
         except UnicodeDecodeError as error:
             raise CorruptError(f"record {self.ref}: content is not UTF-8: {error}") from error
 

@@ -134,6 +134,6 @@ class ContentWriter:
         frame = compress(chunk, FAST_LEVEL)
         self._spool.append(frame)
         self._stored.append(len(frame))
-        self._sizes += split(chunk)
+        self._sizes += split(chunk, is_ascii=chunk.isascii())
         self._digest.update(chunk)
         self._tokens += self._count_tokens(decode_text(chunk))

@@ -113,7 +113,8 @@ class ItemWriter:
         outcomes: dict[ItemIdentity, WriteOutcome] = {
             **self._already_stored({m.identity: m.ref for m in measured})
         }
-        drafted: dict[ItemIdentity, None] = {}
+        # The placeholder of each draft, which was checked.
+        drafted: dict[ItemIdentity, str] = {}
 
         def drafts() -> Iterator[Draft]:
             for item in measured:
@@ -121,14 +122,16 @@ class ItemWriter:
                 if item.identity not in outcomes and item.identity not in drafted:
                     draft = self._drafted(item)
                     if isinstance(draft, Draft):
-                        drafted[item.identity] = None
+                        drafted[item.identity] = draft.render(draft.ref)
                         yield draft
                     else:
                         outcomes[item.identity] = draft
 
         outcomes |= zip(drafted, self._session.write(drafts()), strict=True)
         return [
-            self._remember(result, outcomes[result.identity]) if isinstance(result, _Measured) else result
+            self._remember(result, outcomes[result.identity], drafted.get(result.identity))
+            if isinstance(result, _Measured)
+            else result
             for result in results
         ]
 
@@ -156,14 +159,18 @@ class ItemWriter:
         except OffloadError as error:
             return outcomes | dict.fromkeys(new, error)
 
-    def _remember(self, measured: _Measured, stored: WriteOutcome) -> WriteOutcome:
-        """Note an item if it is stored; a placeholder in which no ref is found could not be restored."""
+    def _remember(self, measured: _Measured, stored: WriteOutcome, checked: str | None) -> WriteOutcome:
+        """Note an item if it is stored; a placeholder in which no ref is found could not be restored.
+
+        In the placeholder `checked` it is known to be found.
+        """
         if not isinstance(stored, OffloadedItem):
             return stored
         request, identity = measured.request, measured.identity
         if identity not in self._stored:
             try:
-                self._check_ref(request, stored.placeholder, stored.info.ref)
+                if stored.placeholder != checked:
+                    self._check_ref(request, stored.placeholder, stored.info.ref)
             except OffloadError as error:
                 return error
             self._stored[identity] = stored

@@ -322,13 +322,13 @@ class _Resumable(Upload):
         """Send a part, the rest of it again if the server kept less; return the number of attempts."""
         view, attempts, end = memoryview(part), 0, start + len(part)
         while start < end:
-            retrying = self._client.retrying()
+            tried = self._client.attempts()
             rest = view[start - end :]
             answer = await self._client.call(
                 "upload_part",
                 self._key,
                 size=len(rest),
-                retrying=retrying,
+                attempts=tried,
                 UploadId=upload,
                 Body=rest,
                 Start=start,
@@ -337,7 +337,7 @@ class _Resumable(Upload):
             )
             if answer["End"] <= start:
                 raise errors.StoreUnavailableError(f"{self._key!r}: the server keeps no bytes of the upload")
-            start, attempts = answer["End"], attempts + retrying.statistics["attempt_number"]
+            start, attempts = answer["End"], attempts + tried.number
         return attempts
 
     async def _end(self, upload: str, start: int, part: bytes) -> None:

@@ -29,13 +29,12 @@ from azure.storage.blob import BlobBlock
 from azure.storage.blob.aio import BlobPrefix
 
 from offload import errors
-from offload_backends._checks import check_options
+from offload_backends._checks import check_options, options_of
 from offload_backends._cloud_client import (
     CloudClient,
     ForeignAnswerError,
     check_no_page,
     opened,
-    options_of,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._shared import Shared, key_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -9,12 +10,20 @@ from offload.errors import ConfigError, InvalidKeyError, did_you_mean
 from offload.layout import check_key
 from offload.store import without_secrets
 
+_OF_FSSPEC = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
+
 
 def check_options(options: Mapping[str, Any] | None, known: Collection[str], url: str) -> None:
     """Raise `ConfigError` if a storage option of the store at `url` is not one of `known`."""
     for name in sorted(set(options or ()) - set(known)):
         hint = did_you_mean(name, known) or f"; known: {', '.join(sorted(known)) or 'none'}"
         raise ConfigError(f"{without_secrets(url)}: unknown storage option {name!r}{hint}")
+
+
+def options_of(*kinds: Any) -> set[str]:
+    """Return the names of the storage options of a class of file systems, and of what it passes others to."""
+    parameters = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    return (parameters | _OF_FSSPEC) - {"self", "kwargs"}
 
 
 def is_key(text: str) -> bool:

@@ -7,7 +7,6 @@ stored for later processes.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -26,7 +25,6 @@ _TRANSIENT_STATUSES = {408, 429, 500, *range(502, 600)}
 _TRANSIENT_ERRORS = (aiohttp.ClientError, ConnectionError, TimeoutError)
 _WRITERS = 2
 _SHORTEST_SECRET = 4
-_OF_FSSPEC = {"batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache"}
 
 T = TypeVar("T")
 
@@ -122,11 +120,6 @@ def check_no_page(headers: Mapping[str, str], status: int, marks: tuple[str, ...
         raise ForeignAnswerError(
             f"expected an answer of the service, got HTTP {status} ({kind or 'no type'})"
         )
-
-
-def options_of(system: Any) -> set[str]:
-    """Return the names of the storage options that a class of file systems of fsspec takes."""
-    return {*inspect.signature(system.__init__).parameters, *_OF_FSSPEC} - {"self", "kwargs"}
 
 
 def opened(url: str, package: str, options: Mapping[str, Any], connect: Callable[[], T]) -> T:

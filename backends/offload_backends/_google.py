@@ -31,13 +31,12 @@ from requests import RequestException
 
 from offload import errors
 from offload.store import blocks_of, sized
-from offload_backends._checks import check_options
+from offload_backends._checks import check_options, options_of
 from offload_backends._cloud_client import (
     CloudClient,
     ForeignAnswerError,
     check_no_page,
     opened,
-    options_of,
 )
 from offload_backends._remote import CONNECT_TIMEOUT, READ_TIMEOUT, sendable
 from offload_backends._s3_multipart import Upload, part_size

@@ -29,6 +29,7 @@ from botocore.loaders import Loader, create_loader
 import offload
 from offload import errors
 from offload_backends import _remote
+from offload_backends._checks import check_options, options_of
 from offload_backends._remote import CONNECT_TIMEOUT, CONNECTIONS, READ_TIMEOUT, Client, sendable
 from offload_backends._s3_answers import ForeignAnswerError, S3Session
 from offload_backends._s3_multipart import md5
@@ -41,6 +42,7 @@ _OLD_CHECKSUMS = {
 }
 # Storage options for encryption at rest, which s3fs does not know.
 ENCRYPTION = ("sse", "sse_kms_key_id", "sse_customer_key")
+_OPTIONS = options_of(s3fs.S3FileSystem, AioSession) | {*ENCRYPTION}
 _CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 _CUSTOMER_KEY_BYTES = 32
 
@@ -96,6 +98,7 @@ class S3Client(Client):
     fixes = _FIXES
 
     def __init__(self, url: str, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+        check_options(options, _OPTIONS, url)
         arguments = _arguments(options)
         try:
             system = _SYSTEMS.get(_sharing_key(options), partial(_connected, arguments))

@@ -287,10 +287,10 @@ def test_an_error_shows_no_credentials(bucket: Bucket, proxy: Proxy) -> None:
         assert "canary" not in str(caught.value)
 
 
-def test_an_option_that_s3fs_does_not_know_is_a_configuration_error(bucket: Bucket) -> None:
-    store = S3Store(bucket.url, storage_options={**bucket.storage_options, "zork": 1})
+def test_an_unknown_option_is_told_with_the_known_one_that_is_most_like_it(bucket: Bucket) -> None:
+    store = S3Store(bucket.url, storage_options={**bucket.storage_options, "proflie": "one"})
 
-    with pytest.raises(ConfigError, match="zork"):
+    with pytest.raises(ConfigError, match=r"unknown storage option 'proflie'; did you mean 'profile'\?"):
         store.get("k")
 
 

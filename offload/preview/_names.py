@@ -46,6 +46,8 @@ TROUBLE = (
     *("Exception", "Traceback", "FATAL", "fatal", "panic:", "denied", "not found", "✗", "✖", "错误", "失败"),
     *("exit code", "exit status", "exited with", "Exit code", "Warning:", "WARN ", "WARNING ", "warning:"),
 )
+_LONGEST_WORD = max(map(len, TROUBLE))
+_PART_CHARS = 32 * 1024
 
 
 def names_of(texts: Sequence[str]) -> tuple[list[list[str]], dict[str, list[int]]]:
@@ -111,6 +113,17 @@ def _known(tokens: Sequence[bytes]) -> dict[bytes, str]:
 def error_words(text: str) -> list[str]:
     """Return the words of `TROUBLE` in `text`, from one pass over it."""
     return [TROUBLE[i] for i in sorted(_searcher().Match(encode_text(text)) or ())]
+
+
+def error_parts(text: str) -> dict[str, list[range]]:
+    """Return the words of `TROUBLE` in `text`, each with the parts that have it, from one pass."""
+    parts: dict[str, list[range]] = {}
+    for start in range(0, len(text), _PART_CHARS):
+        # Words across the border of two parts are in the first of them.
+        part = range(start, start + _PART_CHARS + _LONGEST_WORD)
+        for word in error_words(text[part.start : part.stop]):
+            parts.setdefault(word, []).append(part)
+    return {word: parts[word] for word in TROUBLE if word in parts}
 
 
 @cache

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview._kinds import PATHS, Kind, kind_of
-from offload.preview._names import MAX_QUERY_CHARS, error_words, terms_of
+from offload.preview._names import MAX_QUERY_CHARS, error_parts, terms_of
 from offload.preview._sample import END_CHARS, MIDDLE_CHARS, Sample, sample_of
 
 _HEAD_SHARE = 0.6
@@ -55,11 +56,12 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
         text = text[:END_CHARS] + text[-END_CHARS:]
     sampled = _without_reminders(text)
     terms = terms_of(query[:MAX_QUERY_CHARS])
-    trouble = error_words(sampled)
+    found = error_parts(sampled)
     middle = middle if middle.isascii() else middle[: MIDDLE_CHARS // 3]
-    hidden = error_words(middle)[:_MAX_WANTED] if left_out else []
-    sample = sample_of(sampled, (*trouble, *list(terms)[:_MAX_WANTED]), left_out, middle, hidden)
-    trouble = list(dict.fromkeys([*trouble, *hidden]))
+    hidden = dict(islice(error_parts(middle).items(), _MAX_WANTED)) if left_out else {}
+    wanted = [*found.items(), *((term, [range(len(sampled))]) for term in [*terms][:_MAX_WANTED])]
+    sample = sample_of(sampled, wanted, left_out, middle, [*hidden.items()])
+    trouble = [*(found | hidden)]
     kind = kind_of(sample.texts)
     folder = _common_folder(sample.texts) if kind is PATHS else ""
     sample = sample._replace(texts=[path[len(folder) :] for path in sample.texts]) if folder else sample

@@ -50,6 +50,8 @@ _GUTTER_SHARE = 0.7
 
 
 _Part = tuple[int, int, int]
+# Words to look for, each with the parts of the text that may have it.
+Words = Sequence[tuple[str, Sequence[range]]]
 
 
 class Sample(NamedTuple):
@@ -71,11 +73,11 @@ class Sample(NamedTuple):
 
 
 def sample_of(
-    text: str, wanted: Sequence[str] = (), left_out: int = 0, middle: str = "", words: Sequence[str] = ()
+    text: str, wanted: Words = (), left_out: int = 0, middle: str = "", hidden: Words = ()
 ) -> Sample:
     """Return the sample of a text, or of its two ends of `END_CHARS` with `left_out` characters between.
 
-    The first occurrences of the words `wanted` are sampled, and those of `words` in `middle`, which is the
+    The first occurrences of the words `wanted` are sampled, and those of `hidden` in `middle`, which is the
     beginning of what is left out.
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
@@ -85,14 +87,14 @@ def sample_of(
     for part in parts[: len(parts) - len(ends)]:
         _add_part(sample, text, part, shift, left_out)
     unbroken = bisect_right(sample.ends, parts[0][1])
-    for part in _lines_at(_places_of(words, middle, 0, len(middle)), middle):
+    for part in _lines_at(_places_of(hidden, middle, 0, len(middle)), middle):
         _add_part(sample, middle, part, shift, END_CHARS)
     for part in ends:
         _add_part(sample, text, part, shift, left_out)
     return sample._replace(unbroken=unbroken, shift=shift or 0)
 
 
-def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
+def _parts(text: str, wanted: Words, joint: int) -> list[_Part]:
     """Return the parts to sample, in order and without overlap: start, end, number of the first line.
 
     The number is 0, unknown, after `joint`, where the first end of a longer text meets the last.
@@ -110,7 +112,7 @@ def _parts(text: str, wanted: Sequence[str], joint: int) -> list[_Part]:
     return parts
 
 
-def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _spans(text: str, wanted: Words) -> Iterator[tuple[int, int]]:
     head = _first_lines(text, 0, min(_HEAD_CHARS, len(text) // 3))
     tail = _last_lines(text, min(_TAIL_CHARS, len(text) // 6))
     yield 0, head
@@ -121,15 +123,20 @@ def _spans(text: str, wanted: Sequence[str]) -> Iterator[tuple[int, int]]:
     yield from ((at, at + 1) for at in _places_of(wanted, text, head, tail))
 
 
-def _places_of(words: Sequence[str], text: str, start: int, end: int) -> Iterator[int]:
+def _places_of(words: Words, text: str, start: int, end: int) -> Iterator[int]:
     """Yield the first places of words in a part of a text."""
+
+    def place(word: str, parts: Sequence[range], start: int) -> int:
+        places = (text.find(word, max(start, part.start), min(end, part.stop)) for part in parts)
+        return next((at for at in places if at >= 0), -1)
+
     left = _MOST_HITS
-    hits = [(text.find(word, start, end), word) for word in words]
+    hits = [(place(word, parts, start), word, parts) for word, parts in words]
     for _ in range(_HITS_PER_WORD):
         hits = [hit for hit in hits if hit[0] >= 0][:left]
         left -= len(hits)
-        yield from (at for at, _ in hits)
-        hits = [(text.find(word, at + _HIT_GAP, end), word) for at, word in hits]
+        yield from (at for at, *_ in hits)
+        hits = [(place(word, parts, at + _HIT_GAP), word, parts) for at, word, parts in hits]
 
 
 def _lines_at(places: Iterable[int], text: str) -> Iterator[_Part]:

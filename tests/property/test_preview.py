@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.preview import head_tail, preview_of
-from offload.preview._names import TROUBLE, error_words
+from offload.preview._names import TROUBLE, error_parts, error_words
 
 many = settings(max_examples=400, deadline=None)
 
@@ -140,3 +140,13 @@ def test_every_numbered_line_of_a_salient_preview_is_in_that_line_of_the_text(
 def test_the_error_words_of_a_text_are_those_in_it(parts: list[str]) -> None:
     text = "".join(parts)
     assert error_words(text) == [word for word in TROUBLE if word in text]
+
+
+@given(st.lists(st.sampled_from([*TROUBLE, "Err", "or:", "\n"]) | st.integers(1, 40_000), max_size=12))
+def test_each_error_word_is_in_the_parts_that_are_told_of_it(parts: list[str | int]) -> None:
+    text = "".join(part if isinstance(part, str) else "x" * part for part in parts)
+    found = error_parts(text)
+    assert [*found] == error_words(text)
+    for word, places in found.items():
+        ends = [match.end() for match in re.finditer(f"(?={re.escape(word)})", text)]
+        assert all(any(at in place and at + len(word) <= place.stop for place in places) for at in ends)

@@ -390,7 +390,7 @@ SHAPES = {
 def test_steps_are_bounded_whatever_the_shape(shape: str, joint: str, lines: int) -> None:
     text = joint.join(SHAPES[shape](n) for n in range(lines))
     asked = " ".join(SHAPES["names"](n) for n in range(3000))
-    assert len(sample_of(text, ["a0", "FAILED"]).texts) <= 900
+    assert len(sample_of(text, [(word, [range(len(text))]) for word in ("a0", "FAILED")]).texts) <= 900
     assert steps_of(text) <= 40_000
     assert steps_of(text, asked) <= 40_000
 
@@ -417,7 +417,8 @@ def test_names_and_looks_at_lines_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 def test_characters_of_a_sample_are_bounded_whatever_words_are_in_a_text() -> None:
     lines = [f"{'a_name.of_it ' * 30}{word} {n}{' a_name.of_it' * 30}" for word in TROUBLE for n in range(3)]
     text = "\n".join(["plain"] * 2000 + lines + ["plain"] * 2000)
-    assert 10_000 < sum(map(len, sample_of(text, TROUBLE).texts)) <= 40_000
+    words = [(word, [range(len(text))]) for word in TROUBLE]
+    assert 10_000 < sum(map(len, sample_of(text, words).texts)) <= 40_000
 
 
 def test_the_terms_of_a_query_are_found_once_for_all_results_of_a_message() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from offload import Offloader
 from offload.preview import END_CHARS, TROUBLE, _choose, _names, head_tail, preview_of, sample_of
+from offload.preview._json import json_shape
 
 
 def lines_of(shown: str) -> dict[int, str]:
@@ -165,6 +166,42 @@ def test_json_is_shown_by_its_shape_and_its_first_and_last_item() -> None:
     assert shown.startswith("[Preview: JSON list of 300, each like {id, owner: {name}, tags: list of 1}. ")
     assert '\n1 [{"id": 0, "owner": {"name": "o0"}' in shown
     assert '{"id": 299, "owner": {"name": "o299"}, "tags": ["a"]}]' in shown
+
+
+ROWS = [{"id": n, "owner": {"name": f"n{n}"}} for n in range(3000)]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        (ROWS, "list of items like {id, owner: {name}}"),
+        (
+            {"count": 3000, "rows": ROWS, "last": 1},
+            "{count, rows: list of items like {id, owner: {name}}, and more}",
+        ),
+        (
+            {"data": {"page": {"rows": ROWS}}},
+            "{data: {page: {rows: list of items like object of 2 keys, and more}, and more}, and more}",
+        ),
+        ({"name": "x", "text": "y" * 90_000, "end": 1}, "{name, text, and more}"),
+        ({f"key_{n}": n for n in range(9000)}, f"{{{', '.join(f'key_{n}' for n in range(12))}, and more}}"),
+        (
+            [{"name": "x", "rows": ROWS}],
+            "list of items like {name, rows: list of items like {id, owner: {name}}, and more}",
+        ),
+    ],
+)
+def test_json_too_long_to_parse_has_the_shape_of_its_beginning(
+    value: object, shape: str, indent: int | None
+) -> None:
+    shown = preview_of(json.dumps(value, indent=indent), 1000).text
+    assert shown.startswith(f"[Preview: JSON {shape}. ")
+
+
+@pytest.mark.parametrize("start", ['{"a" 1, ', '{"a": b, ', "{1: 2, ", '[{"a" 1}, ', "{,"])
+def test_a_long_text_that_only_begins_like_json_has_no_shape(start: str) -> None:
+    assert json_shape(start + '"x": 1, ' * 10_000 + "}", 250) == ""
 
 
 def test_a_piece_of_json_never_looks_whole() -> None:

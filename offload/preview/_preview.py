@@ -9,8 +9,8 @@ from typing import NamedTuple
 from offload.preview._choose import Choice
 from offload.preview._json import json_shape
 from offload.preview._kinds import PATHS, Kind, kind_of
-from offload.preview._names import MAX_QUERY_CHARS, error_parts, terms_of
-from offload.preview._sample import END_CHARS, MIDDLE_CHARS, Sample, sample_of
+from offload.preview._names import MAX_QUERY_CHARS, TROUBLE, error_parts, terms_of
+from offload.preview._sample import END_CHARS, MIDDLE_CHARS, REACH, Sample, sample_of
 
 _HEAD_SHARE = 0.6
 # A cut moves to a line border within this share of the budget.
@@ -58,9 +58,10 @@ def preview_of(text: str, max_chars: int, *, query: str = "", left_out: int = 0,
     terms = terms_of(query[:MAX_QUERY_CHARS])
     found = error_parts(sampled)
     middle = middle if middle.isascii() else middle[: MIDDLE_CHARS // 3]
+    middle, begin = _with_borders(text, middle, left_out)
     hidden = dict(islice(error_parts(middle).items(), _MAX_WANTED)) if left_out else {}
     wanted = [*found.items(), *((term, [range(len(sampled))]) for term in [*terms][:_MAX_WANTED])]
-    sample = sample_of(sampled, wanted, left_out, middle, [*hidden.items()])
+    sample = sample_of(sampled, wanted, left_out, middle, [*hidden.items()], begin=begin)
     trouble = [*(found | hidden)]
     kind = kind_of(sample.texts)
     folder = _common_folder(sample.texts) if kind is PATHS else ""
@@ -90,6 +91,20 @@ def head_tail(text: str, max_chars: int, *, left_out: int = 0) -> Preview:
     head = _cut_head(text, int(room * _HEAD_SHARE))
     tail = _cut_tail(text, room - len(head))
     return Preview(head + _gap(chars - len(head) - len(tail)) + tail, len(head))
+
+
+def _with_borders(text: str, middle: str, left_out: int) -> tuple[str, int]:
+    """Return the middle of a text and its offset, with what is beyond a border that an error word crosses."""
+    before, after = text[END_CHARS - REACH : END_CHARS], text[END_CHARS : END_CHARS + REACH]
+    if middle and len(middle) == left_out and _has_word_across(middle, after):
+        middle += after
+    if middle and _has_word_across(before, middle):
+        return before + middle, END_CHARS - REACH
+    return middle, END_CHARS
+
+
+def _has_word_across(left: str, right: str) -> bool:
+    return any(word in left[1 - len(word) :] + right[: len(word) - 1] for word in TROUBLE)
 
 
 def _intro(kind: Kind, sample: Sample, folder: str, shape: str) -> str:

@@ -24,7 +24,7 @@ _MOST_HITS = 24
 # A part with lines shorter than this on average ends earlier.
 _LINE_CHARS = 24
 # A part begins and ends on a line border if one is this near.
-_REACH = 400
+REACH = 400
 
 # A longer line is split into pieces, each cut at a space if one is near.
 _PIECE_CHARS = 170
@@ -73,12 +73,18 @@ class Sample(NamedTuple):
 
 
 def sample_of(
-    text: str, wanted: Words = (), left_out: int = 0, middle: str = "", hidden: Words = ()
+    text: str,
+    wanted: Words = (),
+    left_out: int = 0,
+    middle: str = "",
+    hidden: Words = (),
+    *,
+    begin: int = END_CHARS,
 ) -> Sample:
     """Return the sample of a text, or of its two ends of `END_CHARS` with `left_out` characters between.
 
     The first occurrences of the words `wanted` are sampled, and those of `hidden` in `middle`, which is the
-    beginning of what is left out.
+    beginning of what is left out and begins at `begin`.
     """
     parts = _parts(text, wanted, END_CHARS if left_out else len(text))
     shift = _own_numbers(text[: parts[0][1]].split("\n", _GUTTER_SAMPLE)[:_GUTTER_SAMPLE])
@@ -88,7 +94,7 @@ def sample_of(
         _add_part(sample, text, part, shift, left_out)
     unbroken = bisect_right(sample.ends, parts[0][1])
     for part in _lines_at(_places_of(hidden, middle, 0, len(middle)), middle):
-        _add_part(sample, middle, part, shift, END_CHARS)
+        _add_part(sample, middle, part, shift, begin)
     for part in ends:
         _add_part(sample, text, part, shift, left_out)
     return sample._replace(unbroken=unbroken, shift=shift or 0)
@@ -165,8 +171,8 @@ def _last_lines(text: str, chars: int) -> int:
 
 def _on_borders(text: str, start: int, end: int, joint: int) -> tuple[int, int]:
     low, high = (0, joint) if start < joint else (joint, len(text))
-    begin = text.rfind("\n", max(low, start - _REACH), start) + 1 or start
-    last = min(high, end + _REACH)
+    begin = text.rfind("\n", max(low, start - REACH), start) + 1 or start
+    last = min(high, end + REACH)
     border = text.find("\n", end, last)
     return begin, last if border < 0 else border
 

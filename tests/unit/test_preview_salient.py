@@ -531,6 +531,22 @@ def test_an_error_in_the_middle_of_a_long_text_is_shown_at_its_offset() -> None:
     assert preview_of(ends, 1000, left_out=len(middle), middle=middle).text == shown
 
 
+@pytest.mark.parametrize("border", [END_CHARS, 300_000 - END_CHARS])
+@pytest.mark.parametrize("before", range(1, 5))
+def test_an_error_word_across_a_border_of_the_middle_is_shown(border: int, before: int) -> None:
+    start = border - before - len("\ndisk full ")
+    text = "ab cd ef gh\n" * 25_000
+    line = "disk full ERROR: sda1 is gone"
+    text = f"{text[:start]}\n{line}\n{text[start + len(line) + 2 :]}"
+    middle = text[END_CHARS:-END_CHARS]
+    shown = preview_of(text, 1000, middle=middle).text
+    assert f"\n@{start + 1} {line}" in shown
+    assert (
+        preview_of(text[:END_CHARS] + text[-END_CHARS:], 1000, left_out=len(middle), middle=middle).text
+        == shown
+    )
+
+
 def test_the_labels_of_a_long_text_with_errors_in_the_middle_rise_and_the_first_lines_are_a_run() -> None:
     lines = [f"2026-01-02 10:00:{n % 60:02} INFO step {n} of job-{n % 9}" for n in range(20_000)]
     for n in (3000, 9000, 15_000):

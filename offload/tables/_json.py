@@ -141,7 +141,7 @@ class _Parsed:
     def arrays(
         self, value: dict[str, Any], pointer: str = "", depth: int = 0
     ) -> Iterator[tuple[dict[str, Any] | list[Any], _Array]]:
-        """Yield the containers of an object with what `_arrays` tells of them."""
+        """Yield the containers of an object, each with its `_Array` as `_arrays` yields it."""
         members = self._members(value)
         objects = 0
         for key, member in members:

@@ -23,7 +23,7 @@ def put(
     """Store `text` and return its ref."""
     item, content = Item(None, item_type, text, tool, call), TextContent.of(text, 1)
     ref = into.ref_of(item.identity(content.counts.sha256))
-    draft = Draft(item, content, ref, lambda ref: f"[{ref}]")
+    draft = Draft(item, content, ref, f"[{ref}]", lambda ref: f"[{ref}]")
     [placed] = into.write([draft])
     assert isinstance(placed, OffloadedItem)
     return placed.info.ref

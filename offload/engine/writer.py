@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 from offload.codec import SpooledContent, TextContent
@@ -17,6 +16,7 @@ from offload.errors import (
     StoreMissingError,
     StorePermissionError,
     StoreUnavailableError,
+    result_or_error,
 )
 from offload.events import Observer, failure
 from offload.messages import Item
@@ -120,9 +120,9 @@ class ItemWriter:
             for item in measured:
                 # An item that comes twice is drafted and stored once.
                 if item.identity not in outcomes and item.identity not in drafted:
-                    draft = self._drafted(item)
+                    draft = result_or_error(self._drafted, item)
                     if isinstance(draft, Draft):
-                        drafted[item.identity] = draft.render(draft.ref)
+                        drafted[item.identity] = draft.placeholder
                         yield draft
                     else:
                         outcomes[item.identity] = draft
@@ -207,7 +207,10 @@ class ItemWriter:
         return _Measured(request, content, ends, identity, self._session.ref_of(identity), title)
 
     def _drafted(self, measured: _Measured) -> Draft | Skipped | OffloadError:
-        """Return the draft of a new item, or the outcome if a placeholder does not pay."""
+        """Return the draft of a new item, or the outcome if a placeholder does not pay.
+
+        Raises `OffloadError` if the renderer failed.
+        """
         request, text = measured.request, measured.ends
         left_out = measured.content.counts.chars - len(text)
         if request.keeps_text:
@@ -224,21 +227,22 @@ class ItemWriter:
         problem = self._why_not(request, draft)
         if problem is not None or self._hooks.summarizer is None or not has_preview or request.content:
             return problem or draft
-        summarized = self._draft(measured, preview, table, self._hooks.summary(text))
+        summarized = result_or_error(self._draft, measured, preview, table, self._hooks.summary(text))
         # A summary that takes up what the placeholder would save is dropped.
-        return draft if self._why_not(request, summarized) else summarized
+        if isinstance(summarized, OffloadError) or self._why_not(request, summarized):
+            return draft
+        return summarized
 
     def _why_not(self, request: WriteRequest, draft: Draft) -> Skipped | OffloadError | None:
         """Return why the placeholder of a draft does not pay or cannot be made; None if it is fine."""
         try:
-            placeholder = draft.render(draft.ref)
-            self._check_ref(request, placeholder, draft.ref)
-            saving = request.decision.item.tokens - self._count_tokens(placeholder)
+            self._check_ref(request, draft.placeholder, draft.ref)
+            saving = request.decision.item.tokens - self._count_tokens(draft.placeholder)
         except OffloadError as error:
             return error
         except Exception as error:  # noqa: BLE001 # a token counter may raise anything; only its item fails
             return failure("token_counter:", error)
-        is_shorter = saving >= self._min_saving and len(placeholder) < draft.content.counts.chars
+        is_shorter = saving >= self._min_saving and len(draft.placeholder) < draft.content.counts.chars
         if request.is_forced or is_shorter:
             return None
         return Skipped(f"a placeholder would save {saving} tokens, under {self._min_saving}")
@@ -273,8 +277,8 @@ class ItemWriter:
             item=request.item,
             content=measured.content,
             ref=measured.ref,
-            # It is rendered to see whether it pays, and again to be stored.
-            render=cache(render),
+            placeholder=render(measured.ref),
+            render=render,
             ttl=request.decision.ttl,
             summary=summary,
             is_redacted=measured.is_redacted,

@@ -36,13 +36,14 @@ _deletions: dict[tuple[str, str], object] = {}
 class Draft:
     """An item that is about to be stored: of its text the `content`, with `ttl`, `summary` and `title`.
 
-    `ref` is its first draw, and `render` returns the placeholder for any ref; `is_redacted` if content was
-    removed from the text.
+    `ref` is its first draw, with the `placeholder`, and `render` returns that of any other; `is_redacted` if
+    content was removed from the text.
     """
 
     item: Item
     content: TextContent | SpooledContent
     ref: str
+    placeholder: str
     render: Callable[[str], str]
     ttl: int | None = None
     summary: str | None = None
@@ -203,7 +204,10 @@ class Session(SessionReader):
 
     def _attempt(self, draft: Draft, draw: int = 0) -> _Attempt:
         item, counts = draft.item, draft.content.counts
-        ref = self.ref_of(item.identity(counts.sha256), draw=draw) if draw else draft.ref
+        ref, placeholder = draft.ref, draft.placeholder
+        if draw:
+            ref = self.ref_of(item.identity(counts.sha256), draw=draw)
+            placeholder = draft.render(ref)
         header = Header(
             ref=ref,
             session=self.name,
@@ -212,7 +216,7 @@ class Session(SessionReader):
             tool_use_id=item.tool_use_id,
             created_at=time.time(),
             sha256=counts.sha256,
-            placeholder=draft.render(ref),
+            placeholder=placeholder,
             form=item.form,
             ttl=draft.ttl,
             summary=draft.summary,

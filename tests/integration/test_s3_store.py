@@ -441,6 +441,18 @@ def test_checksums_that_the_caller_chose_are_sent(bucket: Bucket, proxy: Proxy) 
     assert checksums(proxy) == [{"x-amz-checksum-crc32", "x-amz-sdk-checksum-algorithm"}]
 
 
+@pytest.mark.parametrize(("chosen", "named"), [({}, "offload/"), ({"user_agent": "mine/1"}, "mine/1")])
+def test_a_request_names_the_library_or_what_the_caller_chose(
+    bucket: Bucket, proxy: Proxy, chosen: dict[str, str], named: str
+) -> None:
+    options = {**bucket.storage_options, "endpoint_url": proxy.url, "config_kwargs": chosen}
+
+    S3Store(bucket.url, storage_options=options).put("k", b"x", overwrite=True)
+
+    ((_, _, headers),) = proxy.requests
+    assert headers["User-Agent"].startswith(named)
+
+
 def test_a_batch_to_a_bucket_that_is_not_there_is_not_tried_item_by_item(
     bucket: Bucket, proxy: Proxy
 ) -> None:

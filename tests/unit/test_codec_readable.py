@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from hashlib import sha256
 
+import msgspec
 import pytest
 
 from offload.codec import CODECS, Fetch, TextContent, find_codec, get_codec, parse_sidecar
@@ -50,6 +53,21 @@ def test_a_raw_record_is_the_content_alone_and_its_header_stands_beside_it() -> 
     assert encoded.sidecar is not None
     assert json.loads(encoded.sidecar)["header"]["ref"] == "abcdefghij"
     assert parse_sidecar(encoded.sidecar) == header
+
+
+@pytest.mark.parametrize("codec", ["json", "raw"])
+def test_a_readable_record_whose_content_is_no_text_is_damaged(codec: str) -> None:
+    data = b"\xff\xfe"
+    header, content = facts("")
+    digest = sha256(data).digest()
+    header = msgspec.structs.replace(header, sha256=digest)
+    content = replace(content, data=data, counts=msgspec.structs.replace(content.counts, sha256=digest))
+    encoded = get_codec(codec).encode(header, content)
+
+    record = get_codec(codec).open(fetch_from(encoded.body), fetch_from(encoded.sidecar or b""))
+
+    with pytest.raises(CorruptError, match="not UTF-8"):
+        _ = record.content
 
 
 @pytest.mark.parametrize("codec", ["json", "raw"])

@@ -32,6 +32,7 @@ from offload import (
     explain,
 )
 from offload.codec import CODECS, TextContent
+from offload.placeholder import DefaultRenderer
 from offload.record import Header
 
 LOG = "".join(f"{n:05} ERROR worker-{n % 7} could not reach 10.0.{n % 255}.1\n" for n in range(400))
@@ -772,6 +773,22 @@ def test_a_renderer_of_ones_own_is_used_and_understood(tmp_path):
 
     assert shown(out) == f"<gone {out.records[0].ref}>"
     assert off.restore(out.messages) == conversation()
+
+
+def test_a_new_item_is_rendered_once_and_with_its_own_ref(tmp_path):
+    rendered = []
+
+    class Noting(DefaultRenderer):
+        def render(self, facts):
+            rendered.append(facts.ref)
+            return super().render(facts)
+
+    off = Offloader(tmp_path, placeholder=Noting())
+    out = off.offload(conversation())
+    off.offload_text(OTHER)
+    off.offload_text(OTHER)
+
+    assert rendered == [out.records[0].ref, off.records()[-1].ref]
 
 
 # What a caller may do to its messages

@@ -234,13 +234,12 @@ def test_a_notice_in_one_block_with_a_mark_of_the_provider_is_undone(tmp_path: P
 def hidden(off: Offloader, text: str) -> dict[str, Any]:
     """Return a user message whose text is offloaded whatever it looks like, as release 0.1 did."""
     item, content = Item(None, "user_message", text), TextContent.of(text, 1)
-    draft = Draft(
-        item,
-        content,
-        off._session.ref_of(item.identity(content.counts.sha256)),
-        lambda ref: f"[Offloaded: user message, 3 lines, id {ref}]\n[Read it]",
-    )
-    [stored] = off._session.write([draft])
+
+    def render(ref: str) -> str:
+        return f"[Offloaded: user message, 3 lines, id {ref}]\n[Read it]"
+
+    ref = off._session.ref_of(item.identity(content.counts.sha256))
+    [stored] = off._session.write([Draft(item, content, ref, render(ref), render)])
     assert isinstance(stored, OffloadedItem)
     return user(stored.placeholder)
 

@@ -19,13 +19,17 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/.demo
 	@$(BIN)/offload demo
 
+# Files of the tests are in memory if it has 2 GB for them and lets programs run; `make test-all` keeps them on the disk.
+IN_MEMORY := $(shell grep -qs ' /dev/shm tmpfs [^ ]*noexec' /proc/mounts || \
+	df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "PYTEST_DEBUG_TEMPROOT=/dev/shm"}')
+
 # Tests of frameworks run by `make test-integrations`, also those whose framework happens to be here.
 test: .venv/.dev
-	$(BIN)/python -m pytest -n auto -q --ignore tests/frameworks
+	$(IN_MEMORY) $(BIN)/python -m pytest -n auto --dist worksteal -q --ignore tests/frameworks
 
 # Whatever takes longer than a few minutes is marked `slow`.
 test-all: .venv/.dev
-	$(BIN)/python -m pytest -n auto -q -m "slow or not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -q -m "slow or not slow"
 	$(MAKE) test-clouds docs
 
 # A framework's name is that of its dependency group `integration-NAME` and of tests/frameworks/test_NAME*.py.

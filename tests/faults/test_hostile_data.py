@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import prepared
 import pytest
 import zstandard
 
@@ -206,7 +207,8 @@ class Forged:
         tail = msgspec.msgpack.encode(self.tail | {"stored_crc32": zlib.crc32(before)})
         tail = with_field(tail, self.more["tail"])
         sizes = [(len(head), 0), *zip(map(len, self.frames), self.plain, strict=True), (len(tail) + 12, 0)]
-        rows = b"".join(struct.pack("<II", packed, min(n, 2**32 - 1)) for packed, n in sizes)
+        pairs = [min(n, 2**32 - 1) for pair in sizes for n in pair]
+        rows = struct.pack(f"<{len(pairs)}I", *pairs)
         table = struct.pack("<II", 0x184D2A5E, len(rows) + 9) + rows
         table += struct.pack("<IBI", len(sizes), 0, 0x8F92EAB1)
         crc = struct.pack("<I", zlib.crc32(table, zlib.crc32(tail)))
@@ -357,8 +359,7 @@ def met(root: Path, forged: Forged, data: bytes | None = None) -> dict[str, str]
     (folder / forged.name).write_bytes(forged.data() if data is None else data)
     for path in (root, root / "r", folder):
         path.chmod(0o700)
-    command = [sys.executable, "-c", VICTIM, str(root), forged.ref, forged.placeholder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = prepared.run(VICTIM, root, forged.ref, forged.placeholder)
     assert done.returncode == 0, done.stderr[-2000:]
     said: dict[str, str] = json.loads(done.stdout)
     return said
@@ -476,9 +477,7 @@ print(tracemalloc.get_traced_memory()[1], found is not None)
 def read_apart(path: Path, body: bytes) -> tuple[int, bool]:
     """Read a snapshot in a process of its own; return the memory that this took, and whether it is used."""
     path.write_bytes(zstandard.ZstdCompressor(level=19, write_checksum=True).compress(body))
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, check=False
-    )
+    done = prepared.run(READER, path)
     assert done.returncode == 0, done.stderr[-2000:]
     taken, is_used = done.stdout.split()
     return int(taken), is_used == "True"

@@ -81,7 +81,9 @@ class Choice:
         repeating = every if kind.trouble else self._marks
         self._shapes = dict(zip(repeating, _shapes([texts[i] for i in repeating]), strict=True))
         self._notes = _notes(self._shapes.values(), sample) if kind.trouble else {}
+        # How many lines of each shape are taken, and the templates of which one is.
         self._taken: dict[bytes, int] = {}
+        self._known: set[bytes] = set()
         # The ends of code or a page may be long and say little.
         longest = _LONGEST_END if kind.marks and not kind.trouble else room
         self._take_run(every, 0, longest)
@@ -97,8 +99,9 @@ class Choice:
         Lines that only close something are omitted, and in a log, but for its end, those of a known template.
         """
         spent = 0
+        known = set() if is_tail else self._known
         for i in indices:
-            if i in self.lines or (not is_tail and self._is_known(i)) or _CLOSING.fullmatch(self._texts[i]):
+            if i in self.lines or self._shapes.get(i) in known or _CLOSING.fullmatch(self._texts[i]):
                 continue
             cost = self._cost(i)
             if cost > self._left or spent + cost > max(most, 0 if spent else first):
@@ -150,34 +153,30 @@ class Choice:
             shown[shape] += 1
         return [name for name in hidden if name in fitting]
 
-    def _is_known(self, i: int) -> bool:
-        """Return whether a line of the same template is taken."""
-        shape = self._shapes.get(i, b"")
-        return shape in self._taken and shape in self._notes
-
     def _note(self, i: int) -> str:
         """Return the note of a line, which only the first of a template has."""
-        shape = self._shapes.get(i, b"")
-        return "" if shape in self._taken else self._notes.get(shape, "")
+        return self._notes.get(self._shapes.get(i, b""), "")
 
     def _cost(self, i: int) -> int:
-        return self._costs[i] + len(self._note(i))
+        return self._costs[i] + (len(self._note(i)) if self._notes else 0)
 
     def _gain(self, i: int) -> float:
         """Return the worth of a line for each of its characters."""
-        worth = self._new[i]
-        taken = self._taken.get(self._shapes.get(i, b""), 0)
-        if worth and taken and self._is_known(i):
-            worth = 0.0
+        worth, mark = self._new[i], self._marks.get(i, 0)
+        if (shape := self._shapes.get(i, b"")) in self._taken:
+            worth = 0.0 if shape in self._known else worth
+            mark *= _AGAIN ** self._taken[shape]
         if worth and len(self._texts[i]) - sum(map(len, self._names[i])) < _LEAST_AROUND:
             worth *= _ALONE
-        return (worth + self._marks.get(i, 0) * _AGAIN**taken) / self._costs[i]
+        return (worth + mark) / self._costs[i]
 
     def _take(self, i: int) -> None:
         self.lines[i] = self._note(i)
         self._left -= self._cost(i)
         shape = self._shapes.get(i, b"")
-        if i in self._marks or shape in self._notes:
+        if self._notes.pop(shape, None):
+            self._known.add(shape)
+        if i in self._marks or shape in self._known:
             self._taken[shape] = self._taken.get(shape, 0) + 1
         for name in self._names[i]:
             worth, self._worth[name] = self._worth[name], 0

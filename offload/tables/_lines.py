@@ -271,7 +271,7 @@ class _LinePattern(NamedTuple):
             if found:
                 if row is not None:
                     yield row
-                row = [found[column] for column in self.columns]
+                row = [*found.group(*self.columns)]
             elif row is not None and self.continues and line.strip() and len(row[-1]) < _CONTINUED_CHARS:
                 row[-1] = f"{row[-1]}\n{line}"
             elif line.strip("- "):

@@ -19,6 +19,7 @@ _BATCH_ROWS = 2000
 _COUNTED_ROWS = 1000
 _SAMPLED_ROWS = 100
 _LEAST_ROWS = 2
+_CHUNK_CHARS = 4096
 _LINE_CHARS = 300
 _POINTER_CHARS = 80
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -132,7 +133,9 @@ def _first_rows(form: Form, text: str, *, is_whole: bool) -> Iterator[Row]:
     """Yield the first rows of a text of which the beginning is known; the last one there may be cut."""
     if not is_whole and (not form.is_typed or form.name == "JSON lines"):
         text = text[: text.rfind("\n") + 1]
-    rows = form.rows([text], Remarks()) if form.parsed is None else form.parsed
+    # No more is split into lines than the rows need.
+    chunks = (text[at : at + _CHUNK_CHARS] for at in range(0, len(text), _CHUNK_CHARS))
+    rows = form.rows(chunks, Remarks()) if form.parsed is None else form.parsed
     try:
         yield from islice(rows, _COUNTED_ROWS + 1 if is_whole else _SAMPLED_ROWS)
     except NoTableError:

@@ -9,6 +9,8 @@ from itertools import islice
 from typing import Any
 
 _PARSED_CHARS = 64 * 1024
+# Of a longer object so much is parsed.
+_BEGUN_CHARS = 16 * 1024
 _DEPTH = 3
 _MAX_KEYS = 12
 _KEY_CHARS = 40
@@ -44,7 +46,7 @@ def _begun(text: str, at: int = 0, depth: int = _DEPTH) -> _BegunList | _BegunOb
         return _BegunList([_value(text, at + 1, depth)[0]] if depth >= 0 else [])
     if not text.startswith("{", at):
         raise ValueError
-    value = _BegunObject()
+    text, value = text[: at + _BEGUN_CHARS], _BegunObject()
     for _ in range(_MAX_KEYS if depth > 0 else 0):
         key, at = _decode(text, _after_space(text, at + 1))
         at = _after_space(text, at)

@@ -12,11 +12,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
+from operator import is_not
 from typing import Any
 
 from offload.engine.recognition import Claim, Proof
-from offload.engine.watching import is_same, look
+from offload.engine.watching import edited, look
 from offload.messages import Call, CallId, Item
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -109,7 +110,6 @@ class MessageState:
         answers: number of assistant messages up to and including this one.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
             arguments.
-        seen: how the message looked, and `output_seen` how it looked with its items replaced.
         replaced_calls: the earlier calls of the same ids, to undo `calls`.
     """
 
@@ -119,8 +119,6 @@ class MessageState:
     answers: int
     role: str
     texts: Mapping[str, str]
-    seen: Any = None
-    output_seen: Any = None
     replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
 
     @property
@@ -148,9 +146,13 @@ class History:
         self._decisions: list[Decision] = []
         self._shared = 0
         self.states: list[MessageState] = []
+        # The messages, and how each of them looked.
         self.messages: list[Any] = []
-        # The messages with their items replaced, as the caller received them.
+        self._seen: list[Any] = []
+        # The messages with their items replaced, as the caller received them, and how these looked; one
+        # without replaced items is the message in both.
         self._output: list[Any] = []
+        self._output_seen: list[Any] = []
         # How many messages this turn kept, and what the caller had received in place of the others.
         self._kept = 0
         self._dropped: list[Any] = []
@@ -158,9 +160,10 @@ class History:
         self._open: dict[int, Slot] = {}
         self.small: dict[int, Slot] = {}
         self.small_saving = 0
-        # Numbers and records of the replaced items, in order.
+        # Numbers and records of the replaced items, in order, and the records as a result has them.
         self._numbers: list[int] = []
         self._infos: list[RecordInfo] = []
+        self._result_infos: list[RecordInfo] = []
         self._kinds: Counter[tuple[str, str | None]] = Counter()
         # How many texts of the list are the placeholder of each ref.
         self._standing: Counter[str] = Counter()
@@ -195,7 +198,7 @@ class History:
 
         A message that was edited in place counts as changed once the edit is noticed.
         """
-        kept = min(self._common(messages), self._first_edited(messages))
+        kept = self._first_edited(messages, self._common(messages))
         self._kept, self._dropped = kept, self._output[kept:]
         if kept < len(self.states):
             self._truncate(kept)
@@ -212,10 +215,10 @@ class History:
     def add(self, message: Any, state: MessageState) -> None:
         """Append a message; its items are open."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
-        state.seen = look(message)
+        self._seen.append(look(message))
         self.states.append(state)
-        self.messages.append(message)
-        self._output.append(message)
+        for same in (self.messages, self._output, self._output_seen):
+            same.append(message)
         self.tokens += state.tokens
         self.calls.update(state.calls)
         for slot in state.slots:
@@ -247,6 +250,8 @@ class History:
         """Mark items as final."""
         for slot in closed:
             self._open.pop(slot.number, None)
+        # A dict from which most keys were removed is as slow to walk as before.
+        self._open = dict(self._open)
 
     def note_standing(self, slot: Slot, ref: str) -> None:
         """Record that the text of `slot` is the placeholder of record `ref`."""
@@ -328,8 +333,8 @@ class History:
 
     def set_output(self, index: int, output: Any) -> None:
         """Set the message that the caller receives in place of message `index`."""
-        self.states[index].output_seen = look(output)
         self._output[index] = output
+        self._output_seen[index] = output if output is self.messages[index] else look(output)
 
     def output(self) -> list[Any]:
         """Return the messages with items replaced; unchanged ones are the caller's objects."""
@@ -337,16 +342,15 @@ class History:
 
     def edited_outputs(self) -> list[int]:
         """Return the indexes of outputs that the caller edited, among the messages checked this turn."""
-        return [
-            i
-            for i in self._watched()
-            if self._output[i] is not self.messages[i]
-            and not is_same(self.states[i].output_seen, self._output[i])
-        ]
+        parts = self._watched(len(self))
+        return [i for part in parts for i in edited(self._output_seen, self._output, part)]
 
     def infos(self) -> list[RecordInfo]:
-        """Return the records behind the placeholders, in order."""
-        return self._infos.copy()
+        """Return the records behind the placeholders, in order: the same list until they change."""
+        # They are many: a comparison of pointers reads none of them.
+        if self._result_infos != self._infos:
+            self._result_infos = self._infos.copy()
+        return self._result_infos
 
     def sent(self) -> int:
         """Return how many messages the last request had that the model replied to."""
@@ -411,7 +415,8 @@ class History:
     def _common(self, messages: Sequence[Any]) -> int:
         """Return how many leading messages are the known objects or equal to them.
 
-        For a list that grew, one comparison of lists finds out: it compares elements by identity first.
+        For a list that grew, one comparison of lists finds out: it compares elements by identity first. Else
+        comparisons of its halves find the first difference.
         """
         known, length = self.messages, len(self.messages)
         known.extend(messages[length:])
@@ -419,36 +424,42 @@ class History:
         del known[length:]
         if is_whole:
             return length
-        pairs = zip(messages, known, strict=False)
-        differing = (i for i, (a, b) in enumerate(pairs) if a is not b and not _is_equal(a, b))
-        return next(differing, min(length, len(messages)))
+        equal, end = 0, min(length, len(messages))
+        while equal < end:
+            middle = (equal + end + 1) // 2
+            if _is_equal(messages[equal:middle], known[equal:middle]):
+                equal = middle
+            else:
+                end = middle - 1
+        return equal
 
-    def _watched(self) -> Iterable[int]:
-        count = len(self.states)
-        last = max(0, count - LAST_WATCHED)
+    def _watched(self, end: int) -> list[slice[int, int]]:
+        """Return the messages before index `end` that are checked for edits in this turn."""
+        last = max(0, len(self.states) - LAST_WATCHED)
         older = range(self._next_watched, min(last, self._next_watched + OLDER_WATCHED))
         waiting = {slot.at for slot in self._open.values() if slot.at < last and slot.at not in older}
-        return chain(sorted(waiting), older, range(last, count))
+        single = (range(at, at + 1) for at in sorted(waiting))
+        return [slice(part.start, min(part.stop, end)) for part in (*single, older, range(last, end))]
 
-    def _first_edited(self, messages: Sequence[Any]) -> int:
-        """Return the index of the first edited message among those checked this turn."""
-        known = min(len(messages), len(self.states))
-        is_renewed = False
-        for i in self._watched():
-            if i >= known:
-                continue
-            if not is_same(self.states[i].seen, self.messages[i]):
-                return i
-            is_renewed = is_renewed or self.messages[i] is not messages[i]
-        if is_renewed:
+    def _first_edited(self, messages: Sequence[Any], known: int) -> int:
+        """Return the index of the first edited message among those checked this turn; `known` if none is."""
+        parts = self._watched(known)
+        for index in chain.from_iterable(edited(self._seen, self.messages, part) for part in parts):
+            return index
+        if any(any(map(is_not, self.messages[part], messages[part])) for part in parts):
             self._renew(messages[:known])
         return known
 
     def _renew(self, messages: Sequence[Any]) -> None:
         """Replace known messages by equal ones that are new objects; the snapshots are theirs too."""
-        known = zip(self._output, self.messages, messages, strict=False)
-        self._output[: len(messages)] = [new if output is old else output for output, old, new in known]
-        self.messages[: len(messages)] = messages
+        known = len(messages)
+        replaced = [*compress(range(known), map(is_not, self._output, self.messages))]
+        for outputs in (self._output, self._output_seen):
+            kept = [outputs[i] for i in replaced]
+            outputs[:known] = messages
+            for i, output in zip(replaced, kept, strict=True):
+                outputs[i] = output
+        self.messages[:known] = messages
 
     def _truncate(self, length: int) -> None:
         dropped = self.states[length:]
@@ -458,7 +469,8 @@ class History:
         del self._own_decisions(first)[first:]
         at = bisect_left(self._numbers, first)
         del self._numbers[at:], self._infos[at:]
-        del self.states[length:], self.messages[length:], self._output[length:]
+        del self.states[length:], self.messages[length:], self._seen[length:]
+        del self._output[length:], self._output_seen[length:]
         if self.plan is not None:
             self.plan.truncate(length)
 

@@ -73,7 +73,8 @@ class OffloadResult:
     Attributes:
         messages: the list to send: placeholders replace the offloaded items, all other messages are the same
             objects.
-        records: the record behind each placeholder that replaced an item, in order of the messages.
+        records: the record behind each placeholder that replaced an item, in order of the messages. Results
+            with the same records share the list: copy it before you change it.
         decided: a list that later turns extend, and the number of its decisions that belong to this call; use
             `decisions`.
         tokens_before: tokens of the messages as passed: texts by the session's counter, images and documents

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -30,18 +32,29 @@ class _Object:
 
 
 def look(message: Any) -> Any:
-    """Return a snapshot of `message` for `is_same`; texts and other values are shared, not copied.
+    """Return a snapshot of `message` for `edited`; texts and other values are shared, not copied.
 
     Fields of objects, such as SDK objects and dataclasses, are copied like containers.
     """
     return _copied(message, 0, set())
 
 
-def is_same(seen: Any, message: Any) -> bool:
-    """Return whether `message` is unchanged since `look` returned `seen`."""
+def edited(seen: Sequence[Any], messages: Sequence[Any], part: slice[int, int]) -> Iterator[int]:
+    """Yield the indexes in `part` of the messages that were changed since `look` returned `seen` for them."""
+    before, now = seen[part], messages[part]
+    with suppress(Exception):  # A value inside a message may not support comparison.
+        # Messages of plain values equal their snapshots, so one comparison of the lists is enough.
+        if before == now:
+            return
+    for index, (snapshot, message) in enumerate(zip(before, now, strict=True), part.start):
+        if not _is_same(snapshot, message):
+            yield index
+
+
+def _is_same(seen: Any, message: Any) -> bool:
     try:
         # A message of plain values equals its snapshot, so it need not be copied.
-        return bool(seen == message or seen == look(message))
+        return bool(seen is message or seen == message or seen == look(message))
     except Exception:  # noqa: BLE001 # a value inside a message may not support comparison
         return False
 

@@ -156,10 +156,12 @@ class History:
         # How many messages this turn kept, and what the caller had received in place of the others.
         self._kept = 0
         self._dropped: list[Any] = []
-        # Items that may still be replaced, and items that may be only together with others of their turn.
+        # Items that may still be replaced, and numbers of those that may be only together with others; of
+        # these the ones that a sweep may replace, and what they free.
         self._open: dict[int, Slot] = {}
-        self.small: dict[int, Slot] = {}
-        self.small_saving = 0
+        self.small: set[int] = set()
+        self.sweepable: dict[int, Slot] = {}
+        self.sweepable_saving = 0
         # Numbers and records of the replaced items, in order, and the records as a result has them.
         self._numbers: list[int] = []
         self._infos: list[RecordInfo] = []
@@ -269,10 +271,12 @@ class History:
         """Return whether a text of the list is the placeholder of record `ref`."""
         return ref is not None and self._standing[ref] > 0
 
-    def set_aside(self, slot: Slot) -> None:
+    def set_aside(self, slot: Slot, *, is_sweepable: bool) -> None:
         """Mark an item that may be offloaded only together with others."""
-        self.small[slot.number] = slot
-        self.small_saving += slot.saving
+        self.small.add(slot.number)
+        if is_sweepable:
+            self.sweepable[slot.number] = slot
+            self.sweepable_saving += slot.saving
 
     def reopen(self, slot: Slot) -> None:
         """Mark an item as open that was closed or set aside."""
@@ -398,8 +402,9 @@ class History:
             self._next_watched = 0
 
     def _take_small(self, slot: Slot) -> None:
-        if self.small.pop(slot.number, None) is not None:
-            self.small_saving -= slot.saving
+        self.small.discard(slot.number)
+        if self.sweepable.pop(slot.number, None) is not None:
+            self.sweepable_saving -= slot.saving
 
     def _own_decisions(self, first: int) -> list[Decision]:
         """Return the list of decisions, copied if a result shares those from `first` on."""

@@ -228,7 +228,7 @@ class Turn:
                 continue
             closed.append(slot)
             if has_groups and slot.decision.is_below and slot.claim is None:
-                history.set_aside(slot)
+                history.set_aside(slot, is_sweepable=slot.saving >= max(1, policy.min_saving))
         history.close(closed)
 
     def _decision(self, slot: Slot) -> Decision:
@@ -273,10 +273,10 @@ class Turn:
         open_slots = history.open_slots()
         tokens = history.tokens - history.tokens_freed - sum(s.saving for s in open_slots if s.is_leaving)
         waiting = [s for s in open_slots if s.decision.action == "wait" and s.item.media is None]
-        most = history.small_saving + sum(slot.saving for slot in waiting)
+        most = history.sweepable_saving + sum(slot.saving for slot in waiting)
         if tokens <= sweep.trigger or most < sweep.clear_at_least:
             return
-        oldest_first = sorted([*history.small.values(), *waiting], key=lambda slot: slot.number)
+        oldest_first = sorted([*history.sweepable.values(), *waiting], key=lambda slot: slot.number)
         decisions = [replace(slot.decision, item=history.facts(slot)) for slot in oldest_first]
         self._reopen(oldest_first, swept(decisions, tokens, sweep, self._judge.policy.min_saving))
 

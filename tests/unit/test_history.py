@@ -241,6 +241,7 @@ POLICIES = {
     "plain": OffloadPolicy(types={"tool_result": EAGER}),
     "budget": OffloadPolicy(types={"tool_result": EAGER}, turn_budget_tokens=10_000, min_saving=0),
     "sweep": OffloadPolicy(types={"tool_result": EAGER}, sweep=Sweep(trigger_tokens=10**9), min_saving=0),
+    "nothing to sweep": OffloadPolicy(types={"tool_result": EAGER}, sweep=Sweep(trigger_tokens=1)),
 }
 
 

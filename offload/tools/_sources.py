@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from posixpath import normpath
 from typing import Literal, NamedTuple
 
 from offload.locks import Lock
 from offload.messages import Call, FileCall, file_call, may_write, reads_files, request_of
 from offload.placeholder import tool_label
+from offload.record import encode_text
 
 # The id of a call, or another key of a call without one.
 CallKey = str | int
@@ -46,7 +48,7 @@ class _Call:
     Attributes:
         number: its number among all calls, from 1.
         file: the files that it reads or changes, None for other calls.
-        request: equal to that of a call that asks for the same; None if it changes files.
+        request: a hash, equal to that of a call that asks for the same; None if it changes files.
         state: "open" until its result is known; "gone" if the conversation was rolled back, or if another
             call has the same id.
         ref: the ref of its result; None if it is not known to be stored.
@@ -55,7 +57,7 @@ class _Call:
 
     number: int
     file: FileCall | None
-    request: str | None
+    request: bytes | None
     state: State = "open"
     ref: str | None = None
     digest: int | None = None
@@ -121,7 +123,7 @@ class Sources:
         # By file name, the calls that change a file; by request, those that ask for the same; and the calls
         # that may change any file.
         self._writes: dict[str, list[tuple[str, _Call]]] = {}
-        self._same: dict[str, list[_Call]] = {}
+        self._same: dict[bytes, list[_Call]] = {}
         self._unclear: list[_Call] = []
         self._open: list[_Call] = []
 
@@ -155,7 +157,9 @@ class Sources:
             if known is not None and is_again and not _differ(known.file, file):
                 return
             is_write = file is not None and file.action == "write"
-            made = _Call(self._count + 1, file, None if is_write else request_of(call))
+            # The arguments of a call may be long, and every call is kept.
+            request = None if is_write else sha256(encode_text(request_of(call))).digest()
+            made = _Call(self._count + 1, file, request)
             if known is not None and was_absent and (known.file, known.request) == (file, made.request):
                 return
             self._count += 1
@@ -200,7 +204,7 @@ class Sources:
             self._of_ref[ref] = call
             if is_result and call.state != "gone":
                 call.ref = ref
-                others = self._same.get(call.request or "", ())
+                others = self._same.get(call.request or b"", ())
                 self.has_versions |= any(c.ref not in (None, ref) and not _are_equal(c, call) for c in others)
 
     # Facts for the tools
@@ -232,7 +236,7 @@ class Sources:
 
     def _versions(self, call: _Call) -> tuple[Version | None, Version | None]:
         """Return the last later result of the same request, and the stored one before with another text."""
-        same = [c for c in self._same.get(call.request or "", ()) if c.state == "done" and c is not call]
+        same = [c for c in self._same.get(call.request or b"", ()) if c.state == "done" and c is not call]
         newer = [c for c in same if c.number > call.number]
         older = [c for c in same if c.number < call.number and c.ref and not _are_equal(c, call)]
         return _version(newer, call), _version(older, call)

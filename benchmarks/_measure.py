@@ -140,7 +140,12 @@ def repeat(function: Callable[[], object], rounds: int) -> float:
 
 
 def peak_memory(program: str, *args: str) -> int:
-    """Return the peak resident memory in bytes of a Python process that runs `program`.
+    """Return the peak resident memory in bytes of a Python process that runs `program`."""
+    return numbers_of(program, *args)["peak"]
+
+
+def numbers_of(program: str, *args: str) -> dict[str, int]:
+    """Return the numbers that a Python process prints after their names, and its "peak" memory in bytes.
 
     Args:
         program: the source; `sys.argv[1:]` are `args`.
@@ -148,7 +153,9 @@ def peak_memory(program: str, *args: str) -> int:
     """
     command = [sys.executable, "-c", program + _PRINT_PEAK, *args]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(done.stdout.rpartition("peak ")[2]) * 1024
+    lines = (line.split() for line in done.stdout.splitlines())
+    numbers = {line[0]: int(line[-1]) for line in lines if line and line[-1].isdecimal()}
+    return numbers | {"peak": numbers["peak"] * 1024}
 
 
 def require(is_so: bool, otherwise: str) -> None:

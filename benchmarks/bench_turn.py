@@ -2,30 +2,34 @@
 
 An agent loop that keeps its list hands over the same objects each turn; one that parses each request
 hands over equal ones, and then the comparison of two lists (`a == b`) is the irreducible work. The usual turn
-has one short message more. The memory of many turns is that of separate processes.
+has one short message more: also above the trigger of a sweep that finds nothing, and as the next request of a
+`ContextManager`. Memory and descriptors of many turns are those of separate processes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
 from typing import Any
 
 from _content import output
-from _measure import Figure, compare, duration, peak_memory, repeat, require, run, seconds, size
+from _measure import Figure, compare, duration, numbers_of, repeat, require, run, seconds, size
 
-from offload import Offloader
+from offload import Offloader, OffloadPolicy, Rule, Sweep
+from offload.agent import AgentConfig, ContextManager
 
 _LENGTHS = (100, 1000, 10_000)
 _QUICK_LENGTHS = 2
 _BUDGETED_LENGTH, _BUDGET_MS = 1000, 1.0
 _RESULT_CHARS, _LARGE_CHARS, _LARGE_EVERY = 1_500, 20_000, 20
+_SHORT_CHARS, _BRIEF_CHARS = 60, 2_000
 _ROUNDS, _PARSED_ROUNDS = 200, 20
 _GROWN_LENGTHS, _QUICK_GROWN, _GROWN_EVERY = (1000, 40_000), (1000, 8_000), 4
 _GROWN_MS_BUDGET, _GROWN_BUDGET = 0.5, 2
 _TURNS, _QUICK_TURNS, _KB_PER_TURN = 10_000, 2000, 12
+_POLICY: dict[str, Any] = {"types": {"tool_result": Rule(min_chars=1000, preview_chars=1)}}
 
 _MANY_TURNS = """
 import sys, tempfile
@@ -68,34 +72,76 @@ def figures(is_quick: bool) -> Iterator[Figure]:
 
 def _one_more(lengths: tuple[int, int]) -> Iterator[Figure]:
     """Yield the time of a turn with one more short message, one message in eight replaced."""
-    times = []
-    for length in lengths:
-        messages = _history(length, _GROWN_EVERY)
-        off = Offloader("memory://", session="grown")
-        off.offload(messages)
-        taken = []
-        for number in range(_ROUNDS):
-            messages.append({"role": ("assistant", "user")[number % 2], "content": f"message {number}"})
-            taken.append(seconds(off.offload, messages))
-        times.append(median(taken))
-        yield Figure(
-            f"a turn with one short message more on {length:,}",
-            times[-1] * 1000,
-            "ms",
-            at_most=_GROWN_MS_BUDGET,
-        )
-    yield Figure(f"    on {lengths[1]:,} / on {lengths[0]:,}", times[1] / times[0], at_most=_GROWN_BUDGET)
+    for kind, begin in (("", _plain), (", above a sweep's trigger", _swept), (", ContextManager", _managed)):
+        times = []
+        for length in lengths:
+            turn = begin(length)
+            taken = []
+            for number in range(_ROUNDS):
+                message = {"role": ("assistant", "user")[number % 2], "content": f"message {number}"}
+                taken.append(seconds(turn, message))
+            times.append(median(taken))
+            yield Figure(
+                f"a turn with one short message more on {length:,}{kind}",
+                times[-1] * 1000,
+                "ms",
+                at_most=_GROWN_MS_BUDGET,
+            )
+        yield Figure(f"    on {lengths[1]:,} / on {lengths[0]:,}", times[1] / times[0], at_most=_GROWN_BUDGET)
+
+
+def _plain(length: int) -> Callable[[Any], object]:
+    """Return a function that makes a turn with one message more."""
+    return _turns(Offloader("memory://", session="grown"), _history(length, _GROWN_EVERY))
+
+
+def _swept(length: int) -> Callable[[Any], object]:
+    """Return the same with a turn budget, and a sweep that has nothing to offload."""
+    policy = _POLICY | {"turn_budget_tokens": 10_000, "sweep": Sweep(trigger_tokens=1)}
+    return _turns(Offloader("memory://", session="swept", policy=OffloadPolicy(**policy)), _brief(length))
+
+
+def _managed(length: int) -> Callable[[Any], object]:
+    """Return a function that makes the next request of an agent loop with one message more."""
+    off = Offloader("memory://", session="managed", policy=OffloadPolicy(**_POLICY))
+    manager = ContextManager(off, AgentConfig(window_tokens=10**9))
+
+    def turn(message: Any) -> object:
+        manager.add(message)
+        return manager.before_model_call()
+
+    for message in _brief(length):
+        manager.add(message)
+    require(bool(manager.before_model_call().messages), "a request has no messages")
+    return turn
+
+
+def _turns(off: Offloader, messages: list[Any]) -> Callable[[Any], object]:
+    require(len(off.offload(messages).records) >= len(messages) // 8, "too little was offloaded")
+
+    def turn(message: Any) -> object:
+        messages.append(message)
+        return off.offload(messages)
+
+    return turn
 
 
 def _many_turns(turns: int) -> Iterator[Figure]:
     """Yield what memory and descriptors grow by from a fifth of the turns to all of them."""
-    few, many = (peak_memory(_MANY_TURNS, str(number)) for number in (turns // 5, turns))
+    few, many = (numbers_of(_MANY_TURNS, str(number)) for number in (turns // 5, turns))
     yield Figure(
         f"peak memory of {turns:,} turns, each with a result that is offloaded: per turn",
-        (many - few) / (turns - turns // 5) / 1024,
+        (many["peak"] - few["peak"]) / (turns - turns // 5) / 1024,
         "KB",
         at_most=_KB_PER_TURN,
-        detail=f"{size(few)} after {turns // 5:,} turns to {size(many)}, messages included",
+        detail=f"{size(few['peak'])} after {turns // 5:,} turns to {size(many['peak'])}, messages included",
+    )
+    yield Figure(
+        f"open descriptors after {turns:,} turns, more than after {turns // 5:,}",
+        many["descriptors"] - few["descriptors"],
+        "",
+        at_most=0,
+        detail=f"{few['descriptors']} to {many['descriptors']}",
     )
 
 
@@ -123,12 +169,19 @@ def _turn(length: int, which: str, took: float, detail: str) -> Figure:
     )
 
 
-def _history(length: int, every: int = _LARGE_EVERY) -> list[dict[str, Any]]:
+def _brief(length: int) -> list[dict[str, Any]]:
+    """Return a history of shorter results, one of four just large enough."""
+    return _history(length, _GROWN_EVERY, (_SHORT_CHARS, _BRIEF_CHARS))
+
+
+def _history(
+    length: int, every: int = _LARGE_EVERY, sizes: tuple[int, int] = (_RESULT_CHARS, _LARGE_CHARS)
+) -> list[dict[str, Any]]:
     """Return calls of a tool and their results by turns, one of `every` results large."""
     messages: list[dict[str, Any]] = []
     for number in range(length // 2):
         call = f"toolu_{number:06}"
-        chars = _RESULT_CHARS if number % every else _LARGE_CHARS
+        chars = sizes[number % every == 0]
         use = {"type": "tool_use", "id": call, "name": "Bash", "input": {"command": f"make report-{number}"}}
         result = {"type": "tool_result", "tool_use_id": call, "content": output(chars, number)}
         messages += [{"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
+import tenacity
 
 from offload_backends import _remote
 
@@ -32,8 +32,8 @@ class Clock:
 def virtual(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Let all retries of the test see a virtual clock, and return it."""
     clock = Clock()
-    monkeypatch.setattr(_remote, "time", clock)
-    monkeypatch.setattr(_remote, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": clock.sleep}))
+    monkeypatch.setattr(tenacity, "time", clock)
+    monkeypatch.setattr(_remote, "AsyncRetrying", partial(tenacity.AsyncRetrying, sleep=clock.sleep))
     return clock
 
 

@@ -55,8 +55,10 @@ class BucketStore(ABC):
         self._prefix = f"{path}/" if path else ""
         self.url = f"{scheme}://{self._bucket}/{path}".rstrip("/")
         self._extra = extra
-        if find_spec(package) is None:
-            raise errors.MissingExtraError(f"{self.url} needs {package}: pip install 'offload[{extra}]'")
+        missing = [name for name in (package, "tenacity") if find_spec(name) is None]
+        if missing:
+            command = f"pip install 'offload[{extra}]'"
+            raise errors.MissingExtraError(f"{self.url} needs {' and '.join(missing)}: {command}")
         self._options = dict(options or {})
         self._used: tuple[int, Client] | None = None
 
@@ -158,13 +160,14 @@ class BucketStore(ABC):
         check_key(key)
         condition = {} if overwrite else await self._create_only(key)
         client = self._client()
-        attempts = client.attempts()
+        retrying = client.retrying()
         arguments: dict[str, Any] = {"Body": data, "ContentMD5": md5(data), **condition}
         try:
-            await client.call("put_object", key, size=len(data), attempts=attempts, **arguments)
+            await client.call("put_object", key, size=len(data), retrying=retrying, **arguments)
         except errors.ExistsError:
             # The answer of a first attempt that stored the object may have been lost.
-            if attempts.number == 1 or await client.get(key, 0, len(data) + 1) != data:
+            was_retried = retrying.statistics["attempt_number"] > 1
+            if not was_retried or await client.get(key, 0, len(data) + 1) != data:
                 raise
 
     def _upload(self, key: str, pieces: Iterable[bytes], size: int, *, overwrite: bool = False) -> None:

@@ -321,13 +321,13 @@ class _Resumable(Upload):
         """Send a part, the rest of it again if the server kept less; return the number of attempts."""
         view, attempts, end = memoryview(part), 0, start + len(part)
         while start < end:
-            tried = self._client.attempts()
+            retrying = self._client.retrying()
             rest = view[start - end :]
             answer = await self._client.call(
                 "upload_part",
                 self._key,
                 size=len(rest),
-                attempts=tried,
+                retrying=retrying,
                 UploadId=upload,
                 Body=rest,
                 Start=start,
@@ -336,7 +336,7 @@ class _Resumable(Upload):
             )
             if answer["End"] <= start:
                 raise errors.StoreUnavailableError(f"{self._key!r}: the server keeps no bytes of the upload")
-            start, attempts = answer["End"], attempts + tried.number
+            start, attempts = answer["End"], attempts + retrying.statistics["attempt_number"]
         return attempts
 
     async def _end(self, upload: str, start: int, part: bytes) -> None:

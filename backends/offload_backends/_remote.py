@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import random
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -18,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import fsspec.asyn
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_random_exponential
 
 from offload import errors
 from offload_backends._s3_conditions import Conditions
@@ -29,8 +28,6 @@ from offload_backends._s3_multipart import Upload
 DEADLINE = 30.0
 LAST_START = 25.0
 UNREACHABLE_DEADLINE = 3.0
-# The longest wait before the second attempt, which doubles from then on, and before any attempt.
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 SLOWEST = 1024 * 1024
 CONNECTIONS = 64
 # The limits of one attempt, in seconds.
@@ -125,9 +122,14 @@ class Client(ABC):
             )
         return asyncio.run_coroutine_threadsafe(function(*args), self.system.loop)
 
-    def attempts(self) -> Attempts:
-        """Return the attempts of one call, none of which was made."""
-        return Attempts(self)
+    def retrying(self) -> AsyncRetrying:
+        """Return the retries of one call: transient errors, with full jitter, until the deadline."""
+        return AsyncRetrying(
+            retry=retry_if_exception(self.is_transient),
+            wait=wait_random_exponential(multiplier=0.05, max=5),
+            stop=self._is_over,
+            reraise=True,
+        )
 
     async def call(
         self,
@@ -135,18 +137,18 @@ class Client(ABC):
         key: str,
         *,
         size: int = 0,
-        attempts: Attempts | None = None,
+        retrying: AsyncRetrying | None = None,
         **arguments: Any,
     ) -> dict[str, Any]:
         """Send a request of the S3 API until it succeeds, fails permanently or the deadline has passed.
 
         `key` is a key of the store or, for a listing, a prefix; the call moves at most `size` bytes. A caller
-        that needs to know how many attempts were made passes them. The body of the response is bytes.
+        that needs the number of attempts afterwards passes the retries. The body of the response is bytes.
         """
         arguments["Prefix" if method == "list_objects_v2" else "Key"] = self.prefix + key
         with self.mapped_errors(key, is_create="IfNoneMatch" in arguments):
             async with asyncio.timeout(max(DEADLINE, self.patience) + size / SLOWEST):
-                return await (attempts or self.attempts()).make(method, arguments)
+                return await (retrying or self.retrying())(self.attempt, method, arguments)
 
     async def get(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of `key` or a range of them, as `OffloadStore.get` does."""
@@ -189,30 +191,10 @@ class Client(ABC):
         meaning = errors.ExistsError if self.is_locked(error) else self.meaning(error)
         return meaning, self.fixes.get(meaning, "")
 
-
-class Attempts:
-    """The attempts of one call, of which `number` were made."""
-
-    def __init__(self, client: Client) -> None:
-        self.number = 0
-        self._client = client
-
-    async def make(self, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Send a request until it succeeds; transient errors are retried, with full jitter, for a time."""
-        client, start = self._client, time.monotonic()
-        while True:
-            self.number += 1
-            try:
-                return await client.attempt(method, arguments)
-            except Exception as error:
-                if not client.is_transient(error):
-                    raise
-                most = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (self.number - 1))
-                wait = random.uniform(0, most)  # noqa: S311 # it only spreads the requests
-                limit = UNREACHABLE_DEADLINE if client.is_unreachable(error) else LAST_START
-                if time.monotonic() - start + wait >= limit:
-                    raise
-            await asyncio.sleep(wait)
+    def _is_over(self, state: RetryCallState) -> bool:
+        error = state.outcome.exception() if state.outcome else None
+        limit = UNREACHABLE_DEADLINE if self.is_unreachable(error) else LAST_START
+        return (state.seconds_since_start or 0.0) + state.upcoming_sleep >= limit
 
 
 class _Body(io.RawIOBase):

@@ -117,14 +117,14 @@ class Upload:
         completion = {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
         if self._claims:
             await self._claims.win(completion)
-        attempts = self._client.attempts()
+        retrying = self._client.retrying()
         try:
             arguments = {**completion, **await condition()}
-            await self._client.call("complete_multipart_upload", self._key, attempts=attempts, **arguments)
+            await self._client.call("complete_multipart_upload", self._key, retrying=retrying, **arguments)
         except (ExistsError, StoreUnavailableError) as error:
             # The answer of a successful attempt may have been lost, or another writer has completed this
             # upload: then the object exists, or the upload is unknown to the server.
-            is_first = attempts.number <= 1 and not self._claims
+            is_first = retrying.statistics.get("attempt_number", 1) == 1 and not self._claims
             if (isinstance(error, ExistsError) and is_first) or not await self._is_stored():
                 raise
         if self._claims:

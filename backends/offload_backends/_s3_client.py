@@ -47,7 +47,7 @@ _CIPHERS = ("AES256", "aws:kms", "aws:kms:dsse")
 _CUSTOMER_KEY_BYTES = 32
 
 _TIMEOUTS = {"connect_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
-# botocore takes a fifth of a request's time to compose the name of an unnamed program anew.
+# For an unnamed program, botocore composes its name at each request, a fifth of the client's time.
 _USER_AGENT = f"offload/{offload.__version__} Botocore/{botocore.__version__}"
 _AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 

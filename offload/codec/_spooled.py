@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
-from tempfile import SpooledTemporaryFile
 
 from offload.codec._content import CHUNK_BYTES, Borders, ChunkSize, StoredContent, end_of_chunk, split, total
 from offload.codec._frames import FAST_LEVEL, SLOW_BYTES, compress, decompress
@@ -27,6 +26,8 @@ class Spool:
     """
 
     def __init__(self) -> None:
+        from tempfile import SpooledTemporaryFile  # noqa: PLC0415 # 2 ms that only a sink pays
+
         self._file = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 # it lives as long as the spool
         self.size = 0
 

@@ -15,7 +15,7 @@ from offload.policy import Decision, explain
 from offload.record import RecordInfo
 
 CacheCause = Literal["ours", "pause", "host", "miss"]
-# Characters at each end of a text that tell it from others.
+# Characters at each end of a text by which it is known.
 _MARKED_CHARS = 8 * 1024
 
 
@@ -199,7 +199,7 @@ class Latest:
 
 
 def _mark(text: str) -> tuple[int, int, int]:
-    """Return what tells a text from others: its length and its ends, since to hash all of it takes a pass."""
+    """Return by what a text is known: its length and its ends, since to hash all of it takes a pass."""
     return len(text), hash(text[:_MARKED_CHARS]), hash(text[-_MARKED_CHARS:])
 
 

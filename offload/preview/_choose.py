@@ -45,7 +45,7 @@ _LEAST_COST = 12
 # Digits become spaces, and spaces characters that no line has, so that a split takes a number as one.
 _DIGITS_APART = bytes.maketrans(b" \t\n0123456789", b"\1\2\3          ")
 # A line that only closes something.
-_CLOSING = re.compile(r"[^A-Za-z0-9\x80-\U0010ffff]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
+_CLOSING = re.compile(r"[\0-/:-@\[-`{-\x7f]*|(?:end|fi|done|esac)[),;]*|</[A-Za-z0-9_.-]+>")
 
 
 class Choice:

@@ -157,7 +157,7 @@ class Sources:
             if known is not None and is_again and not _differ(known.file, file):
                 return
             is_write = file is not None and file.action == "write"
-            # The arguments of a call may be long, and every call is kept.
+            # Arguments may be long, and every call is kept.
             request = None if is_write else sha256(encode_text(request_of(call))).digest()
             made = _Call(self._count + 1, file, request)
             if known is not None and was_absent and (known.file, known.request) == (file, made.request):

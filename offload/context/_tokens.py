@@ -46,16 +46,26 @@ class MessageCounter:
 
     def total(self, messages: Sequence[Any]) -> int:
         """Return the tokens of all messages; if the list grew, only the new ones are counted."""
-        current, length = list(messages), len(self._messages)
-        if are_equal(self._messages, current[:length]):
-            new = [self.message(message) for message in current[length:]]
-            self._counts += new
-            self._sum += sum(new)
-        else:
-            known = dict(zip(map(id, self._messages), self._counts, strict=True))
-            self._counts = [known[id(m)] if id(m) in known else self.message(m) for m in current]
+        current = messages if isinstance(messages, list) else list(messages)
+        known, length = self._messages, len(self._messages)
+        new = current[length:]
+        # One comparison of lists compares by identity first, and copies nothing.
+        known.extend(new)
+        has_grown = are_equal(known, current)
+        del known[length:]
+        if not has_grown:
+            by_id = dict(zip(map(id, known), self._counts, strict=True))
+            self._counts = [by_id[id(m)] if id(m) in by_id else self.message(m) for m in current]
             self._sum = sum(self._counts)
-        self._messages = current
+            self._messages = current.copy()
+            return self._sum
+        counts = [self.message(message) for message in new]
+        self._counts += counts
+        self._sum += sum(counts)
+        # Equal new objects take their place: the next list has them.
+        if known and known[-1] is not current[length - 1]:
+            known[:] = current[:length]
+        known.extend(new)
         return self._sum
 
 

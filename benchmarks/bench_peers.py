@@ -47,7 +47,7 @@ Task = dict[str, Any]
 class Effort:
     """The sizes of the full or the quick comparison."""
 
-    rounds: int = 3
+    rounds: int = 2
     transcripts: int | None = None
     session: int = 1_000
     writers: int = 8

@@ -24,7 +24,7 @@ _LENGTHS = (100, 1000, 10_000)
 _QUICK_LENGTHS = 2
 _BUDGETED_LENGTH, _BUDGET_MS = 1000, 1.0
 _RESULT_CHARS, _LARGE_CHARS, _LARGE_EVERY = 1_500, 20_000, 20
-_SHORT_CHARS, _BRIEF_CHARS = 60, 2_000
+_SHORT_CHARS, _BRIEF_CHARS, _WEIGHED_CHARS = 60, 2_000, 8_000
 _ROUNDS, _PARSED_ROUNDS = 200, 20
 _GROWN_LENGTHS, _QUICK_GROWN, _GROWN_EVERY = (1000, 40_000), (1000, 8_000), 4
 _GROWN_MS_BUDGET, _GROWN_BUDGET = 0.5, 2
@@ -92,7 +92,8 @@ def _one_more(lengths: tuple[int, int]) -> Iterator[Figure]:
 
 def _plain(length: int) -> Callable[[Any], object]:
     """Return a function that makes a turn with one message more."""
-    return _turns(Offloader("memory://", session="grown"), _history(length, _GROWN_EVERY))
+    history = _history(length, _GROWN_EVERY, (_RESULT_CHARS, _WEIGHED_CHARS))
+    return _turns(Offloader("memory://", session="grown"), history)
 
 
 def _swept(length: int) -> Callable[[Any], object]:

@@ -1,4 +1,4 @@
-"""A gateway before a provider with a prompt cache: input cost of recorded sessions, latency, memory, streams.
+"""A gateway before a provider with a prompt cache: input cost of recorded sessions.
 
 Each recorded session is sent three times to a provider that charges by the published rules of its cache
 (`_provider.py`): directly, directly with the retrieval tools in every request, and with them through a

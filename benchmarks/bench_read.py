@@ -18,7 +18,7 @@ from offload import Offloader, OffloadPolicy, Rule
 
 _NEEDLE = "the-needle-4711"
 _JSON_CHARS, _NEEDLE_CHARS, _NEEDLE_MS = 10_000_000, 500, 50
-_LARGE, _HUGE = 100_000_000, 1024**3
+_LARGE, _HUGE, _BLOCK_CHARS = 100_000_000, 1024**3, 20_000_000
 _PAGE_CHARS, _PAGES = 8192, 60
 _MEMORY_MIB = 64
 _MIB = 1024**2
@@ -61,7 +61,7 @@ def _needle(off: Offloader) -> Iterator[Figure]:
 
 def _record(off: Offloader, folder: Path, chars: int) -> Iterator[Figure]:
     """Yield the figures of one large record with a needle in its last line."""
-    ref, stored = _store(off, f"make-{chars}", f"{output(chars - 100, chars)}\n{_NEEDLE}\n")
+    ref, stored = _pour(off, f"make-{chars}", chars)
     path = next(folder.rglob(f"{ref}~*"))
     yield _pages(off, ref, path, chars)
     grep = partial(_grep, off, ref)
@@ -124,9 +124,22 @@ def _grep(off: Offloader, ref: str, pattern: str, mode: str) -> None:
     require(_NEEDLE in answer, answer)
 
 
+def _pour(off: Offloader, tool: str, chars: int) -> tuple[str, int]:
+    """Store a long result of `tool` as `_store` does; a block of it comes again far beyond a frame."""
+    block = output(_BLOCK_CHARS, chars)
+    with off.open_sink(tool_name=tool, tool_use_id=tool) as sink:
+        for left in range(chars - len(_NEEDLE) - 2, 0, -_BLOCK_CHARS):
+            sink.write(block[:left])
+        sink.write(f"\n{_NEEDLE}\n")
+    return _stored(off, tool, sink.placeholder)
+
+
 def _store(off: Offloader, tool: str, text: str) -> tuple[str, int]:
     """Store a result of `tool`; return its ref and its stored size in bytes."""
-    placeholder = off.offload_text(text, tool_name=tool, tool_use_id=tool)
+    return _stored(off, tool, off.offload_text(text, tool_name=tool, tool_use_id=tool))
+
+
+def _stored(off: Offloader, tool: str, placeholder: str) -> tuple[str, int]:
     info = next(info for info in off.records() if info.tool_name == tool)
     require(info.ref in placeholder, "the placeholder names another record")
     return info.ref, info.stored_bytes

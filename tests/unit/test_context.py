@@ -241,7 +241,25 @@ def test_a_message_is_counted_once_while_it_is_in_the_list():
 
     assert counter.total(messages) == 14
     assert counter.total([*messages, user("three")]) == 23
-    assert counted == ["one", "two", "three"]
+    assert counter.total((user("one"), user("two"), user("three"), user("four"))) == 31
+    assert counted == ["one", "two", "three", "four"]
+
+
+def test_messages_whose_count_failed_are_counted_in_the_next_total():
+    broken = {"two"}
+
+    def count(text: str) -> int:
+        if text in broken:
+            raise RuntimeError
+        return len(text)
+
+    counter, messages = MessageCounter(count), [user("one"), user("two")]
+    counter.total(messages[:1])
+    with pytest.raises(RuntimeError):
+        counter.total(messages)
+    broken.clear()
+
+    assert [counter.total(messages) for _ in range(2)] == [14, 14]
 
 
 def test_a_result_is_removed_with_its_call_and_the_other_results():

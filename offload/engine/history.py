@@ -162,6 +162,8 @@ class History:
         self.small: set[int] = set()
         self.sweepable: dict[int, Slot] = {}
         self.sweepable_saving = 0
+        # The items without a record, by what a record knows them by: an equal one may be stored later.
+        self._unstored: dict[tuple[str, str | None, str], dict[int, Slot]] = {}
         # Numbers and records of the replaced items, in order, and the records as a result has them.
         self._numbers: list[int] = []
         self._infos: list[RecordInfo] = []
@@ -277,6 +279,14 @@ class History:
         if is_sweepable:
             self.sweepable[slot.number] = slot
             self.sweepable_saving += slot.saving
+
+    def note_unstored(self, slot: Slot) -> None:
+        """Record that the session holds no record of an item that may leave."""
+        self._unstored.setdefault(_twin_key(slot), {})[slot.number] = slot
+
+    def twins(self, slot: Slot) -> list[Slot]:
+        """Forget the items without a record that are equal to one that has it now, and return them."""
+        return list(self._unstored.pop(_twin_key(slot), {}).values())
 
     def reopen(self, slot: Slot) -> None:
         """Mark an item as open that was closed or set aside."""
@@ -485,6 +495,7 @@ class History:
             self._kinds[slot.kind] -= 1
             self._open.pop(slot.number, None)
             self._take_small(slot)
+            self._unstored.get(_twin_key(slot), {}).pop(slot.number, None)
             self._count(slot, -1)
             if slot.standing is not None:
                 self._standing[slot.standing] -= 1
@@ -493,6 +504,10 @@ class History:
                 self.calls.pop(key, None)
             else:
                 self.calls[key] = call
+
+
+def _twin_key(slot: Slot) -> tuple[str, str | None, str]:
+    return slot.item.item_type, slot.item.tool_use_id, slot.item.text
 
 
 def _is_equal(one: Any, other: Any) -> bool:

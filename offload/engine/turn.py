@@ -75,10 +75,10 @@ class Turn:
             self._decide_together(known)
             late = [slot for slot in history.open_slots() if slot.at < before and slot.is_leaving]
             self._ask_hook()
-            self._store()
+            placed = self._store()
             # An item can come twice in one turn.
             self._note_stored(known)
-            late += [slot for slot in self._store_cited() if slot.at < before]
+            late += [slot for slot in self._store_cited(placed) if slot.at < before]
             for index in history.edited_outputs():
                 self._render(index)
             self._report_excess(known)
@@ -193,6 +193,8 @@ class Turn:
             may_leave = may_leave or facts.is_error
             if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
                 slot.stored = self._recognition.stored_ref(slot.item)
+                if slot.stored is None:
+                    self._history.note_unstored(slot)
 
     def _prove_claims(self) -> None:
         """Check which look-alikes are placeholders; a check that fails is repeated in the next turn."""
@@ -306,7 +308,8 @@ class Turn:
 
     # Store and replace
 
-    def _store(self) -> None:
+    def _store(self) -> list[Slot]:
+        """Store the items that are due, and replace them; return those that were replaced."""
         history = self._history
         due = [s for s in history.open_slots() if s.decision.action == "offload" or s.is_foreign]
         due.sort(key=lambda slot: slot.number)
@@ -317,12 +320,20 @@ class Turn:
             for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):
                 self._render(index)
             history.close(slot for slot in due if slot.is_settled)
+        return [slot for slot in due if slot.is_replaced]
 
-    def _store_cited(self) -> list[Slot]:
-        """Offload waiting items whose record a placeholder of this turn cites, as the next turn would."""
+    def _store_cited(self, placed: Sequence[Slot]) -> list[Slot]:
+        """Offload the items that a new process would, since a placeholder of this turn cites their record.
+
+        They wait, or were kept, as an error is, before an equal item was stored.
+        """
         history = self._history
+        twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
+        for twin in twins:
+            twin.stored = self._recognition.stored_ref(twin.item)
+            history.reopen(twin)
         cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
-        cited = [slot for slot in cited if slot.decision.action == "wait"]
+        cited = [slot for slot in cited if slot.decision.action == "wait" or slot in twins]
         for slot in cited:
             history.decide(slot, self._decision(slot))
         if cited:

@@ -313,3 +313,24 @@ def test_decisions_that_were_given_out_do_not_change_in_later_turns() -> None:
 
     assert [d.action for d in first.decisions] == ["keep", "wait"]
     assert [d.action for d in second.decisions][:2] == ["keep", "offload"]
+
+
+@pytest.mark.parametrize(("name", "is_error"), [("Bash", True), ("Small", False), ("Slow", False)])
+def test_an_equal_result_that_was_kept_leaves_with_the_one_that_is_stored_as_in_a_new_process(
+    name: str, is_error: bool
+) -> None:
+    tools = {"Small": Rule(min_chars=10**9), "Slow": Rule(min_chars=1, after_turns=9)}
+    policy = OffloadPolicy(types={"tool_result": Rule(min_chars=1, preview_chars=80)}, tools=tools)
+    first = [called(), result(LOG)]
+    first[0]["content"][0]["name"] = name
+    first[1]["content"][0]["is_error"] = is_error
+    off = Offloader("memory://", session="s", policy=policy)
+
+    assert content_of(off.offload(first).messages[1]) == LOG
+    messages = [*first, called(), result(LOG)]
+    out = off.offload(messages)
+
+    assert len({content_of(out.messages[1]), content_of(out.messages[3]), LOG}) == 2
+    assert out.messages == off.with_options().offload(messages).messages
+    assert out.messages == off.offload(messages).messages
+    assert off.offload(first).messages == out.messages[:2]

@@ -263,7 +263,7 @@ def test_what_one_machine_swept_and_the_other_has_not_seen_stays_away_there_too(
     here.offload(messages[:3])
 
     swept = there.offload(messages)
-    seen = here.offload([*messages, *conversation(1)])
+    seen = here.offload([*messages, *turn(("Bash", "new", text("new")))])
 
     assert len(left(swept.messages)) > 1
     assert left(seen.messages[: len(messages)]) == left(swept.messages) - {"c0"}

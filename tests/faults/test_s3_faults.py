@@ -253,7 +253,8 @@ def test_a_fault_that_stays_ends_within_the_deadline(
         operation.run(bench)
 
     assert 5 < len(bench.proxy.requests) < 60 * operation.requests
-    assert clock.passed < _remote.DEADLINE
+    # One of several calls may begin after the clock has jumped for another.
+    assert clock.passed < _remote.DEADLINE * (1 if operation.requests == 1 else 2)
 
 
 REFUSALS: list[tuple[Fault, type[StoreError]]] = [

@@ -149,7 +149,7 @@ class Family:
         pattern = _FIELD.sub(lambda part: f"(?P<{part[1]}>{_PATTERNS.get(part[1], '[^/]+')})", escaped)
         self.match = re.compile(pattern, re.ASCII).fullmatch
         self._top = form.partition("<")[0]
-        # What precedes each optional part, and the form as a format string.
+        # The text before each optional part, and the form as a format string.
         self._before = {name: before for before, name in _OPTIONAL.findall(form)}
         self._format = _FIELD.sub(r"{\1}", _OPTIONAL.sub(r"<\2>", form))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from offload.compaction import CompactionResult, CompactionStrategy
 from offload.context import ContextEvent, ContextIR, ContextItem, EventBus, EventType, ItemType
-from offload.context._tokens import are_equal
 from offload.engine.results import OffloadResult
 from offload.errors import ContextFullError, MessageError, OffloadError
 from offload.events import failure
 from offload.locks import Lock
+from offload.messages._equal import are_equal
 from offload.offloader import Offloader
 from offload.tokens import TokenCounter
 

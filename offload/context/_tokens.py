@@ -7,6 +7,7 @@ from typing import Any
 
 from offload.messages import scan_of
 from offload.messages._access import json_text
+from offload.messages._equal import begins_with
 from offload.tokens import TokenCounter, estimate_tokens, in_whole_numbers
 
 # The tokens of a message without its parts, by the rule of thumb of several providers.
@@ -48,17 +49,13 @@ class MessageCounter:
         """Return the tokens of all messages; if the list grew, only the new ones are counted."""
         current = messages if isinstance(messages, list) else list(messages)
         known, length = self._messages, len(self._messages)
-        new = current[length:]
-        # One comparison of lists compares by identity first, and copies nothing.
-        known.extend(new)
-        has_grown = are_equal(known, current)
-        del known[length:]
-        if not has_grown:
+        if not begins_with(current, known):
             by_id = dict(zip(map(id, known), self._counts, strict=True))
             self._counts = [by_id[id(m)] if id(m) in by_id else self.message(m) for m in current]
             self._sum = sum(self._counts)
             self._messages = current.copy()
             return self._sum
+        new = current[length:]
         counts = [self.message(message) for message in new]
         self._counts += counts
         self._sum += sum(counts)
@@ -67,11 +64,3 @@ class MessageCounter:
             known[:] = current[:length]
         known.extend(new)
         return self._sum
-
-
-def are_equal(some: list[Any], others: list[Any]) -> bool:
-    """Return whether two lists hold equal messages; False if they cannot be compared."""
-    try:
-        return some == others
-    except Exception:  # noqa: BLE001 # a message may be an object that raises anything
-        return False

@@ -19,6 +19,7 @@ from typing import Any
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
 from offload.messages import Call, CallId, Item
+from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
 
@@ -392,7 +393,7 @@ class History:
     def _is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
         index = at - self._kept
-        return 0 <= index < min(len(self._dropped), len(self) - self._kept) and _is_equal(
+        return 0 <= index < min(len(self._dropped), len(self) - self._kept) and are_equal(
             self._dropped[index], self._output[at]
         )
 
@@ -430,19 +431,15 @@ class History:
     def _common(self, messages: Sequence[Any]) -> int:
         """Return how many leading messages are the known objects or equal to them.
 
-        For a list that grew, one comparison of lists finds out: it compares elements by identity first. Else
-        comparisons of its halves find the first difference.
+        If the list did not only grow, comparisons of its halves find the first difference.
         """
         known, length = self.messages, len(self.messages)
-        known.extend(messages[length:])
-        is_whole = _is_equal(messages, known)
-        del known[length:]
-        if is_whole:
+        if begins_with(messages, known):
             return length
         equal, end = 0, min(length, len(messages))
         while equal < end:
             middle = (equal + end + 1) // 2
-            if _is_equal(messages[equal:middle], known[equal:middle]):
+            if are_equal(messages[equal:middle], known[equal:middle]):
                 equal = middle
             else:
                 end = middle - 1
@@ -495,7 +492,8 @@ class History:
             self._kinds[slot.kind] -= 1
             self._open.pop(slot.number, None)
             self._take_small(slot)
-            self._unstored.get(_twin_key(slot), {}).pop(slot.number, None)
+            if not slot.is_replaced:
+                self._unstored.get(_twin_key(slot), {}).pop(slot.number, None)
             self._count(slot, -1)
             if slot.standing is not None:
                 self._standing[slot.standing] -= 1
@@ -508,10 +506,3 @@ class History:
 
 def _twin_key(slot: Slot) -> tuple[str, str | None, str]:
     return slot.item.item_type, slot.item.tool_use_id, slot.item.text
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:  # noqa: BLE001 # values inside a message may not support comparison
-        return False

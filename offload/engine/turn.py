@@ -309,7 +309,7 @@ class Turn:
     # Store and replace
 
     def _store(self) -> list[Slot]:
-        """Store the items that are due, and replace them; return those that were replaced."""
+        """Store the items that are due, and replace them; return those that have a record now."""
         history = self._history
         due = [s for s in history.open_slots() if s.decision.action == "offload" or s.is_foreign]
         due.sort(key=lambda slot: slot.number)
@@ -320,7 +320,7 @@ class Turn:
             for index in dict.fromkeys(slot.at for slot in due if slot.is_replaced):
                 self._render(index)
             history.close(slot for slot in due if slot.is_settled)
-        return [slot for slot in due if slot.is_replaced]
+        return [slot for slot in due if slot.info is not None]
 
     def _store_cited(self, placed: Sequence[Slot]) -> list[Slot]:
         """Offload the items that a new process would, since a placeholder of this turn cites their record.
@@ -331,7 +331,8 @@ class Turn:
         twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
         for twin in twins:
             twin.stored = self._recognition.stored_ref(twin.item)
-            history.reopen(twin)
+            # A record of another category is not its own.
+            (history.note_unstored if twin.stored is None else history.reopen)(twin)
         cited = [s for s in history.open_slots() if s.stored is not None and history.holds(s.stored)]
         cited = [slot for slot in cited if slot.decision.action == "wait" or slot in twins]
         for slot in cited:

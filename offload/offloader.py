@@ -18,6 +18,7 @@ from offload.engine.recognition import Recognition
 from offload.engine.restorer import Restorer
 from offload.engine.results import OffloadOutcome, OffloadResult, Restored, Stats
 from offload.engine.sink import Sink
+from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter
 from offload.errors import ConfigError, NotFoundError, ReferenceRefusedError, check_choice, check_messages
 from offload.events import EventBus, Observer, exclusive, observed
@@ -85,6 +86,7 @@ class Offloader:
             requests that is longer than `policy.cache.ttl`, the provider's prompt cache counts as cold.
         references: the fields of other tools' arguments, such as "write_file.content", in which the model may
             pass an id instead of a text; see `resolve`. `prompt()` explains this in one more line.
+        model: the name of the model that the messages go to, for `policy.history`; None if it is not known.
 
     Attributes:
         policy: which items are offloaded.
@@ -120,6 +122,7 @@ class Offloader:
         prompt: str | None = None,
         clock: Clock = time.time,
         references: Sequence[str] = (),
+        model: str | None = None,
     ) -> None:
         options = Options(
             policy=default_policy() if policy is None else policy,
@@ -137,6 +140,7 @@ class Offloader:
             prompt=prompt,
             clock=clock,
             references=references,
+            model=model,
         )
         self.options: Options = options
         self.policy: policies.OffloadPolicy = options.policy
@@ -148,11 +152,22 @@ class Offloader:
         category = renderer.category if isinstance(renderer, Categorizes) else None
         self._session = Session(self.store, self.session, get_codec(codec), refs, category)
         recognition = Recognition(self._session, options)
-        self._restorer = Restorer(self._session, recognition)
         writer = ItemWriter(self._session, options, recognition, self._observer)
+        plain = replace(
+            options, redact=None, should_offload=None, summarizer=None, placeholder=DefaultRenderer()
+        )
+        as_is = ItemWriter(self._session, plain, recognition, self._observer)
+        thinking = RemovedThinking(self._session, as_is, options.redacted, self._observer)
+        self._restorer = Restorer(self._session, recognition, thinking)
         sources = Sources()
         self._conversation = Conversation(
-            self.store, options, writer, recognition, self._observer, follower=Follower(sources)
+            self.store,
+            options,
+            writer,
+            recognition,
+            self._observer,
+            follower=Follower(sources),
+            thinking=thinking,
         )
         self._gate = Gate("offloader", self._conversation.start_over)
         self.tools: Tools = Tools(
@@ -194,7 +209,12 @@ class Offloader:
         return f"Offloader({self.store.url!r}, session={self.session!r})"
 
     def offload(
-        self, messages: Sequence[Any], *, pinned: Iterable[str] = (), cache: HostCache | None = None
+        self,
+        messages: Sequence[Any],
+        *,
+        pinned: Iterable[str] = (),
+        cache: HostCache | None = None,
+        model: str | None = None,
     ) -> OffloadResult:
         """Replace the large items of `messages` by placeholders, each after its record is durable.
 
@@ -207,6 +227,8 @@ class Offloader:
             pinned: ids of tool calls whose results are kept, unless they are already offloaded.
             cache: "cold" or "warm": the state of the provider's prompt cache, if you know it; by default it
                 is inferred from the clock. If it is cold, replacing older items costs nothing extra.
+            model: the name of the model that this request goes to; by default that of the offloader. It
+                decides whether messages that were sent may still change, see `OffloadPolicy.history`.
 
         Raises:
             ConfigError: `pinned` is not a collection of ids, or `cache` has another value; or the call would
@@ -218,8 +240,38 @@ class Offloader:
         conversation, pins = _as_list(messages), _as_ids(pinned)
         if cache is not None:
             check_choice("cache", cache, get_args(HostCache))
+        if model is not None and not isinstance(model, str):
+            raise ConfigError(f"model must be a str or None, got {type(model).__name__}")
         with exclusive(self._gate):
-            return self._conversation.latest.note(self._conversation.offload(conversation, pins, cache))
+            result = self._conversation.offload(conversation, pins, cache, model)
+            return self._conversation.latest.note(result)
+
+    def remove_thinking(self, messages: Sequence[Any], start: int = 0) -> int:
+        """Store the signed thinking of the messages from `start` on; later calls of `offload` leave it out.
+
+        Call it if a provider refuses a request because thinking "is bound to a different conversation", or
+        if you changed a message before thinking that stays; then call `offload` again. `restore` brings the
+        thinking back. `ContextManager` and the gateway do this themselves.
+
+        Args:
+            messages: the messages as they were passed to `offload`, or as it returned them. Never changed.
+            start: index of the first message whose thinking is removed; the one that changed, or 0.
+
+        Returns:
+            The number of blocks that were removed.
+
+        Raises:
+            ConfigError: `start` is not the index of a message, or a hook or listener calls this method.
+            MessageError: `messages` is not a list, or JSON cannot restore a block exactly.
+            OffloadError: the store failed; nothing is removed.
+        """
+        conversation = _as_list(messages)
+        if not 0 <= start <= len(conversation):
+            raise ConfigError(
+                f"start must be an index of the {len(conversation)} messages, got {start!r:.40}"
+            )
+        with exclusive(self._gate):
+            return self._conversation.remove_thinking(conversation, start)
 
     def report_usage(self, usage: Any, *, is_changed: bool = False) -> Usage | None:
         """Record the provider's token counts for the last request, and return them.

@@ -47,6 +47,7 @@ class Options(Hooks):
     prompt: str | None = None
     clock: Clock = time.time
     references: Sequence[str] = ()
+    model: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +66,8 @@ class Options(Hooks):
 
         if self.prompt is not None and not isinstance(self.prompt, str):
             raise ConfigError(f"prompt must be a str or None, got {type(self.prompt).__name__}")
+        if self.model is not None and not isinstance(self.model, str):
+            raise ConfigError(f"model must be a str or None, got {type(self.model).__name__}")
         if not callable(self.clock):
             raise ConfigError(
                 f"clock must be a function that returns seconds, got {type(self.clock).__name__}"
@@ -93,6 +96,7 @@ class PresetOptions(TypedDict, total=False):
     events: EventBus | None
     clock: Clock
     references: Sequence[str]
+    model: str | None
 
 
 class OptionArguments(PresetOptions, total=False):

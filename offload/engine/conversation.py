@@ -15,6 +15,7 @@ from offload.engine.judge import Judge
 from offload.engine.moment import CacheWatch, HostCache
 from offload.engine.recognition import Recognition
 from offload.engine.results import Latest, OffloadOutcome, OffloadResult
+from offload.engine.thinking import RemovedThinking
 from offload.engine.turn import Turn, fallback_text
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
@@ -39,6 +40,7 @@ class Conversation:
         observer: Observer,
         *,
         follower: Follower,
+        thinking: RemovedThinking,
     ) -> None:
         self._store = store
         self._options = options
@@ -47,13 +49,18 @@ class Conversation:
         self._recognition = recognition
         self._observer = observer
         self._follower = follower
+        self._thinking = thinking
         self.latest: Latest = Latest()
         self.watch: CacheWatch = CacheWatch(options)
         self._history = self._new_history()
 
     @observed("offload", OffloadResult.figures)
     def offload(
-        self, messages: Sequence[Any], pinned: Iterable[str] = (), cache: HostCache | None = None
+        self,
+        messages: Sequence[Any],
+        pinned: Iterable[str] = (),
+        cache: HostCache | None = None,
+        model: str | None = None,
     ) -> OffloadResult:
         """Return the messages with their large items replaced; see `Offloader.offload`."""
         with self._failures() as failures:
@@ -63,7 +70,9 @@ class Conversation:
                     self.start_over()
                 if self._history.plan is not None:
                     self._history.plan.seen_reads = sum(self._observer.reads.values())
-                return self._followed(self._turn(failures, self._history, cache=cache).run(messages))
+                return self._followed(
+                    self._turn(failures, self._history, cache=cache, model=model).run(messages)
+                )
             except Exception as error:  # noqa: BLE001 # a hook, renderer or message may raise anything
                 self.start_over()
                 self._fail(error, failures)
@@ -123,9 +132,13 @@ class Conversation:
         """Scan `message` and all later ones again in the next turn; return whether it was known."""
         return self._history.forget(message)
 
+    def remove_thinking(self, messages: Sequence[Any], start: int) -> int:
+        """Remove the signed thinking of the messages from `start` on; see `Offloader.remove_thinking`."""
+        cause = f"it is bound to another conversation from messages[{start}] on"
+        return self._thinking.remove(messages, range(start, len(messages)), cause)
+
     def _new_history(self) -> History:
-        policy = self._options.policy
-        return History(None if policy.by_cost == "none" else CostPlan(policy.cache))
+        return History(CostPlan(self._options.policy.cache))
 
     def _turn(
         self,
@@ -133,6 +146,7 @@ class Conversation:
         history: History,
         readers: Readers = "keep",
         cache: HostCache | None = None,
+        model: str | None = None,
     ) -> Turn:
         return Turn(
             history,
@@ -142,8 +156,10 @@ class Conversation:
             self._options,
             failures,
             self.watch,
+            self._thinking,
             readers,
             cache,
+            self._options.model if model is None else model,
         )
 
     def _fail(self, error: Exception, failures: Failures) -> OffloadError:

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, groupby
 from operator import is_not
-from typing import Any
+from typing import Any, NamedTuple
 
 from offload.engine.recognition import Claim, Proof
 from offload.engine.watching import edited, look
-from offload.messages import Call, CallId, Item
+from offload.errors import OffloadError
+from offload.messages import Call, CallId, Item, Thinking, content_digest, signed_thinking, without_thinking
 from offload.messages._equal import are_equal, begins_with
 from offload.policy import CostPlan, Decision, ItemFacts, saving
 from offload.record import RecordInfo
@@ -111,6 +112,8 @@ class MessageState:
         answers: number of assistant messages up to and including this one.
         texts: role → beginning of the role's latest text up to and including this message, with tool-call
             arguments.
+        thinking: the signed blocks of thinking in it.
+        left_out: tokens of its thinking that is left out of what the caller receives; None if it is not.
         replaced_calls: the earlier calls of the same ids, to undo `calls`.
     """
 
@@ -120,12 +123,22 @@ class MessageState:
     answers: int
     role: str
     texts: Mapping[str, str]
+    thinking: Sequence[Thinking] = ()
+    left_out: int | None = None
     replaced_calls: dict[CallId, Call | None] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
         """Tokens of all its texts as they were passed."""
         return self.fixed_tokens + sum(slot.decision.item.tokens for slot in self.slots)
+
+
+class _Dropped(NamedTuple):
+    """Messages that a turn replaced: what the caller had received, their parts, and how they looked."""
+
+    output: list[Any]
+    states: list[MessageState]
+    seen: list[Any]
 
 
 class History:
@@ -136,6 +149,8 @@ class History:
     Attributes:
         calls: the tool calls by id; their arguments are those in the messages.
         tokens: tokens of all texts as they were passed; the replacements free `tokens_freed`.
+        thinking_at: indices of the messages with signed thinking.
+        keys_checked: how many blocks of thinking were removed when all messages were last compared with them.
         plan: decides which items are offloaded by expected cost; None if none are.
     """
 
@@ -154,9 +169,10 @@ class History:
         # without replaced items is the message in both.
         self._output: list[Any] = []
         self._output_seen: list[Any] = []
-        # How many messages this turn kept, and what the caller had received in place of the others.
-        self._kept = 0
-        self._dropped: list[Any] = []
+        # How many messages this turn kept, and the others as they were.
+        self._kept = self.keys_checked = 0
+        self._dropped = _Dropped([], [], [])
+        self.thinking_at: list[int] = []
         # Items that may still be replaced, and numbers of those that may be only together with others; of
         # these the ones that a sweep may replace, and what they free.
         self._open: dict[int, Slot] = {}
@@ -204,7 +220,8 @@ class History:
         A message that was edited in place counts as changed once the edit is noticed.
         """
         kept = self._first_edited(messages, self._common(messages))
-        self._kept, self._dropped = kept, self._output[kept:]
+        self._kept = kept
+        self._dropped = _Dropped(self._output[kept:], self.states[kept:], self._seen[kept:])
         if kept < len(self.states):
             self._truncate(kept)
         return kept
@@ -221,6 +238,8 @@ class History:
         """Append a message; its items are open."""
         state.replaced_calls = {call: self.calls.get(call) for call in state.calls}
         self._seen.append(look(message))
+        if state.thinking:
+            self.thinking_at.append(len(self.states))
         self.states.append(state)
         for same in (self.messages, self._output, self._output_seen):
             same.append(message)
@@ -244,6 +263,52 @@ class History:
             first -= 1
         for _, slots in groupby(self.since(first), lambda slot: self.answers_of(slot.at)):
             yield list(slots)
+
+    # Bound thinking
+
+    @property
+    def fresh(self) -> int:
+        """Index of the first message after the model's last reply: those before it were sent."""
+        index = len(self.states)
+        while index and self.states[index - 1].role != "assistant":
+            index -= 1
+        return index
+
+    def thinking_from(self, index: int) -> list[int]:
+        """Return the indices of the messages from `index` on whose signed thinking is sent."""
+        later = self.thinking_at[bisect_left(self.thinking_at, index) :]
+        return [at for at in later if self.states[at].left_out is None]
+
+    def edited_before_thinking(self) -> int | None:
+        """Return the first message that the caller changed before thinking that was sent with another one.
+
+        None if there is no such thinking: it came after the change, or only marks of the cache moved.
+        """
+        known = {one.key for state in self._dropped.states for one in state.thinking}
+        kept, states = self._kept, self.states
+        again = [at for at in self.thinking_at if at >= kept and known & {t.key for t in states[at].thinking}]
+        if not again:
+            return None
+        first = next((at for at in range(kept, len(states)) if self._is_edited(at)), len(states))
+        return first if again[-1] >= first else None
+
+    def _is_edited(self, index: int) -> bool:
+        """Return whether the model reads another message than before at the place of a dropped one."""
+        place = index - self._kept
+        if place >= len(self._dropped.states):
+            return True
+        old, new = self._dropped.states[place], self.states[index]
+        # Thinking may be left out from the first on, not between other thinking.
+        is_gap = [t.key for t in old.thinking] != [t.key for t in new.thinking]
+        if is_gap and bool(self.thinking_at) and self.thinking_at[0] < index:
+            return True
+        return bool(_content(self._dropped.seen[place]) != _content(self.messages[index]))
+
+    def leave_out(self, index: int, tokens: int | None) -> None:
+        """Note how many tokens of thinking are left out of a message that the caller receives, or None."""
+        state = self.states[index]
+        self.tokens_freed += (tokens or 0) - (state.left_out or 0)
+        state.left_out = tokens
 
     # Open items
 
@@ -288,6 +353,10 @@ class History:
     def twins(self, slot: Slot) -> list[Slot]:
         """Forget the items without a record that are equal to one that has it now, and return them."""
         return list(self._unstored.pop(_twin_key(slot), {}).values())
+
+    def equal_to(self, slot: Slot) -> list[Slot]:
+        """Return the items without a record that are equal to one, but itself."""
+        return [twin for twin in self._unstored.get(_twin_key(slot), {}).values() if twin is not slot]
 
     def reopen(self, slot: Slot) -> None:
         """Mark an item as open that was closed or set aside."""
@@ -393,8 +462,8 @@ class History:
     def _is_as_before(self, at: int) -> bool:
         """Return whether a dropped message is sent as before, because the caller passes its output on."""
         index = at - self._kept
-        return 0 <= index < min(len(self._dropped), len(self) - self._kept) and are_equal(
-            self._dropped[index], self._output[at]
+        return 0 <= index < min(len(self._dropped.output), len(self) - self._kept) and are_equal(
+            self._dropped.output[index], self._output[at]
         )
 
     def tokens_before(self, end: int) -> int:
@@ -403,7 +472,7 @@ class History:
 
     def _tokens_of(self, states: Sequence[MessageState]) -> int:
         freed = sum(slot.tokens_freed for state in states for slot in state.slots if slot.is_replaced)
-        return sum(state.tokens for state in states) - freed
+        return sum(state.tokens - (state.left_out or 0) for state in states) - freed
 
     def end_turn(self) -> None:
         """Select the next of the older messages to check for edits."""
@@ -483,11 +552,13 @@ class History:
         del self._numbers[at:], self._infos[at:]
         del self.states[length:], self.messages[length:], self._seen[length:]
         del self._output[length:], self._output_seen[length:]
+        del self.thinking_at[bisect_left(self.thinking_at, length) :]
         if self.plan is not None:
             self.plan.truncate(length)
 
     def _drop(self, state: MessageState) -> None:
         self.tokens -= state.tokens
+        self.tokens_freed -= state.left_out or 0
         for slot in state.slots:
             self._kinds[slot.kind] -= 1
             self._open.pop(slot.number, None)
@@ -502,6 +573,14 @@ class History:
                 self.calls.pop(key, None)
             else:
                 self.calls[key] = call
+
+
+def _content(message: Any) -> Any:
+    """Return what tells a message from another one, without its thinking and marks of the cache."""
+    try:
+        return content_digest(without_thinking(message, signed_thinking(message))[0])
+    except OffloadError:
+        return look(message)
 
 
 def _twin_key(slot: Slot) -> tuple[str, str | None, str]:

@@ -7,7 +7,6 @@ refutes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
@@ -140,9 +139,8 @@ class Recognition:
     # Stored items
 
     def load_session(self) -> None:
-        """Load the catalog of the session with one listing; if the store fails it remains unknown."""
-        with suppress(OffloadError):
-            self._session.catalog.load()
+        """Load the catalog of the session with one listing. Raises `OffloadError`; it is unknown then."""
+        self._session.catalog.load()
 
     def stored_ref(self, item: Item) -> str | None:
         """Return the ref of the record that the session is known to hold of `item`. Asks no store."""

@@ -10,6 +10,7 @@ from offload.codec import StoredRecord
 from offload.engine.recognition import Claim, Recognition, Standing, candidates, stands_for
 from offload.engine.results import Missing, Restored
 from offload.engine.rows import Row, put_back, read_rows
+from offload.engine.thinking import RemovedThinking
 from offload.errors import CorruptError, ExpiredError, MessageError, NotFoundError, OffloadError, StoreError
 from offload.messages import Item, scan_of
 from offload.placeholder import NOTICE_TOOL, notice_number
@@ -62,12 +63,15 @@ class _Place:
 class Restorer:
     """Restores messages from the records of one session."""
 
-    def __init__(self, session: Session, recognition: Recognition) -> None:
+    def __init__(self, session: Session, recognition: Recognition, thinking: RemovedThinking) -> None:
         self._session = session
         self._recognition = recognition
+        self._thinking = thinking
 
     def restore(self, messages: Sequence[Any], *, keeps_missing: bool) -> Restored:
-        """Return `messages` with each placeholder and notice undone; others are the same objects.
+        """Return `messages` with each placeholder and notice undone, and the thinking that was removed.
+
+        Others are the same objects.
 
         Raises:
             OffloadError: one of them cannot be undone and `keeps_missing` is false; the error has
@@ -78,7 +82,8 @@ class Restorer:
         undoing.open(places)
         while notices := [(place.notice, place) for place in places if place.notice is not None]:
             places = undoing.expand(*max(notices, key=lambda pair: pair[0][:2]), places)
-        restored = Restored([place.message for place in places])
+        self._thinking.load()
+        restored = Restored(self._thinking.restored([place.message for place in places]))
         restored.missing.extend(
             Missing(index, item.block, ref, error)
             for index, place in enumerate(places)

@@ -66,6 +66,31 @@ class CacheReport:
         return ceil(changed * (uncached - cached) / saved) if saved > 0 else None
 
 
+class HistoryMode(NamedTuple):
+    """Whether messages that were sent may change later, and why.
+
+    Attributes:
+        rule: "append_only" or "editable".
+        reason: why, for a person.
+        thinking_removed: blocks of signed thinking that this call removed, since a message before them
+            changed; `restore` brings them back.
+    """
+
+    rule: Literal["append_only", "editable"] = "editable"
+    reason: str = "no signed thinking is in the conversation"
+    thinking_removed: int = 0
+
+    def __str__(self) -> str:
+        """Return the line that `explain` shows."""
+        removed = (
+            f"; {self.thinking_removed} blocks of thinking were removed" if self.thinking_removed else ""
+        )
+        return f"history: {self.rule}, since {self.reason}{removed}"
+
+
+_FREE = HistoryMode()
+
+
 @dataclass(frozen=True)
 class OffloadResult:
     """Result of `Offloader.offload`.
@@ -86,6 +111,7 @@ class OffloadResult:
             the messages are unchanged and the figures are 0.
         cache: tokens that were sent before but are not served from the provider's cache; None if there are
             none.
+        history: whether messages that were sent may change later, by `OffloadPolicy.history` and the model.
     """
 
     messages: list[Any]
@@ -96,6 +122,7 @@ class OffloadResult:
     chars_freed: int
     errors: list[OffloadError]
     cache: CacheReport | None = None
+    history: HistoryMode = _FREE
 
     @cached_property
     def decisions(self) -> list[Decision]:
@@ -170,16 +197,18 @@ class Latest:
         self._lock = Lock()
         self._decided: tuple[list[Decision], int] = [], 0
         self._texts: dict[tuple[int, int, int], Decision] = {}
+        self._history: HistoryMode | None = None
 
     def note(self, result: OffloadResult) -> OffloadResult:
         """Note the result of `offload`, and return it."""
-        self._decided = result.decided
+        self._decided, self._history = result.decided, result.history
         return result
 
     def note_text(self, text: str, decision: Decision | None) -> None:
         """Note the decision on one text; None if the call failed before a decision."""
         with self._lock:
             self._decided = ([], 0) if decision is None else ([decision], 1)
+            self._history = None
             mark = _mark(text)
             self._texts.pop(mark, None)
             if decision is not None:
@@ -195,7 +224,9 @@ class Latest:
                 return f"not among the last {self._TEXTS} texts passed to offload_text and sinks"
             return explain([decision])
         decisions, count = self._decided
-        return explain(decisions[:count])
+        table = explain(decisions[:count])
+        is_plain = self._history is None or self._history == _FREE
+        return table if is_plain else f"{table}\n{self._history}"
 
 
 def _mark(text: str) -> tuple[int, int, int]:

@@ -23,11 +23,20 @@ class Row(NamedTuple):
 
         Raises `MessageError` if JSON cannot restore the message exactly.
         """
-        row = {"at": self.at, "message": to_json(self.message)}
-        line = json.dumps(row, ensure_ascii=False)
-        if json.loads(line, object_hook=from_json)["message"] != as_data(self.message):
-            raise MessageError(f"messages[{self.at}]: JSON cannot restore it exactly, so it cannot be stored")
-        return line if edit is None else json.dumps(map_texts(row, edit), ensure_ascii=False)
+        return encode_row({"at": self.at, "message": self.message}, edit)
+
+
+def encode_row(row: dict[str, Any], edit: Callable[[str], str] | None = None) -> str:
+    """Return a row as a line of JSON, with `edit` applied to each text in it.
+
+    Raises `MessageError` if JSON cannot restore it exactly.
+    """
+    data = to_json(row)
+    line = json.dumps(data, ensure_ascii=False)
+    if json.loads(line, object_hook=from_json) != as_data(row):
+        where = f"messages[{row['at']}]" if "at" in row else "thinking"
+        raise MessageError(f"{where}: JSON cannot restore it exactly, so it cannot be stored")
+    return line if edit is None else json.dumps(map_texts(data, edit), ensure_ascii=False)
 
 
 def read_rows(content: str) -> list[Row]:

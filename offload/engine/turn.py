@@ -11,16 +11,28 @@ from offload.engine.history import History, MessageState, Slot
 from offload.engine.judge import LOOK_ALIKE, Judge
 from offload.engine.moment import CacheWatch, HostCache, Moment
 from offload.engine.recognition import Recognition
-from offload.engine.results import CacheReport, OffloadResult
+from offload.engine.results import CacheReport, HistoryMode, OffloadResult
+from offload.engine.thinking import RemovedThinking
 from offload.engine.writer import ItemWriter, Skipped, WriteOutcome, WriteRequest
 from offload.errors import OffloadError
 from offload.events import failure
-from offload.messages import Item, Scan, adapter_for, block_count, media_ref, role_of
+from offload.messages import (
+    Item,
+    Scan,
+    adapter_for,
+    block_count,
+    media_ref,
+    role_of,
+    scan_of,
+    signed_thinking,
+)
 from offload.options import Options
 from offload.policy import (
     Candidate,
     Decision,
+    ItemFacts,
     Readers,
+    binds_thinking,
     excess,
     is_read_back,
     over_budget,
@@ -35,6 +47,7 @@ if TYPE_CHECKING:
     from offload.policy import Sweep
 
 VETO = "kept by should_offload"
+SHOWN_ELSEWHERE = "an equal item was sent in full"
 NOT_YET = "offloading it is not expected to lower the cost yet"
 # The beginnings of reasons whose error was reported.
 NOT_STORED, NOT_OFFLOADED = "not stored: ", "not offloaded: "
@@ -55,8 +68,10 @@ class Turn:
     _options: Options
     _failures: Failures
     _watch: CacheWatch
+    _thinking: RemovedThinking
     _readers: Readers = "keep"
     _cache: HostCache | None = None
+    _model: str | None = None
 
     def run(self, messages: Sequence[Any]) -> OffloadResult:
         """Return the messages with their large items replaced."""
@@ -68,6 +83,7 @@ class Turn:
             for index in range(known, len(messages)):
                 self._scan(index, messages[index])
             moment = self._watch.begin(history.answers, self._cache, self._failures)
+            mode = self._history_mode()
             self._note_paying(moment)
             self._find_stored(known)
             self._prove_claims()
@@ -75,16 +91,17 @@ class Turn:
             self._decide_together(known)
             late = [slot for slot in history.open_slots() if slot.at < before and slot.is_leaving]
             self._ask_hook()
+            removed = self._remove_thinking()
             placed = self._store()
             # An item can come twice in one turn.
             self._note_stored(known)
             late += [slot for slot in self._store_cited(placed) if slot.at < before]
-            for index in history.edited_outputs():
+            for index in (*self._leave_out(known), *history.edited_outputs()):
                 self._render(index)
             self._report_excess(known)
         finally:
             history.end_turn()
-        return self._result(self._cache_report(moment, before, late))
+        return self._result(self._cache_report(moment, before, late), mode._replace(thinking_removed=removed))
 
     def run_one(self, item: Item) -> Slot:
         """Offload a single text, which is a message of its own, if the rule for it says so."""
@@ -114,18 +131,53 @@ class Turn:
         # In some formats one reply consists of several messages in a row.
         answers = history.answers + (role == "assistant" and (last is None or last.role != "assistant"))
         texts = _latest_texts({} if last is None else last.texts, role, scan)
-        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts)
+        thinking = signed_thinking(message) if role == "assistant" else ()
+        state = MessageState(slots, fixed_tokens, scan.calls, answers, role, texts, thinking)
         is_reply = answers > history.answers
         history.add(message, state)
+        for slot in slots if thinking else ():
+            # The first thinking of a conversation changes what may leave.
+            history.decide(slot, self._policy_decision(slot.decision.item))
         if history.plan is not None:
             candidates = [c for slot in slots if (c := self._candidate(slot)) is not None]
             reads = sum(is_read_back(call.name) for call in scan.calls.values())
-            blocks = block_count(message)
-            history.plan.add(state.tokens, candidates, reads=reads, is_reply=is_reply, blocks=blocks)
+            history.plan.add(
+                state.tokens,
+                candidates,
+                reads=reads,
+                is_reply=is_reply,
+                blocks=block_count(message),
+                is_bound=self._is_bound,
+            )
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether the messages so far may not change once they were sent."""
+        rule = self._judge.policy.history
+        if rule != "auto":
+            return rule == "append_only"
+        return bool(self._history.thinking_at) and binds_thinking(self._model) is not False
+
+    def _is_sent(self, slot: Slot) -> bool:
+        """Return whether an item may no longer change, since it was sent."""
+        return self._is_bound and slot.at < self._history.fresh
+
+    def _history_mode(self) -> HistoryMode:
+        rule, thinking_at = self._judge.policy.history, self._history.thinking_at
+        if rule != "auto":
+            return HistoryMode(rule, "the policy says so")
+        if not thinking_at:
+            return HistoryMode()
+        place = f"messages[{thinking_at[0]}] has signed thinking"
+        binds = binds_thinking(self._model)
+        if binds is False:
+            return HistoryMode("editable", f"{self._model} allows it, although {place}")
+        named = "no model is named" if not self._model else "" if binds else f"{self._model} is not known"
+        return HistoryMode("append_only", f"{place}{named and f', and {named}'}")
 
     def _slot(self, index: int, item: Item) -> Slot:
         facts, problem = self._judge.facts(item, index)
-        slot = Slot(item, self._judge.policy.decide(facts, readers=self._readers))
+        slot = Slot(item, self._policy_decision(facts))
         self._find_claim(slot, problem)
         return slot
 
@@ -134,7 +186,7 @@ class Turn:
         policy, decision = self._judge.policy, slot.decision
         if decision.item.is_pinned:
             # It may be unpinned later; the plan does not depend on it.
-            decision = policy.decide(decision.item._replace(is_pinned=False), readers=self._readers)
+            decision = self._policy_decision(decision.item._replace(is_pinned=False))
         facts, freed = decision.item, saving(decision)
         is_ruled = not decision.is_by_cost
         if slot.claim is not None or facts.media_type is not None or freed < max(1, policy.min_saving):
@@ -142,15 +194,18 @@ class Turn:
         rule = policy.rule_for(facts, self._readers)
         if is_ruled and (decision.action == "keep" or rule.keep_recent):
             return None
-        waits = 0 if is_ruled and decision.action == "offload" else rule.after_turns
-        return Candidate(slot, facts.item_type, facts.tokens, freed, waits, is_ruled)
+        is_due = is_ruled and decision.action == "offload"
+        waits = 0 if is_due or self._is_bound else rule.after_turns
+        answers_by_preview = policy.replaces_unseen(is_bound=self._is_bound)
+        shown = min(1.0, decision.preview_chars / max(1, facts.chars)) if answers_by_preview else 0.0
+        return Candidate(slot, facts.item_type, facts.tokens, freed, waits, is_ruled, shown)
 
     def _note_paying(self, moment: Moment) -> None:
         """Mark the items whose offload is expected to lower the cost; those in view are open again."""
         history = self._history
         if history.plan is None:
             return
-        if moment.is_cold:
+        if moment.is_cold and not self._is_bound:
             history.plan.cool()
         for slot, reason in history.plan.due.items():
             slot.pays = reason
@@ -182,7 +237,13 @@ class Turn:
         history = self._history
         # More than one reply at once: another process continued the session, or it was rolled back.
         if history.answers - (history.answers_of(known - 1) if known else -1) > 1:
-            self._recognition.load_session()
+            try:
+                self._recognition.load_session()
+                self._thinking.load()
+            except OffloadError as error:
+                # Without a listing, the other items are offloaded as if they were new.
+                if self._is_bound:
+                    self._failures.report(error)
         self._note_stored(known)
 
     def _note_stored(self, known: int) -> None:
@@ -190,7 +251,7 @@ class Turn:
             facts = slot.decision.item
             decision = slot.decision
             may_leave = decision.action == "wait" or decision.is_below or decision.is_by_cost
-            may_leave = may_leave or facts.is_error
+            may_leave = may_leave or facts.is_error or self._is_sent(slot)
             if slot.stored is None and may_leave and facts.chars >= _MIN_PLACEHOLDER_CHARS:
                 slot.stored = self._recognition.stored_ref(slot.item)
                 if slot.stored is None:
@@ -239,14 +300,28 @@ class Turn:
             was_stored=slot.stored is not None,
             is_cited=self._history.holds(slot.stored),
         )
-        decision = self._judge.policy.decide(facts, readers=self._readers)
+        decision = self._policy_decision(facts)
         if decision.is_by_cost and self._history.plan is not None:
             decision = self._by_cost(decision, slot.pays)
+        if self._is_bound and decision.action == "offload" and self._is_shown_elsewhere(slot):
+            decision = replace(decision, action="keep", reason=SHOWN_ELSEWHERE, is_below=False)
         if slot.problem is not None and not slot.is_foreign:
             return replace(decision, action="keep", reason=slot.problem, is_below=False, is_exempt=True)
         if slot.claim is None or slot.proof is None:
             return decision
-        return self._judge.decide_claim(decision, slot.claim, slot.proof)
+        decision = self._judge.decide_claim(decision, slot.claim, slot.proof)
+        if slot.is_foreign and slot.stored is None and self._is_sent(slot):
+            return replace(decision, action="keep", is_exempt=True)
+        return decision
+
+    def _policy_decision(self, facts: ItemFacts) -> Decision:
+        return self._judge.policy.decide(facts, readers=self._readers, is_bound=self._is_bound)
+
+    def _is_shown_elsewhere(self, slot: Slot) -> bool:
+        """Return whether an equal item was sent in full: with a record, a new process would replace both."""
+        return slot.stored is None and any(
+            twin.at < self._history.fresh and not twin.is_replaced for twin in self._history.equal_to(slot)
+        )
 
     def _by_cost(self, decision: Decision, pays: str | None) -> Decision:
         """Return the decision on an item that the cost decides about; `pays` is why it is offloaded."""
@@ -261,6 +336,7 @@ class Turn:
         """Decide about groups of items: a turn's budget, the ceiling of the view, a sweep."""
         history, policy = self._history, self._judge.policy
         for turn in history.turns(known):
+            turn = [slot for slot in turn if not self._is_sent(slot)]  # noqa: PLW2901 # the others stay
             if policy.turn_budget_tokens is not None:
                 small = [slot for slot in turn if slot.number in history.small]
                 self._reopen(small, over_budget([s.decision for s in small], policy.turn_budget_tokens))
@@ -286,6 +362,44 @@ class Turn:
         for index, decision in decisions.items():
             self._history.decide(slots[index], decision)
             self._history.reopen(slots[index])
+
+    def _remove_thinking(self) -> int:
+        """Store and remove the thinking behind the first message that changes; return how many blocks.
+
+        If that fails, no message changes that was sent.
+        """
+        history = self._history
+        late = [s for s in history.open_slots() if s.is_leaving and s.stored is None and self._is_sent(s)]
+        edited = history.edited_before_thinking() if self._is_bound else None
+        changes = [slot.at + 1 for slot in late] + ([] if edited is None else [edited])
+        indices = history.thinking_from(min(changes)) if changes else []
+        if not indices:
+            return 0
+        try:
+            cause = f"messages[{min(changes) - (edited is None)}] changed"
+            return self._thinking.remove(history.messages, indices, cause)
+        except OffloadError as error:
+            self._failures.report(error)
+            for slot in late:
+                history.keep(slot, f"{NOT_OFFLOADED}{error}")
+            return 0
+
+    def _leave_out(self, known: int) -> list[int]:
+        """Note the messages whose thinking was removed, and return their indices."""
+        history, keys = self._history, self._thinking.keys
+        first = known if history.keys_checked == len(keys) else 0
+        history.keys_checked = len(keys)
+        gone = [
+            at
+            for at in (history.thinking_from(first) if keys else [])
+            if any(one.key in keys for one in history.states[at].thinking)
+        ]
+        for at in gone:
+            message = history.messages[at]
+            scans = scan_of(message), scan_of(self._thinking.left_out(message))
+            whole, bare = (sum(map(self._count, scan.texts)) for scan in scans)
+            history.leave_out(at, whole - bare)
+        return gone
 
     def _ask_hook(self) -> None:
         """Keep the items that `should_offload` rejects; it is asked once per item."""
@@ -329,6 +443,7 @@ class Turn:
         """
         history = self._history
         twins = {twin for slot in placed for twin in history.twins(slot) if not twin.is_settled}
+        twins = {twin for twin in twins if not self._is_sent(twin)}
         for twin in twins:
             twin.stored = self._recognition.stored_ref(twin.item)
             # A record of another category is not its own.
@@ -385,9 +500,12 @@ class Turn:
             for slot in slots:
                 if slot.is_replaced:
                     output = slot.item.replace_in(output, slot.text)
+            if self._history.states[index].left_out is not None:
+                output = self._thinking.left_out(output)
         except Exception as error:  # noqa: BLE001 # a message object may raise anything
             for slot in slots:
                 history.undo(slot, "its message cannot be changed")
+            history.leave_out(index, None)
             self._failures.report(malformed(error, index))
         else:
             history.set_output(index, output)
@@ -425,7 +543,7 @@ class Turn:
             rewritten=rewritten,
         )
 
-    def _result(self, cache: CacheReport | None) -> OffloadResult:
+    def _result(self, cache: CacheReport | None, mode: HistoryMode) -> OffloadResult:
         history = self._history
         return OffloadResult(
             messages=history.output(),
@@ -436,6 +554,7 @@ class Turn:
             chars_freed=history.chars_freed,
             errors=self._failures.errors,
             cache=cache,
+            history=mode,
         )
 
 

@@ -44,6 +44,7 @@ class EventType(StrEnum):
     RECORDS_COLLECTED = "records_collected"
     REFERENCE_RESOLVED = "reference_resolved"
     REFERENCE_REFUSED = "reference_refused"
+    THINKING_REMOVED = "thinking_removed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ failure at WARNING even without listeners. The data by type, each with the name 
                        for offload also `OffloadResult.figures`
     reference_resolved ref, tool_name, field and chars of content that a model's call got in place of an id
     reference_refused  tool_name of such a call that was refused, and kind, the code of the cause
+    thinking_removed   blocks of signed thinking that no later request has, since a message before them
+                       changed; the first of a session is logged at WARNING
     records_collected  `GcReport.figures`; `session` is None for a whole store
 """
 
@@ -53,6 +55,7 @@ class Observer:
         self.events: EventBus = EventBus() if events is None else events
         self._session = session
         self._place = "store" if session is None else f"session {session}"
+        self._has_removed_thinking = False
         self._reads: dict[str, int] = {}
         self._chars_read = 0
         self._lock = Lock()
@@ -98,6 +101,13 @@ class Observer:
         """Report an error that kept an index file of the store from being updated."""
         detail = f"index not updated: {error_text(error)}"
         self._report(EventType.INDEX_FAILED, detail, {"kind": error.kind}, logging.WARNING)
+
+    def thinking_removed(self, blocks: int, cause: str) -> None:
+        """Report that signed thinking was stored and left out; `cause` says why."""
+        level = logging.DEBUG if self._has_removed_thinking else logging.WARNING
+        self._has_removed_thinking = True
+        detail = f"{blocks} blocks of thinking are left out from now on, since {cause}; restore returns them"
+        self._report(EventType.THINKING_REMOVED, detail, {"blocks": blocks}, level)
 
     def collected(self, figures: Mapping[str, int]) -> None:
         """Report the figures of a garbage collection."""

@@ -22,6 +22,15 @@ from offload.messages._formats import (
 )
 from offload.messages._media import MediaFacts, media_facts, media_ref
 from offload.messages._stored import as_data, from_json, map_texts, to_json
+from offload.messages._thinking import (
+    Removed,
+    Thinking,
+    content_digest,
+    signed_thinking,
+    thinking_key,
+    with_thinking,
+    without_thinking,
+)
 from offload.messages._usage import Usage, usage_of
 
 __all__ = [
@@ -36,13 +45,16 @@ __all__ = [
     "Item",
     "MediaFacts",
     "MessageAdapter",
+    "Removed",
     "Scan",
     "Subject",
+    "Thinking",
     "Usage",
     "adapter_for",
     "answered_calls",
     "as_data",
     "block_count",
+    "content_digest",
     "file_call",
     "from_json",
     "is_result",
@@ -56,6 +68,10 @@ __all__ = [
     "role_of",
     "role_or_none",
     "scan_of",
+    "signed_thinking",
+    "thinking_key",
     "to_json",
     "usage_of",
+    "with_thinking",
+    "without_thinking",
 ]

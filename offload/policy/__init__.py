@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from offload.policy._cost import Candidate, CostPlan
 from offload.policy._facts import ByCost, Decision, ItemFacts, Readers, explain
 from offload.policy._groups import excess, over_budget, over_ceiling, saving, swept
+from offload.policy._models import MODELS, HistoryRule, KnownModels, binds_thinking
 from offload.policy._tool_names import RETRIEVAL_TOOLS, TOOL_NAMES, is_read_back, words_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "CACHES",
     "DEFAULT_MIN_TOKENS",
     "MAX_VIEW_TOKENS",
+    "MODELS",
     "RETRIEVAL_TOOLS",
     "TOOL_NAMES",
     "ByCost",
@@ -32,14 +34,17 @@ __all__ = [
     "Candidate",
     "CostPlan",
     "Decision",
+    "HistoryRule",
     "ItemFacts",
     "KnownCache",
+    "KnownModels",
     "OffloadPolicy",
     "PolicyName",
     "Readers",
     "Retention",
     "Rule",
     "Sweep",
+    "binds_thinking",
     "excess",
     "explain",
     "is_read_back",

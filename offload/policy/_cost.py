@@ -25,8 +25,10 @@ HIDDEN_TOKENS = {"tool_result": 2500, "tool_call": 1200}
 HIDDEN_WORDS = 500
 # The chance halves with so many replies of the model.
 HALF_LIFE = 8
-# Tokens of an answer that reads an item back, and of the reply that asks for it, which costs more.
-PAGE_TOKENS = 3000
+# Tokens of an answer that reads an item back, and of the reply that asks for it, which costs more: a page, or
+# the lines that a search finds. What a preview shows or names is searched for, so the share of pages falls
+# with the fourth power of the share that the preview hides.
+PAGE_TOKENS, FOUND_TOKENS = 3000, 1000
 # The reads seen count against so many expected ones more.
 PRIOR_READS = 8
 # While the cache is warm, items of so many latest turns are considered: what is older breaks too much of it.
@@ -41,6 +43,7 @@ class Candidate(Generic[T]):
         freed: tokens that offloading it frees.
         waits: replies of the model before it may be offloaded.
         is_ruled: whether a rule offloads it then at any cost; it is never due.
+        shown: the share of it that its preview shows, in place of the model's own look at it.
         end: tokens of its turn up to its end.
         is_out: whether it is offloaded.
     """
@@ -51,6 +54,7 @@ class Candidate(Generic[T]):
     freed: int
     waits: int = 0
     is_ruled: bool = False
+    shown: float = 0.0
     end: int = field(default=0, init=False)
     is_out: bool = field(default=False, init=False)
 
@@ -58,6 +62,11 @@ class Candidate(Generic[T]):
         """Return the chance that it is read back if it is offloaded after `age` replies."""
         scale = HIDDEN_TOKENS.get(self.item_type, HIDDEN_WORDS)
         return float(self.freed / (self.freed + scale) * 0.5 ** (age / HALF_LIFE))
+
+    @property
+    def answer(self) -> float:
+        """Tokens of an answer that reads it back."""
+        return FOUND_TOKENS + (PAGE_TOKENS - FOUND_TOKENS) * (1 - self.shown) ** 4
 
 
 @dataclass(slots=True, eq=False)
@@ -86,16 +95,25 @@ class _Message(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """Prices at one request, in units of an uncached input token."""
+    """Prices at one request, in units of an uncached input token.
+
+    Attributes:
+        requests: expected requests to come.
+        saved: price of a token in all of them.
+        rewrite: extra price of a token that could have been read from the cache.
+        request: price of one more request, which reads an item back.
+        answer: price of a token of its answer, in that request and in all that follow.
+    """
 
     requests: int
     saved: float
     rewrite: float
-    read_back: float
+    request: float
+    answer: float
 
     def saving(self, item: Candidate[T], chance: float) -> float:
         """Return what offloading an item is expected to save, before it rewrites anything."""
-        return item.freed * self.saved - chance * self.read_back
+        return item.freed * self.saved - chance * (self.request + item.answer * self.answer)
 
 
 class CostPlan(Generic[T]):
@@ -127,14 +145,17 @@ class CostPlan(Generic[T]):
         reads: int = 0,
         is_reply: bool = False,
         blocks: int = 1,
+        is_bound: bool = False,
     ) -> None:
         """Append a message: its tokens, the items that may be offloaded, the calls of retrieval tools in it.
 
-        A run of tool calls counts as one of its content `blocks`, and so does a run of results.
+        A run of tool calls counts as one of its content `blocks`, and so does a run of results. With
+        `is_bound`, nothing leaves that was sent.
         """
         if is_reply:
             self._turns.append(_Turn())
-            self._decide_old()
+            if not is_bound:
+                self._decide_old()
         message = _Message(tokens, list(items), reads, is_reply, blocks)
         self._messages.append(message)
         self._reads += reads
@@ -269,5 +290,4 @@ class CostPlan(Generic[T]):
         requests = min(max(len(self._turns) - 1, LEAST_REQUESTS), MOST_REQUESTS)
         saved = cache.read * requests
         # One more request, and an answer that is written to the cache and sent with all that follow.
-        read_back = self._tokens * cache.read + PAGE_TOKENS * (cache.write + saved)
-        return _Outlook(requests, saved, cache.rewrite, read_back)
+        return _Outlook(requests, saved, cache.rewrite, self._tokens * cache.read, cache.write + saved)

@@ -11,6 +11,8 @@ from offload.messages import Block
 Action = Literal["offload", "keep", "wait"]
 Readers = Literal["offload", "keep"]
 ByCost = Literal["none", "small", "all"]
+# What the model wrote: it goes back to the provider exactly as it came.
+WRITTEN_BY_MODEL = ("assistant_message", "tool_call")
 
 
 class ItemFacts(NamedTuple):

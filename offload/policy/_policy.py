@@ -12,7 +12,8 @@ from pydantic import Field, model_validator
 from offload.errors import ConfigError, PolicyError
 from offload.policy._cache import CacheModel
 from offload.policy._defaults import MEDIA, NEVER, READERS, TYPES, PolicyName, named_policy
-from offload.policy._facts import Action, ByCost, Decision, ItemFacts, Readers
+from offload.policy._facts import WRITTEN_BY_MODEL, Action, ByCost, Decision, ItemFacts, Readers
+from offload.policy._models import HistoryRule
 from offload.policy._rules import Retention, Rule, Sweep
 from offload.policy._tool_names import RETRIEVAL_TOOLS, is_reader
 from offload.record import OffloadableType, encode_text
@@ -21,8 +22,16 @@ from offload.settings import Count, LoadableSettings, Size
 # A fifth of a window of 200,000 tokens. File readers limit themselves to 25,000, and the largest of 3,181
 # recorded turns had 32,000.
 MAX_VIEW_TOKENS = 40_000
-# Of a small item, a longer preview frees too little, and a shorter one is read back too often.
-PREVIEW_SHARE = 0.4
+# Up to this size, a preview of half of an item answers most later questions about it. Of a larger one any
+# preview hides most, so that the model reads it back anyway: the preview only costs, and is shorter.
+PREVIEW_SHARE, PREVIEWED_CHARS = 0.5, 10_000
+# Where the model sees results in full once, less is enough for what it asks later.
+SEEN_PREVIEW_SHARE = 0.4
+# By how much shorter: its least characters, and the power of the part of the item that is within that size.
+_SHORTER: Mapping[ByCost, tuple[int, int]] = {"small": (1000, 1), "all": (400, 2)}
+# The model keeps in view a smaller result that a rule would show once, if it cannot leave later.
+KEPT_TOKENS = 750
+SENT = "it was sent, and the thinking after it is bound to it"
 P = TypeVar("P", bound="OffloadPolicy")
 
 
@@ -55,6 +64,10 @@ class OffloadPolicy(LoadableSettings):
         sweep: when to sweep a long conversation; None is never.
         retention: quotas and grace period of `gc`.
         cache: prices of the provider's prompt cache, or the name of a known one, see `CacheModel`.
+        history: whether messages that were sent may change later. "append_only": never, since the thinking of
+            some models is bound to what was sent before it; what leaves, leaves before it is first sent.
+            "editable": items may leave after the model saw them. "auto" is append-only as soon as a signed
+            block of thinking is in the conversation, unless its model is known to allow edits.
         by_cost: which items `Offloader.offload` offloads when that is expected to lower the input cost:
             "small" ones, below the threshold of their rule; "all", so that thresholds do not count; or
             "none". The preview then has at most two fifths of the item's characters. The default is "small";
@@ -77,6 +90,7 @@ class OffloadPolicy(LoadableSettings):
     sweep: Sweep | None = None
     retention: Retention = Retention()
     cache: CacheModel = CacheModel()
+    history: HistoryRule = "auto"
     by_cost: ByCost = "none"
 
     if TYPE_CHECKING:
@@ -96,6 +110,7 @@ class OffloadPolicy(LoadableSettings):
             sweep: Sweep | None = None,
             retention: Retention = ...,
             cache: CacheModel | str = ...,
+            history: HistoryRule = "auto",
             by_cost: ByCost = "none",
         ) -> None: ...
 
@@ -183,7 +198,7 @@ class OffloadPolicy(LoadableSettings):
         }
         return with_rules(self, seen, changes)
 
-    def decide(self, item: ItemFacts, *, readers: Readers = "keep") -> Decision:
+    def decide(self, item: ItemFacts, *, readers: Readers = "keep", is_bound: bool = False) -> Decision:
         """Decide on one item. Pure: equal facts give equal decisions.
 
         The turn budget and a sweep may still offload an item that is kept only for its size.
@@ -191,6 +206,7 @@ class OffloadPolicy(LoadableSettings):
         Args:
             item: facts about the item.
             readers: "offload" applies no rule for file readers, for callers that do not offload later.
+            is_bound: whether messages that were sent may not change.
         """
         rule = self.rule_for(item, readers)
         kept = self._why_kept(rule, item)
@@ -202,6 +218,9 @@ class OffloadPolicy(LoadableSettings):
         elif not is_exempt and self.max_view_tokens is not None and item.tokens > self.max_view_tokens:
             action = "offload"
             reason = f"{item.tokens} tokens, above max_view_tokens ({self.max_view_tokens})"
+        elif is_bound and not rule.keep_recent:
+            action, reason = _judge_bound(rule, item, shortfall)
+            is_by_cost = not is_exempt and action != "offload" and self._is_by_cost_when_bound(rule, item)
         else:
             action, reason = _judge(rule, item, shortfall)
             is_by_cost = not is_exempt and self._is_by_cost(rule, item, shortfall)
@@ -209,7 +228,7 @@ class OffloadPolicy(LoadableSettings):
             item=item,
             action=cast("Action", action),
             reason=reason,
-            preview_chars=self._preview_chars(rule, item),
+            preview_chars=self._preview_chars(rule, item, is_bound=is_bound),
             ref=None,
             tokens_after=item.tokens,
             ttl=rule.ttl,
@@ -224,10 +243,30 @@ class OffloadPolicy(LoadableSettings):
             return False
         return self.by_cost == "all" or (self.by_cost == "small" and shortfall is not None)
 
-    def _preview_chars(self, rule: Rule, item: ItemFacts) -> int:
+    def _is_by_cost_when_bound(self, rule: Rule, item: ItemFacts) -> bool:
+        """Return whether the expected cost decides, when it is first sent, about an item that is not kept."""
+        if item.answers or item.item_type in WRITTEN_BY_MODEL:
+            return False
+        shortfall = rule.shortfall(item)
+        if rule.after_turns == 0 or self.by_cost == "all":
+            return self._is_by_cost(rule, item, shortfall)
+        # A result that the rule would show once in full; a user's text may be the task.
+        is_large = shortfall is None if self.by_cost == "none" else item.tokens >= KEPT_TOKENS
+        return item.item_type == "tool_result" and is_large and not (item.is_error or item.was_stored)
+
+    def replaces_unseen(self, *, is_bound: bool) -> bool:
+        """Return whether results leave before the model sees them, so that previews must answer for them."""
+        return is_bound or self.by_cost == "all"
+
+    def _preview_chars(self, rule: Rule, item: ItemFacts, *, is_bound: bool) -> int:
         if self.by_cost == "none":
             return rule.preview_chars
-        return min(rule.preview_chars, round(item.chars * PREVIEW_SHARE))
+        most = rule.preview_chars
+        if item.chars > PREVIEWED_CHARS:
+            least, power = _SHORTER[self.by_cost]
+            most = max(min(most, least), round(most * (PREVIEWED_CHARS / item.chars) ** power))
+        share = PREVIEW_SHARE if self.replaces_unseen(is_bound=is_bound) else SEEN_PREVIEW_SHARE
+        return min(most, round(item.chars * share))
 
     def _why_kept(self, rule: Rule, item: ItemFacts) -> str | None:
         """Return the reason to keep an item at any size, or None."""
@@ -271,6 +310,22 @@ def _judge(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, 
         return "wait", f"offloaded after {after}"
     if item.newer < rule.keep_recent:
         return "wait", f"one of the last {rule.keep_recent} results of its tool"
+    return "offload", f"{item.tokens} tokens"
+
+
+def _judge_bound(rule: Rule, item: ItemFacts, shortfall: str | None) -> tuple[Action, str]:
+    """Judge an item that may leave before it is first sent, and never later."""
+    if item.was_stored:
+        return "offload", "offloaded before"
+    for is_kept, reason in (
+        (item.item_type in WRITTEN_BY_MODEL, "what the model wrote goes back as it came"),
+        (item.answers, SENT),
+        (item.is_error, "errors are kept"),
+        (shortfall is not None, shortfall or ""),
+        (rule.after_turns, f"{item.tokens} tokens; the model should see it, and it cannot leave later"),
+    ):
+        if is_kept:
+            return "keep", reason
     return "offload", f"{item.tokens} tokens"
 
 

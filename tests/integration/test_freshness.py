@@ -395,7 +395,10 @@ def is_same_file(one: str, other: str) -> bool:
 @needed
 def test_on_recorded_sessions_no_claim_is_wrong_and_nearly_no_edit_is_missed() -> None:
     policy = OffloadPolicy(
-        types={"tool_result": Rule(min_chars=400, preview_chars=0)}, readers=None, min_saving=0
+        types={"tool_result": Rule(min_chars=400, preview_chars=0)},
+        readers=None,
+        min_saving=0,
+        history="editable",
     )
     claimed, true, both = 0, 0, 0
     for path in FILES:

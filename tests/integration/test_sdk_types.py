@@ -35,7 +35,9 @@ class ShortRenderer:
 
 
 EVERYTHING = OffloadPolicy(
-    types={name: Rule(min_chars=60) for name in get_args(OffloadableType)}, min_saving=0
+    types={name: Rule(min_chars=60) for name in get_args(OffloadableType)},
+    min_saving=0,
+    history="editable",
 )
 
 

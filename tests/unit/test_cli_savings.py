@@ -298,7 +298,7 @@ def session(*contents: str, last: str = "done") -> Messages:
 
 
 LONG = "\n".join(f"row {n} in lib/part_{n}.py that nobody needs" for n in range(1000))
-LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_turns=1)})
+LATE = OffloadPolicy(types={"tool_result": Rule(min_tokens=3000, after_turns=1)}, history="editable")
 
 
 def in_openai_responses(number: int, content: str) -> Messages:

@@ -297,12 +297,11 @@ def test_a_host_may_keep_a_small_item() -> None:
 
 
 def test_the_reasons_are_in_plain_words() -> None:
-    out = Offloader("memory://", policy=policy("economy"), **NO_CLOCK).offload(
-        [*turn(1, 4000), *turn(2, 900)]
-    )
-    reasons = {d.item.tool_use_id: d.reason for d in out.decisions if d.item.item_type == "tool_result"}
-    assert reasons["c1"].endswith(" tokens of each of 20 more requests expected")
-    assert reasons["c2"].endswith("offloading it is not expected to lower the cost yet")
+    task = {"role": "user", "content": "word " * 800}
+    out = Offloader("memory://", policy=policy("economy"), **NO_CLOCK).offload([task, *turn(1, 4000)])
+    reasons = {d.item.item_type: d.reason for d in out.decisions}
+    assert reasons["tool_result"].endswith(" tokens of each of 20 more requests expected")
+    assert reasons["user_message"].endswith("offloading it is not expected to lower the cost yet")
 
 
 def test_a_policy_with_own_rules_keeps_what_is_below_their_thresholds() -> None:

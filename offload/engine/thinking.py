@@ -1,0 +1,163 @@
+"""Thinking that was removed because a message before it changed: stored, left out from then on, restored.
+
+A signed block of thinking is bound to all that was sent before it, and each to the one before it. After a
+change all of them behind it are left out for good: putting one back would break those that came since.
+https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from offload.engine.rows import encode_row
+from offload.engine.writer import ItemWriter, Skipped, WriteRequest
+from offload.errors import CorruptError, OffloadError
+from offload.events import Observer
+from offload.messages import (
+    Item,
+    Removed,
+    content_digest,
+    from_json,
+    map_texts,
+    signed_thinking,
+    thinking_key,
+    to_json,
+    with_thinking,
+    without_thinking,
+)
+from offload.policy import Decision, ItemFacts
+from offload.record import OffloadableType, decode_text
+from offload.session import OffloadedItem, Session
+
+# The tool name of the records of removed thinking, and their item type.
+THINKING_TOOL = "thinking"
+THINKING_TYPE: OffloadableType = "assistant_message"
+
+
+class _Stripped(NamedTuple):
+    """A message whose thinking was removed: the digest of what is left, and the blocks."""
+
+    digest: str
+    removed: list[Removed]
+    keys: list[str]
+
+
+class RemovedThinking:
+    """The thinking that was removed in one session, in this process or another.
+
+    Attributes:
+        keys: digests of the signatures of the removed blocks.
+    """
+
+    def __init__(
+        self, session: Session, writer: ItemWriter, redacted: Callable[[str], str], observer: Observer
+    ) -> None:
+        self._session = session
+        self._observer = observer
+        self._writer = writer
+        self._redacted = redacted
+        self.keys: set[str] = set()
+        # By digest, in the order of the conversation: the blocks of each message with that content.
+        self._stripped: dict[str, list[list[Removed]]] = {}
+        self._read: set[str] = set()
+
+    def load(self) -> None:
+        """Read the records of other processes that the session's catalog knows. Raises `OffloadError`."""
+        new = [i for i in self._session.catalog.entries() if i.tool_name == THINKING_TOOL]
+        new = [info for info in new if info.item_type == THINKING_TYPE and info.ref not in self._read]
+        for info, record in self._session.open_many(new):
+            if isinstance(record, OffloadError):
+                raise record
+            _, content = self._session.load(info, record)
+            self._read.add(info.ref)
+            self._add(_parsed(decode_text(content)))
+
+    def left_out(self, message: Any) -> Any:
+        """Return `message` without its blocks that were removed; itself if it has none."""
+        gone = [one for one in signed_thinking(message) if one.key in self.keys]
+        return without_thinking(message, gone)[0] if gone else message
+
+    def remove(self, messages: Sequence[Any], indices: Iterable[int], cause: str) -> int:
+        """Store and remove all signed thinking of some messages; return how many blocks.
+
+        `cause` says why, for a person. Raises `OffloadError` if it cannot be stored; then nothing is removed.
+        """
+        some = [_stripped(messages, index) for index in indices]
+        some = [one for one in some if not self.keys.issuperset(one.keys)]
+        if not some:
+            return 0
+        content = "\n".join(self._line(one) for one in some)
+        item = Item(None, THINKING_TYPE, content, THINKING_TOOL, title=f"thinking of {len(some)} messages")
+        [outcome] = self._writer.write([WriteRequest(item, _decided(item), is_forced=True)])
+        if isinstance(outcome, OffloadedItem):
+            self._read.add(outcome.info.ref)
+            self._add(some)
+            blocks = sum(len(one.keys) for one in some)
+            self._observer.thinking_removed(blocks, cause)
+            return blocks
+        raise OffloadError(outcome.reason) if isinstance(outcome, Skipped) else outcome
+
+    def restored(self, messages: Sequence[Any]) -> list[Any]:
+        """Return `messages`, whose other content is restored, with the thinking that was removed."""
+        left = {digest: [*reversed(some)] for digest, some in self._stripped.items()}
+        out: list[Any] = []
+        for index, message in enumerate(messages):
+            before = messages[index - 1] if index else None
+            some = left.get(_digest(message, before)) if left else None
+            out.append(with_thinking(message, some.pop()) if some else message)
+        return out
+
+    def _line(self, one: _Stripped) -> str:
+        keys = frozenset(one.keys)
+        blocks = [{"path": list(part.path), "block": part.block} for part in one.removed]
+        row = {"digest": one.digest, "keys": one.keys, "blocks": blocks}
+        encode_row(row)
+
+        def edit(text: str) -> str:
+            # A signature is no text, and is worth nothing with a change.
+            return text if thinking_key(text) in keys else self._redacted(text)
+
+        return encode_row({**row, "blocks": map_texts(to_json(blocks), edit)})
+
+    def _add(self, some: Iterable[_Stripped]) -> None:
+        for one in some:
+            if not self.keys.issuperset(one.keys):
+                self._stripped.setdefault(one.digest, []).append(one.removed)
+                self.keys.update(one.keys)
+
+
+def _stripped(messages: Sequence[Any], index: int) -> _Stripped:
+    message = messages[index]
+    thinking = signed_thinking(message)
+    bare, removed = without_thinking(message, thinking)
+    before = messages[index - 1] if index else None
+    return _Stripped(content_digest(bare, before), removed, [one.key for one in thinking])
+
+
+def _digest(message: Any, before: Any) -> str:
+    try:
+        return content_digest(message, before)
+    except OffloadError:
+        return ""
+
+
+def _decided(item: Item) -> Decision:
+    facts = ItemFacts(0, None, item.item_type, item.tool_name, None, len(item.text), None, 0)
+    return Decision(facts, "offload", "a message before it changed", 0, None, 0)
+
+
+def _parsed(content: str) -> list[_Stripped]:
+    try:
+        rows = [json.loads(line, object_hook=from_json) for line in content.split("\n")]
+        return [
+            _Stripped(
+                row["digest"],
+                [Removed(tuple(part["path"]), part["block"]) for part in row["blocks"]],
+                [*map(str, row["keys"])],
+            )
+            for row in rows
+        ]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CorruptError(f"a record of removed thinking has a line that is none: {error!r:.80}") from error

@@ -637,7 +637,7 @@ class Offloader:
         transfer.revoke(self.store, self.session, ref, to)
 
     def prompt(self) -> str:
-        """Return up to 15 lines for the system prompt that explain to the model how to read stored items."""
+        """Return the few lines for the system prompt that explain to the model how to read stored items."""
         prompt = self.tools.prompt() if self.options.prompt is None else self.options.prompt
         fields = self.options.references
         return f"{prompt}\n{reference_prompt(fields)}" if fields else prompt

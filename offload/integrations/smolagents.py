@@ -98,8 +98,10 @@ class _RetrievalTool(Tool):
     def __init__(self, offloader: Offloader, tool: Mapping[str, Any]) -> None:
         schema = tool["input_schema"]
         self.name, self.description = tool["name"], tool["description"]
+        required = schema.get("required", ())
+        # smolagents refuses an argument without a description.
         self.inputs = {
-            name: field if name in schema["required"] else {**field, "nullable": True}
+            name: {"description": "", **field, **({} if name in required else {"nullable": True})}
             for name, field in schema["properties"].items()
         }
         self._offloader = offloader

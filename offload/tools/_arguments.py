@@ -1,4 +1,4 @@
-"""Checking a model's arguments against a tool's schema, with errors that the model can act on."""
+"""Checking a model's arguments against those that a tool accepts, with errors that the model can act on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.errors import ConfigError
 from offload.policy import RETRIEVAL_TOOLS
-from offload.tools._definitions import schema
+from offload.tools._definitions import accepted_arguments
 
 # A petabyte; also, Python refuses to print integers of thousands of digits.
 _MAX_INTEGER = 10**15
@@ -24,23 +24,23 @@ def check_arguments(
 ) -> dict[str, Any]:
     """Check tool-call arguments, as `Tools.call` takes them, and return them without nulls.
 
-    Raises `ConfigError` for a tool that is not `offered` or arguments that its schema does not allow; the
-    error names the allowed ones.
+    Raises `ConfigError` for a tool that is not `offered` or arguments that it does not accept; the error
+    names the accepted ones.
     """
     if name not in offered:
         raise ConfigError(f"unknown tool {_shown(name)}; use {', '.join(offered)}")
     fields = parse_arguments(arguments)
-    expected = schema(name)
-    unknown = sorted(fields.keys() - expected["properties"].keys())
+    rules, required = accepted_arguments(name)
+    unknown = sorted(fields.keys() - rules.keys())
     if unknown:
         names = ", ".join(_shown(key) for key in unknown[:5])
-        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(expected['properties'])}")
-    fields = {k: _plain(v, expected["properties"][k]["type"]) for k, v in fields.items() if v is not None}
-    missing = [k for k in expected["required"] if k not in fields]
+        raise ConfigError(f"unknown argument {names} for {name}; use {', '.join(rules)}")
+    fields = {k: _plain(v, rules[k]["type"]) for k, v in fields.items() if v is not None}
+    missing = [k for k in required if k not in fields]
     if missing:
         raise ConfigError(f"{name}: missing argument {', '.join(missing)}")
     for key, value in fields.items():
-        _check(key, value, expected["properties"][key])
+        _check(key, value, rules[key])
     return fields
 
 
@@ -77,8 +77,6 @@ def _check(key: str, value: Any, rule: dict[str, Any]) -> None:
         raise ConfigError(f"{key} must be {_A[rule['type']]}, got {_shown(value)}")
     if rule["type"] == "array" and not all(isinstance(each, str) for each in value):
         raise ConfigError(f"{key} must be a list of strings")
-    if "enum" in rule and value not in rule["enum"]:
-        raise ConfigError(f"{key} must be {' or '.join(rule['enum'])}, got {_shown(value)}")
     if rule["type"] == "integer" and abs(value) > _MAX_INTEGER:
         raise ConfigError(f"{key} must be 0 to {_MAX_INTEGER}")
 

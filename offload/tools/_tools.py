@@ -118,7 +118,7 @@ class Tools:
         return definitions(format, names, max_answer_chars=self._max_chars)
 
     def prompt(self) -> str:
-        """Return up to 15 lines for the system prompt that explain the offered tools."""
+        """Return the few lines for the system prompt that explain placeholders."""
         return system_prompt(self._names)
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:

@@ -70,7 +70,7 @@ def text_of(result: Any) -> str:
 @MODES
 def test_the_four_tools_are_listed_as_harmless(mode: str) -> None:
     async def talk(client: Client) -> Any:
-        assert "context_read" in str(client.instructions)
+        assert "[Offloaded:" in str(client.instructions)
         return (await client.list_tools()).tools
 
     tools = asked(Offloader(MemoryStore(), session="s"), talk, mode=mode)

@@ -399,6 +399,6 @@ def test_an_offloader_with_its_own_prompt_passes_it_on():
     assert off.prompt() == "Open the path with the Read tool."
     assert off.with_options(session="t").prompt() == off.prompt()
     assert ContextManager(off).prompt() == off.prompt()
-    assert "context_read" in off.tools.prompt()
+    assert "[Offloaded:" in off.tools.prompt()
     with pytest.raises(ConfigError, match="prompt must be a str or None, got int"):
         Offloader("memory://", prompt=1)  # type: ignore[arg-type] # a wrong type

@@ -1,0 +1,144 @@
+"""Conversations whose thinking is bound to what was sent before it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from binding import Binding, BoundError
+
+from offload import Offloader, OffloadPolicy, Rule
+
+POLICIES = {
+    "default": None,
+    "aggressive": OffloadPolicy.preset("aggressive"),
+    "economy": OffloadPolicy.preset("economy"),
+    "archive": OffloadPolicy.preset("archive"),
+    "late": OffloadPolicy(types={"tool_result": Rule(min_tokens=500, after_turns=2)}),
+}
+TOOLS = ("Read", "Bash", "Grep", "mcp__fs__read_text")
+
+
+def text(number: int, chars: int) -> str:
+    return "\n".join(f"{n}: value_{number}_{n} = {n * 7}" for n in range(chars // 20))
+
+
+def result(number: int, chars: int) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": text(number, chars)}
+    return {"role": "user", "content": [block]}
+
+
+def reply(number: int, signatures: list[str]) -> dict[str, Any]:
+    thinking = [{"type": "thinking", "thinking": f"so {s[:12]}", "signature": s} for s in signatures]
+    name = TOOLS[number % len(TOOLS)]
+    call = {"type": "tool_use", "id": f"toolu_{number}", "name": name, "input": {"path": f"/src/{number}.py"}}
+    return {"role": "assistant", "content": [*thinking, call]}
+
+
+def run(
+    policy: OffloadPolicy | None, provider: Binding, turns: int = 25, *, restarts: bool = False
+) -> tuple[Offloader, list[Any], list[Any]]:
+    """Return the offloader, the messages and what was sent last, of a conversation that no check refused."""
+    off = Offloader("memory://", session="s", policy=policy)
+    messages: list[Any] = [{"role": "user", "content": "the task\n" + text(-1, 9000)}]
+    for turn in range(turns):
+        if restarts:
+            off = Offloader(off.store, session="s", policy=policy)
+        sent = off.offload(messages).messages
+        provider.check(sent)
+        signatures = provider.sign(sent) if turn % 3 != 1 else []
+        messages += [reply(turn, signatures), result(turn, (300, 4000, 9000, 40_000)[turn % 4])]
+    return off, messages, sent
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_policy_changes_what_thinking_is_bound_to(name: str, restarts: bool) -> None:
+    provider = Binding()
+    off, messages, sent = run(POLICIES[name], provider, restarts=restarts)
+    assert provider.checked == 25
+    out = off.offload(messages)
+    assert out.history.rule == "append_only"
+    assert out.records
+    assert Offloader(off.store, session="s").restore(sent) == messages[: len(sent)]
+
+
+def test_a_policy_that_may_edit_is_refused_by_such_a_provider() -> None:
+    editable = OffloadPolicy(history="editable")
+    with pytest.raises(BoundError):
+        run(editable, Binding())
+
+
+def test_a_new_process_sends_what_the_first_would_have_sent() -> None:
+    off, messages, _ = run(None, Binding())
+    for end in range(1, len(messages), 2):
+        one = off.offload(messages[: end + 1]).messages if end > 48 else None
+        two = Offloader(off.store, session="s").offload(messages[: end + 1]).messages
+        assert one is None or one == two
+
+
+@pytest.mark.parametrize(
+    ("model", "rule"),
+    [
+        (None, "append_only"),
+        ("claude-opus-5-5", "append_only"),
+        ("eu.anthropic.claude-sonnet-5-5", "append_only"),
+        ("somebody's model", "append_only"),
+        ("claude-opus-5", "editable"),
+        ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "editable"),
+        ("anthropic/claude-haiku-4.5", "editable"),
+        ("gemini-3.1-pro-preview", "editable"),
+    ],
+)
+def test_the_model_decides_whether_history_may_change(model: str | None, rule: str) -> None:
+    messages = [{"role": "user", "content": "go"}, reply(0, ["s"]), result(0, 9000)]
+    assert Offloader("memory://", model=model).offload(messages).history.rule == rule
+    out = Offloader("memory://").offload(messages, model=model)
+    assert out.history.rule == rule
+    assert "messages[1]" in out.history.reason
+
+
+def test_thinking_without_a_signature_binds_nothing() -> None:
+    messages = [{"role": "user", "content": "go"}, reply(0, [""]), result(0, 9000)]
+    assert Offloader("memory://").offload(messages).history.rule == "editable"
+
+
+def test_a_change_by_the_host_removes_the_thinking_behind_it_and_restore_returns_it() -> None:
+    provider = Binding()
+    off, messages, _ = run(None, provider, 8)
+    edited = copy.deepcopy(messages)
+    edited[4]["content"][0]["content"] = "a shorter result"
+    out = off.offload(edited)
+    provider.check(out.messages)
+    assert out.history.thinking_removed > 0
+    kept = [m for m in out.messages[:4] if m["role"] == "assistant" and m["content"][0]["type"] == "thinking"]
+    assert kept, "the thinking before the change stays"
+    assert off.restore(out.messages) == edited
+    again = Offloader(off.store, session="s")
+    assert again.offload(edited).messages == out.messages
+    assert Offloader(off.store, session="s").restore(out.messages) == edited
+
+
+def test_marks_of_the_cache_may_move() -> None:
+    provider = Binding()
+    off, messages, _ = run(None, provider, 8)
+    marked = copy.deepcopy(messages)
+    marked[4]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    out = off.offload(marked)
+    provider.check(out.messages)
+    assert out.history.thinking_removed == 0
+
+
+def test_thinking_that_a_provider_refused_is_left_out_from_then_on() -> None:
+    provider = Binding()
+    off, messages, _ = run(None, provider, 6)
+    assert off.remove_thinking(messages, 4) > 0
+    out = off.offload(messages)
+    provider.check(out.messages)
+    signatures = provider.sign(out.messages)
+    messages += [reply(6, signatures), result(6, 4000)]
+    later = off.offload(messages)
+    provider.check(later.messages)
+    assert later.messages[-2] == messages[-2]
+    assert off.restore(later.messages) == messages

@@ -182,6 +182,6 @@ def turns(count: int, text: str = LOG, tail: str = "", start: int = 0) -> list[d
 
 def body_of(messages: Any, **fields: Any) -> bytes:
     """Return a request with unusual spelling: spaces, escapes, a number with an exponent."""
-    request = {"model": "m", "max_tokens": 32000, "messages": messages, "tools": TOOLS} | fields
+    request = {"model": "claude-opus-5", "max_tokens": 32000, "messages": messages, "tools": TOOLS} | fields
     text = json.dumps(request, indent=3)
     return text.replace("32000", "3.20e4").replace("Build it.", "Build\\u0020it.").encode()

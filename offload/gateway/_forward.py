@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import hdrs
@@ -17,13 +17,15 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
+from offload.engine.refusals import BoundRefusal, bound_refusal
 from offload.gateway._requests import Api, api_of
 from offload.gateway._rewriter import Rewriter, Rewritten
 from offload.gateway._status import Status, logger
-from offload.gateway._usage import UsageReader
+from offload.gateway._usage import UsageReader, text_of
 
-# Larger bodies pass unread.
-MOST_BYTES = 16 * 1024 * 1024
+# Larger bodies pass unread; the providers whose models bind thinking accept none.
+MOST_BYTES = 32 * 1024 * 1024
+_MOST_ERROR_BYTES = 1024 * 1024
 _PART = 64 * 1024
 _CONNECT_SECONDS, _SILENCE_SECONDS = 15, 900
 # Of one connection, not of the message; and those that are set for the provider.
@@ -83,12 +85,55 @@ class Forwarder:
             exchange.request = await self._request(api, headers, body)
             exchange.seconds = time.perf_counter() - began
             async with self._open(scope, headers, exchange.request, body) as answer:
-                await self._pass_on(exchange, answer, send)
+                refused = await _refused(exchange.request, answer)
+                if refused is None:
+                    await self._pass_on(exchange, answer, send)
+                    return
+            if not await self._repair(exchange, headers, body, refused, send):
+                await self._pass_refusal(exchange, refused, send)
         except ClientGoneError:
             return
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if not body.is_gone:
                 await self._fail(exchange, error, send)
+
+    async def _repair(
+        self, exchange: _Exchange, headers: Headers, body: _Body, refused: _Refused, send: Send
+    ) -> bool:
+        """Send a refused request again without its refused thinking; return whether its answer was passed on.
+
+        All thinking is removed if the request is refused again. Any other error of it is better answered by
+        the first refusal, unless the client can try again.
+        """
+        request, again = exchange.request, refused
+        refusals = [] if refused.refusal is None else [refused.refusal, BoundRefusal(None)]
+        for refusal in refusals:
+            if request is None or again.refusal is None:
+                return False
+            self._status.count("thinking_refused")
+            repaired = await self._rewriter.repaired(request, refusal)
+            if repaired is None:
+                continue
+            try:
+                async with self._open(exchange.scope, headers, repaired, body) as answer:
+                    if answer.status != HTTPStatus.BAD_REQUEST:
+                        exchange.request = repaired
+                        await self._pass_on(exchange, answer, send)
+                        return True
+                    again = await _read_refusal(answer)
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+                if exchange.status:
+                    raise
+                return False
+        return False
+
+    async def _pass_refusal(self, exchange: _Exchange, refused: _Refused, send: Send) -> None:
+        """Send an error on that was read."""
+        exchange.status = refused.status
+        start = {"type": "http.response.start", "status": refused.status, "headers": refused.headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": refused.body})
+        self._note(exchange, None)
 
     async def _pass_on(self, exchange: _Exchange, answer: aiohttp.ClientResponse, send: Send) -> None:
         """Send an answer on as it comes, and note the usage in what came."""
@@ -98,6 +143,8 @@ class Forwarder:
             answer.headers.get("Content-Encoding", "").encode(),
         )
         headers = _kept(answer.raw_headers)
+        if exchange.request is not None and answer.status < HTTPStatus.BAD_REQUEST:
+            await self._rewriter.accepted(exchange.request)
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         try:
             async for chunk in answer.content.iter_any():
@@ -121,7 +168,7 @@ class Forwarder:
         """Return the whole request; None if it is too long or unknown, so that it passes unread."""
         if api is None or not await body.read(MOST_BYTES):
             if api is not None:
-                self._status.passed("larger than 16 MB")
+                self._status.passed("larger than 32 MB")
             return None
         if headers.get("content-encoding", "identity") != "identity":
             self._status.passed("encoded")
@@ -191,6 +238,30 @@ class _Exchange:
     request: Rewritten | None = None
     seconds: float = 0.0
     status: int = 0
+
+
+class _Refused(NamedTuple):
+    """An error that was read, and what it says about thinking if it is a refusal of that."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    refusal: BoundRefusal | None
+
+
+async def _refused(request: Rewritten | None, answer: aiohttp.ClientResponse) -> _Refused | None:
+    """Return the error in an answer if the request can be repaired; None lets the answer pass unread."""
+    is_known = request is not None and request.conversation is not None
+    size = answer.content_length or 0
+    if not is_known or answer.status != HTTPStatus.BAD_REQUEST or size > _MOST_ERROR_BYTES:
+        return None
+    return await _read_refusal(answer)
+
+
+async def _read_refusal(answer: aiohttp.ClientResponse) -> _Refused:
+    body = await answer.read()
+    text = text_of(body, answer.headers.get("Content-Encoding", "").encode())
+    return _Refused(answer.status, _kept(answer.raw_headers), body, bound_refusal(text))
 
 
 class _Body:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offload.gateway._spans import Edit, Path, Places, Reader, common, replaced
-from offload.messages import Block, role_or_none
+from offload.messages import Block, role_or_none, signed_thinking
 from offload.placeholder import known_refs
 
 
@@ -91,6 +91,24 @@ class Request:
         return any(name.endswith(READ_BACK) for name in self.tool_names)
 
     @property
+    def replies(self) -> Iterator[Any]:
+        """The messages of the model."""
+        return (view for view in self.views if role_or_none(view) == "assistant")
+
+    @property
+    def model(self) -> str | None:
+        """The model that the client asks for."""
+        model = self.fields.get("model")
+        return model if isinstance(model, str) else None
+
+    @property
+    def drops_thinking(self) -> bool:
+        """Whether the client lets the provider drop thinking that is bound to other messages."""
+        thinking = self.fields.get("thinking")
+        binding = thinking.get("block_binding") if isinstance(thinking, dict) else None
+        return isinstance(binding, dict) and "drop_block" in binding.values()
+
+    @property
     def last_reply(self) -> int:
         """Index of the last message that the model wrote, -1 without one."""
         count = len(self.views)
@@ -111,6 +129,11 @@ class Request:
                 edits += made
                 continue
             try:
+                if role_or_none(view) == "assistant":
+                    made = [*self._without_thinking(places, index, view, new)]
+                    self.edits[index] = new, made
+                    edits += made
+                    continue
                 changes = [c for c in _changes(view, new) if _is_result(view, c[0])]
                 kept = [c for c in changes if not _is_in(without, index, c[0])]
                 made = [self._edit(places, index, path, value) for path, value in kept]
@@ -118,8 +141,20 @@ class Request:
                 if kept == changes:
                     self.edits[index] = new, made
             except ValueError as error:
-                self.problems.append(f"a message with a result cannot be changed: {error}")
+                self.problems.append(f"a message cannot be changed: {error}")
         return replaced(self.text, edits) if edits else self.text
+
+    def _without_thinking(self, places: Places, index: int, view: Any, new: Any) -> Iterator[Edit]:
+        """Yield the changes for the blocks of thinking that `new` lacks; all else of a reply is kept."""
+        kept = {one.key for one in signed_thinking(new)}
+        gone = [one.path for one in signed_thinking(view) if one.key not in kept]
+        for path in dict.fromkeys(path[:-1] for path in gone):
+            left = new
+            for step in path:
+                left = left[step]
+            instead = ", ".join(map(json.dumps, left))
+            indexes = [int(one[-1]) for one in gone if one[:-1] == path]
+            yield from places.without(self.starts[index], path, indexes, instead)
 
     def _edit(self, places: Places, index: int, path: Path, value: str | None) -> Edit:
         if value is None and (tail := self.tails.get((index, (*path, "text")))):

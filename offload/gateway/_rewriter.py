@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
+from offload.engine.refusals import BoundRefusal
 from offload.engine.results import OffloadResult
 from offload.errors import OffloadError, StoreError
 from offload.gateway._requests import READ_BACK, Api, Request, conversation_of, hint_of, read_request
 from offload.gateway._status import Status
-from offload.messages import Block, Usage, usage_of
+from offload.messages import Block, Usage, signed_thinking, usage_of, without_thinking
 from offload.offloader import Offloader
-from offload.policy import CACHES, CacheModel, OffloadPolicy
+from offload.policy import CACHES, CacheModel, OffloadPolicy, binds_thinking
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -27,8 +28,11 @@ Ts = TypeVarTuple("Ts")
 LOOKBACK = 20
 # A request waits no longer for its own work, which the store may hold up, and for that of others.
 DEADLINE = 1.0
+# One with signed thinking waits longer: what does not leave now never leaves or costs the thinking behind it.
+BOUND_DEADLINE = 10.0
 _QUEUE_SECONDS = 10.0
-_THREADS, _SPARE = 4, 1
+# Of work that the store may hold up, of work for the next request, and of reading.
+_THREADS, _SPARE, _READERS = 4, 1, 2
 # Bodies of the conversations that are held in memory, and the least that one counts.
 _MOST_BYTES, _LEAST_BYTES = 256 * 1024 * 1024, 64 * 1024
 NO_READ_BACK = (
@@ -41,7 +45,36 @@ _SLOW = "the store is slow"
 
 
 class _UnchangedError(Exception):
-    """A request passes unchanged; the text says why."""
+    """Nothing more is replaced in a request; the text says why."""
+
+
+class Sent(NamedTuple):
+    """A request that the provider accepted: the views of its messages, and these as they were sent."""
+
+    views: Sequence[Any]
+    messages: Sequence[Any]
+
+    def common(self, views: Sequence[Any]) -> int:
+        """Return how many messages at the beginning are the same."""
+        pairs = zip(self.views, views, strict=False)
+        differs = (i for i, (one, other) in enumerate(pairs) if one is not other and one != other)
+        return next(differs, min(len(self.views), len(views)))
+
+    def repeated(self, views: Sequence[Any]) -> list[Any]:
+        """Return messages with what was replaced in those that they have in common."""
+        common = self.common(views)
+        return [*self.messages[:common], *views[common:]]
+
+    def broken(self, views: Sequence[Any], messages: Sequence[Any]) -> int | None:
+        """Return the first message whose thinking was made behind others than `messages`, None without one.
+
+        The last one that can be is the reply to this request.
+        """
+        common = self.common(views)
+        changed = (i for i in range(common) if not _is_same(self.messages[i], messages[i]))
+        end = min(common + (common == len(self.views)), len(messages))
+        later = range(next(changed, end), end)
+        return next((i for i in later if signed_thinking(messages[i])), None)
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +85,8 @@ class Conversation:
         size: bytes of its latest request.
         lock: held by the one request that is being rewritten.
         began: when that began, if it has not ended; others pass while it takes too long.
+        sent: the request that the provider accepted last, if its model may bind thinking to it.
+        refused: keys of thinking that is left out, and that the store has not taken yet.
     """
 
     name: str
@@ -60,6 +95,30 @@ class Conversation:
     latest: Request | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     began: float = inf
+    sent: Sent | None = None
+    refused: set[str] = field(default_factory=set)
+
+    def may_bind(self, request: Request) -> bool:
+        """Return whether the model of a request may refuse thinking behind a changed message."""
+        rule = self.offloader.policy.history
+        return rule == "append_only" or (rule == "auto" and binds_thinking(request.model) is not False)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is known of a request while it is read."""
+
+    request: Request | None = None
+    conversation: Conversation | None = None
+
+    def repeated(self, reason: str) -> Rewritten | None:
+        """Return the request with nothing replaced but what was before; None if it may just pass.
+
+        It may if its conversation is not in memory, or its model binds no thinking to what was sent.
+        """
+        if self.request is None or self.conversation is None or not self.conversation.may_bind(self.request):
+            return None
+        return _as_before(self.conversation, self.request, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +127,20 @@ class Rewritten:
 
     Attributes:
         conversation: None if the request passed without a look at its messages.
-        views: its messages as the engine saw them.
+        request: the request of the client, and `messages` its messages as they are sent.
         replaced: number of results that are replaced, and `tokens_removed` what that frees.
-        reason: why it passes unchanged; empty if it does not.
+        reason: why nothing is replaced now; empty if something is.
+        refused: keys of the thinking that is removed since the provider refused it.
     """
 
     body: bytes
     conversation: Conversation | None = None
-    views: Sequence[Any] = ()
+    request: Request | None = None
+    messages: Sequence[Any] = ()
     replaced: int = 0
     tokens_removed: int = 0
     reason: str = ""
+    refused: frozenset[str] = frozenset()
 
 
 class Rewriter:
@@ -92,31 +154,58 @@ class Rewriter:
         self._hints: dict[tuple[str | None, ...], str] = {}
         self._size = 0
         self._threads = ThreadPoolExecutor(_THREADS + _SPARE, "offload-gateway")
+        self._readers = ThreadPoolExecutor(_READERS, "offload-gateway-read")
         self._turns, self._spare = asyncio.Semaphore(_THREADS), asyncio.Semaphore(_SPARE)
         self._late = 0
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def rewrite(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
-        """Return the request to send; `body` itself if nothing is replaced or anything fails."""
+        """Return the request to send; `body` itself if nothing is replaced or anything fails.
+
+        What was replaced before in front of thinking stays replaced in any case.
+        """
+        found = _Found()
         try:
-            rewritten = await self._in_time(lambda: self._rewritten(body, api, headers))
-        except _UnchangedError as why:
-            reason = str(why)
-        except TimeoutError:
-            self._status.count("late")
-            self._status.say_once(f"requests pass unchanged while the store takes longer than {DEADLINE:g} s")
-            reason = _SLOW
-        except (ValueError, RecursionError):
-            reason = "not understood"
+            rewritten = await self._in_time(*await self._find(found, body, api, headers))
         except Exception as error:  # noqa: BLE001 # a request is sent in any case
-            text = str(error) if isinstance(error, OffloadError) else type(error).__name__
-            self._status.failed(f"a request passed unchanged: {text}")
-            reason = "failed"
+            reason = self._reason(error)
         else:
             self._note(rewritten)
             return rewritten
         self._status.passed(reason)
-        return Rewritten(body, reason=reason)
+        return await self._reading(found.repeated, reason) or Rewritten(body, reason=reason)
+
+    async def _find(
+        self, found: _Found, body: bytes, api: Api, headers: Mapping[str, str]
+    ) -> tuple[Conversation, Request]:
+        """Read a request and find its conversation. Raises `_UnchangedError`, or any other error."""
+        hint = hint_of(headers, api)
+        held = self._conversations.get(self._hints.get(hint, ""))
+        request = await self._reading(read_request, body, api, None if held is None else held.latest)
+        if request is None:
+            raise _UnchangedError("without tools or messages")
+        name = conversation_of(request, headers)
+        found.request, found.conversation = request, self._conversations.get(name)
+        if self._needs_read_back and not request.can_read_back:
+            self._status.say_once(NO_READ_BACK)
+            raise _UnchangedError("without tools to read back")
+        self._hints[hint] = name
+        found.conversation = self._conversation(name, request, api, len(body))
+        return found.conversation, request
+
+    def _reason(self, error: Exception) -> str:
+        """Return why a request passes after `error`, and note it."""
+        if isinstance(error, _UnchangedError):
+            return str(error)
+        if isinstance(error, TimeoutError):
+            self._status.count("late")
+            self._status.say_once(f"requests pass unchanged while the store takes longer than {DEADLINE:g} s")
+            return _SLOW
+        if isinstance(error, ValueError | RecursionError):
+            return "not understood"
+        text = str(error) if isinstance(error, OffloadError) else type(error).__name__
+        self._status.failed(f"a request passed unchanged: {text}")
+        return "failed"
 
     def _note(self, request: Rewritten) -> None:
         if request.reason:
@@ -131,40 +220,92 @@ class Rewriter:
         for work in self._preparing:
             work.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def repaired(self, request: Rewritten, refusal: BoundRefusal) -> Rewritten | None:
+        """Return a refused request without the thinking from the first refused message on.
+
+        None if it has none there, or if its client lets the provider drop it.
+        """
+        if request.conversation is None or request.request is None or request.request.drops_thinking:
+            return None
+        return await self._reading(_without_thinking_from, request, refusal.first or 0)
+
+    async def accepted(self, request: Rewritten) -> None:
+        """Note that the provider accepted a request, before its answer reaches the client."""
+        conversation, read = request.conversation, request.request
+        if conversation is None or read is None or not conversation.may_bind(read):
+            return
+        conversation.sent = Sent(read.views, request.messages)
+        if not request.refused:
+            return
+        conversation.refused |= request.refused
+        self._status.count("thinking_removed", len(request.refused))
+        self._status.say_once(
+            f"the provider refused thinking behind a changed message in conversation {conversation.name}: "
+            f"{len(request.refused)} blocks are left out from now on"
+        )
+        with suppress(TimeoutError, RuntimeError):
+            async with asyncio.timeout(DEADLINE):
+                await asyncio.shield(asyncio.ensure_future(self._remember(conversation, read.views)))
+
+    async def _remember(self, conversation: Conversation, views: Sequence[Any]) -> None:
+        async with self._spare, conversation.lock:
+            await self._in_thread(self._store_refused, conversation, views)
+
+    def _store_refused(self, conversation: Conversation, views: Sequence[Any]) -> None:
+        """Store the thinking that was refused, so that it stays left out; the next request tries again."""
+        held = [i for i, view in enumerate(views) if _has_any(view, conversation.refused)]
+        if not held:
+            return
+        try:
+            conversation.offloader.remove_thinking(views[: held[-1] + 1], held[0])
+            conversation.refused.clear()
+        except OffloadError as error:
+            self._status.failed(f"thinking that was refused is not stored, since the store failed: {error}")
 
     def answered(self, request: Rewritten, reply: Any) -> Usage | None:
         """Note the answer of the provider, with its usage if it has one; return the usage.
 
         What the next request is going to replace is stored now, while the client runs its tools, if this one
-        lacks results already: then the model can read back, and the conversation is long enough.
+        lacks results already: then the model can read back, and the conversation is long enough. Where the
+        reply may bind this request, the next one replaces nothing of it.
         """
-        conversation = request.conversation
-        if conversation is None:
+        conversation, read = request.conversation, request.request
+        if conversation is None or read is None:
             return None if reply is None else usage_of(reply)
-        if request.tokens_removed and _is_latest(conversation, request.views) and not self._spare.locked():
-            work = asyncio.ensure_future(self._prepare(conversation, request.views))
+        is_latest = conversation.latest is read and not self._spare.locked()
+        if request.tokens_removed and is_latest and not conversation.may_bind(read):
+            work = asyncio.ensure_future(self._prepare(conversation, read))
             self._preparing.add(work)
             work.add_done_callback(self._preparing.discard)
         return None if reply is None else conversation.offloader.report_usage(reply)
 
-    async def _prepare(self, conversation: Conversation, views: Sequence[Any]) -> None:
+    async def _prepare(self, conversation: Conversation, request: Request) -> None:
         async with self._spare, conversation.lock:
-            if _is_latest(conversation, views):
+            if conversation.latest is request:
                 with suppress(RuntimeError):  # The gateway stops.
-                    result = await self._in_thread(conversation.offloader.offload, [*views, _REPLY])
+                    result = await self._in_thread(_offloaded, conversation, request, [_REPLY])
                     self._note_errors(result)
 
-    async def _in_time(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run work when it is its turn. Raises `TimeoutError` if it takes too long; it ends later then."""
+    async def _in_time(self, conversation: Conversation, request: Request) -> Rewritten:
+        """Rewrite a request when it is its turn.
+
+        Raises `TimeoutError` if it takes too long; it ends later then. Raises `_UnchangedError`, or any other
+        error, if it is to pass.
+        """
         if self._late >= _THREADS:
             raise _UnchangedError(_SLOW)
         async with asyncio.timeout(_QUEUE_SECONDS):
             await self._turns.acquire()
-        work = asyncio.ensure_future(start())
+        work = asyncio.ensure_future(self._rewritten(conversation, request))
         work.add_done_callback(lambda _: self._turns.release())
         try:
-            async with asyncio.timeout(DEADLINE):
-                return await asyncio.shield(work)
+            return await _waited(work, DEADLINE)
+        except TimeoutError:
+            if not (conversation.may_bind(request) and any(map(signed_thinking, request.replies))):
+                raise
+            return await _waited(work, BOUND_DEADLINE - DEADLINE)
         finally:
             if not work.done():
                 self._late += 1
@@ -175,19 +316,7 @@ class Rewriter:
         if not work.cancelled() and isinstance(error := work.exception(), OffloadError):
             self._status.failed(f"offloading failed: {error}")
 
-    async def _rewritten(self, body: bytes, api: Api, headers: Mapping[str, str]) -> Rewritten:
-        """Rewrite a request. Raises `_UnchangedError`, or any other error, if it is to pass."""
-        hint = hint_of(headers, api)
-        held = self._conversations.get(self._hints.get(hint, ""))
-        request = await self._in_thread(read_request, body, api, None if held is None else held.latest)
-        if request is None:
-            raise _UnchangedError("without tools or messages")
-        if self._needs_read_back and not request.can_read_back:
-            self._status.say_once(NO_READ_BACK)
-            raise _UnchangedError("without tools to read back")
-        name = conversation_of(request, headers)
-        self._hints[hint] = name
-        conversation = self._conversation(name, request, api, len(body))
+    async def _rewritten(self, conversation: Conversation, request: Request) -> Rewritten:
         if conversation.began < time.monotonic() - DEADLINE / 2:
             raise _UnchangedError(_SLOW)
         async with conversation.lock:
@@ -201,20 +330,44 @@ class Rewriter:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *args)
 
+    async def _reading(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Call a function that asks no store."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._readers, function, *args)
+
     def _offload(self, conversation: Conversation, request: Request) -> Rewritten:
         """Return a request without what its conversation offloads. Runs in a thread."""
         conversation.latest = request
-        result = conversation.offloader.offload(request.views)
+        self._store_refused(conversation, request.views)
+        result = self._kept_valid(conversation, request, _offloaded(conversation, request))
         self._note_errors(result)
-        text = request.with_messages(result.messages, _unseen(request, result))
+        messages = _without(result.messages, conversation.refused)
+        text = request.with_messages(messages, _unseen(request, result))
         for problem in request.problems:
             self._status.failed(problem)
         if text is request.text:
             has_failed = any(isinstance(error, StoreError) for error in result.errors)
             reason = "the store failed" if has_failed else "nothing to replace"
-            return Rewritten(request.text.encode(), conversation, request.views, reason=reason)
+            return Rewritten(text.encode(), conversation, request, messages, reason=reason)
         freed = result.tokens_before - result.tokens_after
-        return Rewritten(text.encode(), conversation, request.views, len(result.records), freed)
+        return Rewritten(text.encode(), conversation, request, messages, len(result.records), freed)
+
+    def _kept_valid(
+        self, conversation: Conversation, request: Request, result: OffloadResult
+    ) -> OffloadResult:
+        """Return a result without the thinking that was made behind other messages than it has.
+
+        They were sent otherwise while the store was slow, or a record was deleted since.
+        """
+        if conversation.sent is None or not conversation.may_bind(request):
+            return result
+        first = conversation.sent.broken(request.views, result.messages)
+        if first is None:
+            return result
+        conversation.refused |= _keys(result.messages[first:])
+        self._status.count("thinking_removed", len(conversation.refused))
+        self._store_refused(conversation, request.views)
+        return _offloaded(conversation, request)
 
     def _note_errors(self, result: OffloadResult) -> None:
         for error in result.errors:
@@ -239,8 +392,51 @@ class Rewriter:
         return conversation
 
 
-def _is_latest(conversation: Conversation, views: Sequence[Any]) -> bool:
-    return conversation.latest is not None and conversation.latest.views is views
+async def _waited(work: asyncio.Future[T], seconds: float) -> T:
+    """Return what `work` returns, or raise `TimeoutError`; it goes on then."""
+    async with asyncio.timeout(seconds):
+        return await asyncio.shield(work)
+
+
+def _offloaded(conversation: Conversation, request: Request, more: Sequence[Any] = ()) -> OffloadResult:
+    return conversation.offloader.offload([*request.views, *more], model=request.model)
+
+
+def _as_before(conversation: Conversation, request: Request, reason: str) -> Rewritten:
+    """Return a request with nothing replaced but what was before."""
+    sent = conversation.sent
+    repeated = request.views if sent is None else sent.repeated(request.views)
+    messages = _without(repeated, conversation.refused)
+    text = request.with_messages(messages)
+    return Rewritten(text.encode(), conversation, request, messages, reason=reason)
+
+
+def _without_thinking_from(request: Rewritten, first: int) -> Rewritten | None:
+    read, refused = request.request, _keys(request.messages[first:])
+    if read is None or not refused:
+        return None
+    messages = _without(request.messages, refused)
+    return replace(request, body=read.with_messages(messages).encode(), messages=messages, refused=refused)
+
+
+def _without(messages: Sequence[Any], refused: Collection[str]) -> Sequence[Any]:
+    """Return messages without some of their thinking."""
+    if not refused:
+        return messages
+    gone = [[one for one in signed_thinking(m) if one.key in refused] for m in messages]
+    return [without_thinking(m, g)[0] if g else m for m, g in zip(messages, gone, strict=True)]
+
+
+def _keys(messages: Sequence[Any]) -> frozenset[str]:
+    return frozenset(one.key for message in messages for one in signed_thinking(message))
+
+
+def _has_any(message: Any, keys: Collection[str]) -> bool:
+    return any(one.key in keys for one in signed_thinking(message)) if keys else False
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is other or bool(one == other)
 
 
 def _unseen(request: Request, result: OffloadResult) -> set[tuple[int, Block]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -135,6 +135,23 @@ class Places:
                 raise ValueError(f"{len(found)} values for {step!r:.40}")
             [place] = found
         return place
+
+    def without(self, start: int, path: Path, gone: Collection[int], instead: str) -> Iterator[Edit]:
+        """Yield the changes that remove elements of the array at `path`; `instead` stands for all of them.
+
+        Raises `ValueError`.
+        """
+        places = [place for _, place in self._parts(self.find(start, path).start)]
+        kept = [index for index in range(len(places)) if index not in gone]
+        if not kept:
+            yield Edit(places[0].start, places[-1].end, instead)
+            return
+        for index in gone:
+            # Its comma goes with it: the one before it, or the one behind it at the beginning.
+            if index > kept[0]:
+                yield Edit(places[index].before, places[index].end, "")
+            else:
+                yield Edit(places[index].start, places[index + 1].start, "")
 
     def _parts(self, start: int) -> list[tuple[str | int, Place]]:
         if start not in self._known:

@@ -65,5 +65,6 @@ class Status:
 _MOST_SAID = 100
 _COUNTERS = (
     *("requests", "rewritten", "results_replaced", "tokens_removed", "failures", "late"),
+    *("thinking_refused", "thinking_removed"),
     *("input_tokens", "cache_read_tokens", "cache_written_tokens", "cache_missed_tokens"),
 )

@@ -75,6 +75,15 @@ class UsageReader:
             self.usage = found[0]
 
 
+def text_of(body: bytes, encoding: bytes) -> str:
+    """Return the text of an answer that is not streamed; an empty one if it cannot be decoded."""
+    decode = _decoder(encoding.strip().lower())
+    try:
+        return "" if decode is None else decode(body).decode(errors="replace")
+    except Exception:  # noqa: BLE001 # an answer of any form passes
+        return ""
+
+
 def _decoder(encoding: bytes) -> Callable[[bytes], bytes] | None:
     if encoding in (b"", b"identity"):
         return bytes
